@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint format docs docs-serve notebooks dist lock clean clean-runs
+.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint house format docs docs-serve notebooks dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -39,14 +39,14 @@ setup: ## Make .make/venv with everything that the other targets need
 	@scripts/setup_environment
 
 demo: setup ## Run the Chicago-taxi pipeline: train, evaluate, bless and push a model (PIPELINE=digits: the other one)
-	@$(PYTHON) -m tfx_tpu_trainer.cli.main run --pipeline $(PIPELINE) $(ARGS)
+	@$(PYTHON) -m tfx_tpu_trainer.workbench.cli.main run --pipeline $(PIPELINE) $(ARGS)
 
 # What the pipeline's config.yaml says of the model, and what its Transform puts out.
 TAXI := --module pipelines.taxi.model --feature_spec pipelines/taxi/feature_spec.json --params \
 	'{"embedding_size": 8, "hidden_units": [64, 32], "learning_rate": 0.001, "decay_steps": 1000}'
 
 preflight: setup ## Compile the taxi model for a TPU slice with Google's compiler, without a TPU (TPU=v5p:2x2x1: another)
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m tfx_tpu_trainer.cli.main preflight $(TAXI) --tpu $(TPU) --batch_size 1024 $(ARGS)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m tfx_tpu_trainer.workbench.cli.main preflight $(TAXI) --tpu $(TPU) --batch_size 1024 $(ARGS)
 
 published-tpus: setup ## Compare the preflight's bound and estimate with published speeds (ARGS=--record: compile anew)
 	@$(PYTHON) -m benchmarks.published_tpus $(ARGS)
@@ -82,7 +82,7 @@ test-latest: setup ## Every test but the long sweeps on TFX 1.21, on a glibc of 
 	@OTHER_LINE_PYTHON="$(CURDIR)/$(PYTHON)" $(LATEST_PYTHON) $(PYTEST) -m "not sweep and $(NOT_ELSEWHERE)" $(ARGS)
 
 # What stands most on private code of TensorFlow, TFX and TFMA: two to four minutes, which CI has for it.
-LATEST_QUICK := $(addprefix tests/,engine component evaluation serving)
+LATEST_QUICK := $(addprefix tests/,estimator/_engine $(addprefix components/,evaluation gate trainer) serving)
 
 # The set-up ends with 3 where this machine lacks what the line needs; anything else that fails, fails.
 test-latest-quick: setup ## The most telling tests on TFX 1.21; passes, and says so, where this machine can't have that line
@@ -123,6 +123,9 @@ lint: setup ## Check style, formatting, spelling and prose, the import layers an
 	@.make/venv/bin/proselint --output-format compact check $(PROSE)
 	@$(PYTHON) -m mypy
 
+house: setup ## Count the rooms of the package: entries, circles, upward imports, files, lines
+	@$(PYTHON) -m scripts.house
+
 format: setup ## Reformat the code and fix what ruff can fix
 	@$(PYTHON) -m ruff format .
 	@$(PYTHON) -m ruff check --fix .
@@ -138,7 +141,7 @@ docs: setup ## Rewrite the made parts of the documentation, then build its site 
 	@$(PYTHON) -m scripts.document_contrib
 	@$(PYTHON) -m scripts.document_bad_input
 	@$(PYTHON) -m scripts.document_behaviours
-	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/component/__init__.pyi
+	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/components/__init__.pyi
 	@$(MKDOCS) build $(ARGS)
 
 notebooks: setup ## Run the notebooks of docs/notebooks anew and keep what they show (ARGS=emulated-cores: one of them)
@@ -183,7 +186,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 		--output-file $(TFX_1_21)/image.lock
 
 clean-runs: setup ## List what old runs have left in runs/ that no later one needs (ARGS=--remove: remove it)
-	@$(PYTHON) -m tfx_tpu_trainer.cli.main clean --root runs $(ARGS)
+	@$(PYTHON) -m tfx_tpu_trainer.workbench.cli.main clean --root runs $(ARGS)
 
 clean: ## Remove what the other targets made, the environment too (runs/ stays: make clean-runs)
 	rm -rf .make build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

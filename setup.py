@@ -80,13 +80,13 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["tfx_tpu_trainer", "tfx_tpu_trainer.*"]),
     package_data={
         "tfx_tpu_trainer": ["py.typed"],
-        "tfx_tpu_trainer.component": ["*.pyi"],
-        "tfx_tpu_trainer.notebook": ["templates/*.j2"],
+        "tfx_tpu_trainer.components": ["*.pyi"],
+        "tfx_tpu_trainer.workbench.notebook": ["templates/*.j2"],
         "tfx_tpu_trainer.preflight": ["templates/*.j2"],
-        "tfx_tpu_trainer.report": ["templates/*.j2"],
-        "tfx_tpu_trainer.scaffold": ["templates/**/*", "templates/**/.*"],
+        "tfx_tpu_trainer.components.report": ["templates/*.j2"],
+        "tfx_tpu_trainer.workbench.new": ["templates/**/*", "templates/**/.*"],
     },
-    entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.cli.main:main"]},
+    entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.workbench.cli.main:main"]},
     zip_safe=False,
     python_requires=">=3.10,<3.14",
     # What the estimators, `compat`, the doctor and `inspect` need; extras.py names what is missing for the rest.

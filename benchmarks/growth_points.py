@@ -108,7 +108,7 @@ def _slices(number: int, folder: Path, clock: Clock) -> None:
     """An evaluation with many slices of the rows, found in them."""
     import tensorflow_model_analysis as tfma
 
-    from tfx_tpu_trainer.component.slicing import Slicing
+    from tfx_tpu_trainer.components.trainer.slicing import Slicing
 
     def input_fn(params: Any = None) -> tf.data.Dataset:
         def with_id(index: tf.Tensor, batch: Any) -> Any:

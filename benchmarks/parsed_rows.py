@@ -22,10 +22,10 @@ from tfx_bsl.public import tfxio
 from benchmarks import data
 from benchmarks.model_fn import make_model_fn
 from benchmarks.models import MODELS
-from tfx_tpu_trainer.engine.tracing import fresh_graph
+from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput
+from tfx_tpu_trainer.components.inputs.row_cache.parsed_rows import parse_rows
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.inputs import RowCache, TransformedInput
-from tfx_tpu_trainer.inputs.row_cache.parsed_rows import parse_rows
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
 

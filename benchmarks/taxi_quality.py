@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.taxi.config import Config
-from tfx_tpu_trainer.runner import metadata
-from tfx_tpu_trainer.runner.local_runner import child_environment
-from tfx_tpu_trainer.runner.metadata import State
+from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.project.metadata import State
+from tfx_tpu_trainer.workbench.run.local_runner import child_environment
 
 METRICS = ("accuracy", "auc")
 

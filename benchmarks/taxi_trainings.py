@@ -12,8 +12,8 @@ from tfx import v1 as tfx
 from benchmarks.keras_wide_and_deep import METRICS_FILE
 from pipelines.taxi.config import Config
 from pipelines.taxi.pipeline import model_params
-from tfx_tpu_trainer.evaluation import read_eval_metrics
-from tfx_tpu_trainer.runner import components
+from tfx_tpu_trainer.components.evaluation import read_eval_metrics
+from tfx_tpu_trainer.workbench.project import components
 
 
 def tpu_trainer(config: Config, channels: Mapping[str, Any], *, seed: int) -> Any:

@@ -20,18 +20,21 @@ import click
 # A script has only its own folder on the path.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tfx_tpu_trainer.orchestration import online_checks
-from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_host
-from tfx_tpu_trainer.orchestration.kubeflow_run import KubeflowRun
-from tfx_tpu_trainer.orchestration.online_checks import Deadline
-from tfx_tpu_trainer.runner.cluster import ClusterPipeline
-from tfx_tpu_trainer.runner.cluster_options import (
+from tfx_tpu_trainer.components.clusters import (
+    Deadline,
+    KubeflowRun,
+    _online_checks,
+    check_bucket_paths,
+    check_host,
+)
+from tfx_tpu_trainer.workbench.project import ConfigError
+from tfx_tpu_trainer.workbench.project.cluster import ClusterPipeline
+from tfx_tpu_trainer.workbench.project.cluster_options import (
     check_pipeline_image,
     cluster_options,
     help_text,
     load_pipeline,
 )
-from tfx_tpu_trainer.runner.config import ConfigError
 
 
 @click.command(help=help_text(__doc__))
@@ -82,11 +85,11 @@ def _ask(pipeline: ClusterPipeline, deadline: Deadline, *, host: str, token: str
     tpu = pipeline.config.trainer.tpu
     of_nodes = "trainer.tpu.spot" if tpu and tpu.spot else "trainer.tpu.flex_start"
     later = of_nodes if tpu and tpu.tolerations() else pipeline.config.pods.of_later_backends
-    online_checks.check_kubeflow_host(host, deadline, token=token, later_setting=later)
+    _online_checks.check_kubeflow_host(host, deadline, token=token, later_setting=later)
     paths = pipeline.bucket_paths
     if any(path.startswith("gs://") for path in paths.values()):
-        credentials = online_checks.find_credentials(deadline)
-        online_checks.check_gcs_buckets(paths, credentials, deadline)
+        credentials = _online_checks.find_credentials(deadline)
+        _online_checks.check_gcs_buckets(paths, credentials, deadline)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,10 @@ import jinja2
 # A script has only its own folder on the path.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.terminal import PrintableGroup
+from tfx_tpu_trainer.components.clusters import check_bucket_paths, check_image
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_image
-from tfx_tpu_trainer.printable import printable
-from tfx_tpu_trainer.terminal import PrintableGroup
 
 # The listing keeps its lines: that is what the character says to click.
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")
@@ -283,11 +283,11 @@ class ModelServer(_Pod):
         """Returns the text of the batching parameters."""
         # Late: it imports TensorFlow, which has much to say.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        from tfx_tpu_trainer.serving import server_config
+        from tfx_tpu_trainer.serving import _server_config
 
         if self.tpu:
-            return server_config.batching_for_tpu(self.batch_sizes).to_text()
-        return server_config.CPU_BATCHING.to_text()
+            return _server_config.batching_for_tpu(self.batch_sizes).to_text()
+        return _server_config.CPU_BATCHING.to_text()
 
     def limits(self) -> dict[str, str]:
         """Returns what the server's container may use at most."""

@@ -21,13 +21,17 @@ import click
 # A script has only its own folder on the path.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tfx_tpu_trainer.orchestration import online_checks
-from tfx_tpu_trainer.orchestration.checks import check_bucket_paths, check_project
-from tfx_tpu_trainer.orchestration.online_checks import Deadline
-from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
-from tfx_tpu_trainer.orchestration.vertex_run import VertexRun
-from tfx_tpu_trainer.runner.cluster import ClusterPipeline
-from tfx_tpu_trainer.runner.cluster_options import (
+from tfx_tpu_trainer.components.clusters import (
+    Deadline,
+    VertexJob,
+    VertexRun,
+    _online_checks,
+    check_bucket_paths,
+    check_project,
+    custom_job,
+)
+from tfx_tpu_trainer.workbench.project.cluster import ClusterPipeline
+from tfx_tpu_trainer.workbench.project.cluster_options import (
     check_pipeline_image,
     cluster_options,
     help_text,
@@ -58,9 +62,9 @@ def main(**values: Any) -> None:
     )
     deadline, credentials = Deadline(), None
     if submit:
-        credentials = online_checks.find_credentials(deadline)
-        online_checks.check_vertex_project(run.project, run.region, credentials, deadline)
-        online_checks.check_gcs_buckets(pipeline.bucket_paths, credentials, deadline)
+        credentials = _online_checks.find_credentials(deadline)
+        _online_checks.check_vertex_project(run.project, run.region, credentials, deadline)
+        _online_checks.check_gcs_buckets(pipeline.bucket_paths, credentials, deadline)
     if submit or dry_run:
         check_pipeline_image(pipeline, deadline)
     compiled = pipeline.compile()

@@ -1,4 +1,4 @@
-"""Counts which names of tf.contrib public programs use: what tests/doctor/contrib_counts.json is made with.
+"""Counts which names of tf.contrib public programs use: what tests/compat/doctor/contrib_counts.json is made with.
 
     python -m scripts.count_contrib_names FOLDER
 
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-RECORDING = Path(__file__).parents[1] / "tests" / "doctor" / "contrib_counts.json"
+RECORDING = Path(__file__).parents[1] / "tests" / "compat" / "doctor" / "contrib_counts.json"
 CONTRIB = "tensorflow.contrib"
 
 # Libraries and programs of TensorFlow 1's time, as the package index has them.

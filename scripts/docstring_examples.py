@@ -12,7 +12,7 @@ PROMPT = ">>> "
 
 
 def examples(package: Path = PACKAGE) -> dict[str, str]:
-    """Returns each docstring with an example by its place, such as `estimator/estimator.py:Estimator`.
+    """Returns each docstring with an example by its place, such as `estimator/_estimator.py:Estimator`.
 
     Args:
         package: The folder to read.

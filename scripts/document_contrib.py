@@ -13,10 +13,10 @@ from typing import Any
 from scripts.count_contrib_names import CONTRIB, RECORDING
 from scripts.draw_layers import with_block
 from tfx_tpu_trainer import compat
-from tfx_tpu_trainer.doctor.rules import MODULES, canonical, look_up
+from tfx_tpu_trainer.compat.doctor.rules import MODULES, canonical, look_up
 
 PAGE = Path(__file__).parents[1] / "docs" / "doctor.md"
-_OURS, _TPU = "tfx_tpu_trainer.contrib", "tfx_tpu_trainer.estimator.tpu"
+_OURS, _TPU = "tfx_tpu_trainer.compat.contrib", "tfx_tpu_trainer.estimator.tpu"
 _SHOWN = 8
 # Parts with fewer uses share a line.
 _FEW = 10

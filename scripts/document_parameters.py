@@ -1,7 +1,8 @@
 """Writes what is made of the parameters' declarations: `make docs`.
 
 - the tables of parameters in docs/component.md, between the two marks;
-- tfx_tpu_trainer/component/__init__.pyi, from which editors take the constructors' signatures: they don't run the code.
+- tfx_tpu_trainer/components/__init__.pyi, from which editors take the constructors' signatures: they don't run the
+  code.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from scripts.draw_layers import with_block
-from tfx_tpu_trainer.component import TpuTrainer, VertexTpuTrainer
-from tfx_tpu_trainer.component.trainer_constructor import PARAMETERS, Parameter, default_text
-from tfx_tpu_trainer.component.trainer_parameters import GROUPS
+from tfx_tpu_trainer.components import TpuTrainer, VertexTpuTrainer
+from tfx_tpu_trainer.components.trainer.trainer_constructor import (
+    PARAMETERS,
+    Parameter,
+    default_text,
+)
+from tfx_tpu_trainer.components.trainer.trainer_parameters import GROUPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "component.md"
-STUB = ROOT / "tfx_tpu_trainer" / "component" / "__init__.pyi"
+STUB = ROOT / "tfx_tpu_trainer" / "components" / "__init__.pyi"
 
 _STUB = '''\
 """What a TFX user imports: the components and their executors. Made by `make docs`."""
@@ -29,14 +34,20 @@ import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 from tfx.v1.dsl.experimental import RuntimeParameter
 
-from tfx_tpu_trainer.component.gate import EvalMetricsGate as EvalMetricsGate
-from tfx_tpu_trainer.component.last_blessed_model import LastBlessedModel as LastBlessedModel
-from tfx_tpu_trainer.component.trainer_executor import TpuTrainerExecutor as TpuTrainerExecutor
-from tfx_tpu_trainer.component.vertex_executor import (
+from tfx_tpu_trainer.components.clusters import VertexJob
+from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate as EvalMetricsGate
+from tfx_tpu_trainer.components.gate.last_blessed_model import LastBlessedModel as LastBlessedModel
+from tfx_tpu_trainer.components.trainer.module_source import source_hash as source_hash
+from tfx_tpu_trainer.components.trainer.parameter_rules import broken_rule as broken_rule
+from tfx_tpu_trainer.components.trainer.parameter_values import plain_type as plain_type
+from tfx_tpu_trainer.components.trainer.trainer_executor import (
+    TpuTrainerExecutor as TpuTrainerExecutor,
+)
+from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings as TrainSettings
+from tfx_tpu_trainer.components.trainer.vertex_executor import (
     VertexTpuTrainerExecutor as VertexTpuTrainerExecutor,
 )
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.orchestration.vertex_job import VertexJob
 
 class TpuTrainer(tfx.types.BaseComponent):
 {trainer}
@@ -66,7 +77,7 @@ def tables(parameters: Iterable[Parameter] = tuple(PARAMETERS.values())) -> str:
 
 
 def stub() -> str:
-    """Returns the types of `tfx_tpu_trainer.component`."""
+    """Returns the types of `tfx_tpu_trainer.components`."""
     return _STUB.format(
         trainer=_constructor(TpuTrainer),
         vertex=_constructor(VertexTpuTrainer),

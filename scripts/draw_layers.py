@@ -44,7 +44,11 @@ def rows_of(given: Iterable[Contract]) -> dict[str, list[list[str]]]:
         if each["type"] == "layers":
             for container in each.get("containers") or [""]:
                 rows[_short(container)] = [
-                    [_short(name.strip()) for name in layer.split("|")] for layer in each["layers"]
+                    # Names that may import each other are drawn as one.
+                    ["all others"]
+                    if ":" in layer
+                    else [_short(n.strip()) for n in layer.split("|")]
+                    for layer in each["layers"]
                 ]
     return rows
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from scripts.draw_layers import with_block
-from tfx_tpu_trainer.runner.graph import Graph, graph_of_pipeline
-from tfx_tpu_trainer.runner.graph_drawing import to_mermaid
-from tfx_tpu_trainer.runner.project import find_pipeline
+from tfx_tpu_trainer.workbench.history.graph import Graph, graph_of_pipeline
+from tfx_tpu_trainer.workbench.history.graph_drawing import to_mermaid
+from tfx_tpu_trainer.workbench.project import find_pipeline
 
 PAGE = Path(__file__).parents[1] / "docs" / "pipelines.md"
 PIPELINES = ("taxi", "digits")

@@ -1,8 +1,8 @@
 """Runs the notebooks of docs/notebooks and keeps what they show: `make notebooks`, of some with ARGS=preflight.
 
-The documentation's site renders the outputs without running anything; tests/notebook and tests/engines/test_jupyter.py
-run the notebooks again and compare. Kept is what a reader learns from: no times of cells, nothing that libraries say on
-standard error, and no paths of the machine that ran them.
+The documentation's site renders the outputs without running anything; tests/workbench/notebook and
+tests/engines/test_jupyter.py run the notebooks again and compare. Kept is what a reader learns from: no
+times of cells, nothing that libraries say on standard error, and no paths of the machine that ran them.
 """
 
 from __future__ import annotations

@@ -39,18 +39,15 @@ PAGES_FROM_ELSEWHERE = {
 SHOWN_ELSEWHERE = frozenset(
     f"tfx_tpu_trainer.{name}"
     for name in (
-        "component.tfx_private",
-        "contrib.tf_private",
+        "compat.contrib.tf_private",
+        "components.trainer.tfx_private",
         "estimator.canned",
         "estimator.heads",
-        "estimator.heads.keras_metrics",
-        "estimator.heads.train_op",
-        "estimator.hook_names",
         "estimator.hooks",
         "estimator.keras",
         "estimator.schedule",
-        "notebook.tfx_private",
-        "orchestration.tfx_private",
+        "workbench.notebook.tfx_private",
+        "workbench.project",
     )
 )
 
@@ -182,7 +179,8 @@ def public_names(package: griffe.Module) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
 
     def walk(module: griffe.Module) -> None:
-        if module.exports and module.path not in SHOWN_ELSEWHERE:
+        is_private = any(part.startswith("_") for part in module.path.split("."))
+        if module.exports and not is_private and module.path not in SHOWN_ELSEWHERE:
             found[module.path] = [str(getattr(name, "name", name)) for name in module.exports]
         for each in module.modules.values():
             if not each.is_alias:

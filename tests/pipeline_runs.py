@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from ml_metadata.proto.metadata_store_pb2 import Artifact
 
-from tfx_tpu_trainer.runner import metadata
-from tfx_tpu_trainer.runner.metadata import NodeStatus
-from tfx_tpu_trainer.runner.report import RunReport
-from tfx_tpu_trainer.runner.run_child import REPORT
-from tfx_tpu_trainer.runner.run_log import DEBUG_LOG, LOG
+from tfx_tpu_trainer.workbench.history.report import RunReport
+from tfx_tpu_trainer.workbench.history.run_log import DEBUG_LOG, LOG
+from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.project.metadata import NodeStatus
+from tfx_tpu_trainer.workbench.run.run_child import REPORT
 
 _REPOSITORY = Path(__file__).parents[1]
 _RUN_SECONDS = 600
@@ -98,7 +98,14 @@ def run_local(
 
 def command(pipeline: str, root: Path, *overrides: str, options: Sequence[str] = ()) -> list[str]:
     """The command line of a run."""
-    words = [sys.executable, "-m", "tfx_tpu_trainer.cli.main", "run", "--pipeline", pipeline]
+    words = [
+        sys.executable,
+        "-m",
+        "tfx_tpu_trainer.workbench.cli.main",
+        "run",
+        "--pipeline",
+        pipeline,
+    ]
     words += ["--root", str(root), *options]
     for override in overrides:
         words += ["--set", override]

@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("tfx_tpu_trainer", "pipelines")
 
 # Modules that hold the private names of TensorFlow, TFX and TFMA, each with its reason.
-PRIVATE_NAME_MODULE = re.compile(r"(tf|tfx|tfma)_private(_\w+)?\.py")
+PRIVATE_NAME_MODULE = re.compile(r"_?(tf|tfx|tfma)_private(_\w+)?\.py")
 
 # Folders and hosts that exist on one machine or for one installer. A test of paths may use /tmp and relative ones.
 # Beam's container images all have their entry point in /opt/apache/beam.
@@ -32,7 +32,7 @@ GRAPH_BLOCK = re.compile(
     r".*\b(as_default|scope|init_scope|variable_scope|graph_mode)\(|[\w.]*\bSession\("
 )
 
-# Who writes a file without tfx_tpu_trainer/whole_files.py, by what, and why nobody sees half of it.
+# Who writes a file without tfx_tpu_trainer/_support/whole_files.py, by what, and why nobody sees half of it.
 _IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
 _SETS_ASIDE = "gives another name to what is damaged"
 _HAS_NO_NAME = "into a file without a name, which no other process opens"
@@ -44,42 +44,46 @@ OTHER_WRITERS = {
         "write_text": "fills a new folder",
     },
     "pipelines/digits/data.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/runner/local_runner.py": {"open": "a log that grows"},
-    "tfx_tpu_trainer/runner/root_lock.py": {"open": "the file of a lock"},
-    "tfx_tpu_trainer/runner/run_log.py": {"open": "a log that grows"},
-    "tfx_tpu_trainer/component/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/component/early_stopping.py": {
+    "tfx_tpu_trainer/workbench/run/local_runner.py": {"open": "a log that grows"},
+    "tfx_tpu_trainer/workbench/project/root_lock.py": {"open": "the file of a lock"},
+    "tfx_tpu_trainer/workbench/history/run_log.py": {"open": "a log that grows"},
+    "tfx_tpu_trainer/components/trainer/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/components/trainer/early_stopping.py": {
         "copy": "into a new folder, which the learning curve names afterwards"
     },
-    "tfx_tpu_trainer/component/resume.py": {"copy": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/engine/checkpointing/input_position.py": {"rename": _SETS_ASIDE},
-    "tfx_tpu_trainer/engine/checkpointing/graph_files.py": {
+    "tfx_tpu_trainer/components/trainer/resume.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/estimator/_engine/checkpointing/input_position.py": {"rename": _SETS_ASIDE},
+    "tfx_tpu_trainer/estimator/_engine/checkpointing/graph_files.py": {
         "GFile": "under a name that goes with a checkpoint's unfinished files",
         "rename": "puts that file in its place",
     },
-    "tfx_tpu_trainer/estimator/export/saved_model.py": {
+    "tfx_tpu_trainer/estimator/export/_saved_model.py": {
         "copy": "into a version's temporary folder"
     },
-    "tfx_tpu_trainer/estimator/keras/loading.py": {"copy": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/estimator/keras/saved_files.py": {"open": "unpacks into a temporary folder"},
-    "tfx_tpu_trainer/evaluation/learning_curve.py": {"rename": _SETS_ASIDE},
-    "tfx_tpu_trainer/evaluation/model_evaluation.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/inputs/row_cache/column_files.py": {"fdopen": _HAS_NO_NAME},
-    "tfx_tpu_trainer/inputs/row_cache/parsed_rows.py": {"TFRecordWriter": _HAS_NO_NAME},
-    "tfx_tpu_trainer/pjrt/compile_request.py": {
+    "tfx_tpu_trainer/estimator/keras/_loading.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/estimator/keras/_saved_files.py": {"open": "unpacks into a temporary folder"},
+    "tfx_tpu_trainer/components/evaluation/_learning_curve.py": {"rename": _SETS_ASIDE},
+    "tfx_tpu_trainer/components/evaluation/_model_evaluation.py": {
+        "TFRecordWriter": _IN_A_TEMPORARY_PLACE
+    },
+    "tfx_tpu_trainer/components/inputs/row_cache/column_files.py": {"fdopen": _HAS_NO_NAME},
+    "tfx_tpu_trainer/components/inputs/row_cache/parsed_rows.py": {"TFRecordWriter": _HAS_NO_NAME},
+    "tfx_tpu_trainer/preflight/compiler/compile_request.py": {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },
-    "tfx_tpu_trainer/progress/status_file.py": {
+    "tfx_tpu_trainer/_support/progress/status_file.py": {
         "open": "a temporary name beside its place",
         "dump": "a temporary name beside its place",
         "replace": "puts that file in its place, which a lost machine may forget: nobody waits for the disk",
     },
-    "tfx_tpu_trainer/serving/requests.py": {"TFRecordWriter": "where its callers say"},
-    "tfx_tpu_trainer/serving/server_config.py": {"GFile": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/scaffold/csv_rows.py": {"open": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/scaffold/rendering.py": {"copyfile": "into the folder that appears whole"},
-    "tfx_tpu_trainer/serving/single_tag.py": {"copy": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/terminal.py": {"open": "the null device"},
+    "tfx_tpu_trainer/serving/_requests.py": {"TFRecordWriter": "where its callers say"},
+    "tfx_tpu_trainer/serving/_server_config.py": {"GFile": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/workbench/new/csv_rows.py": {"open": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/workbench/new/rendering.py": {
+        "copyfile": "into the folder that appears whole"
+    },
+    "tfx_tpu_trainer/serving/_single_tag.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/_support/terminal.py": {"open": "the null device"},
 }
 
 _WRITING_CALLS = {
@@ -173,29 +177,37 @@ def test_a_broken_import_contract_is_noticed(tmp_path):
             empty.touch()
     # What the contracts let pass must be there.
     for name in ("file_systems.py", "whole_files.py"):
-        (tmp_path / "tfx_tpu_trainer" / name).write_text("import tensorflow\n", encoding="utf-8")
+        (tmp_path / "tfx_tpu_trainer" / "_support" / name).write_text(
+            "import tensorflow\n", encoding="utf-8"
+        )
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     command = [str(pathlib.Path(sys.executable).with_name("lint-imports")), "--no-cache"]
 
     def lint() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        # Its lines end at 80 columns.
+        run.stdout = " ".join(run.stdout.split())
+        return run
 
     kept = lint()
     assert kept.returncode == 0, kept.stdout + kept.stderr
 
-    engine = tmp_path / "tfx_tpu_trainer" / "engine" / "__init__.py"
-    engine.write_text("import tfx_tpu_trainer.estimator\nimport tfx\n", encoding="utf-8")
+    engine = tmp_path / "tfx_tpu_trainer" / "estimator" / "_engine" / "__init__.py"
+    engine.write_text("import tfx_tpu_trainer.estimator.export\nimport tfx\n", encoding="utf-8")
     broken = lint()
     assert broken.returncode != 0
-    assert "tfx_tpu_trainer.engine -> tfx_tpu_trainer.estimator" in broken.stdout
-    assert "tfx_tpu_trainer.engine -> tfx" in broken.stdout
+    assert "tfx_tpu_trainer.estimator._engine -> tfx_tpu_trainer.estimator.export" in broken.stdout
+    assert "tfx_tpu_trainer.estimator._engine -> tfx" in broken.stdout
 
     engine.write_text("", encoding="utf-8")
     below = engine.parent / "copying" / "__init__.py"
-    below.write_text("import tfx_tpu_trainer.engine.training\n", encoding="utf-8")
+    below.write_text("import tfx_tpu_trainer.estimator._engine.training\n", encoding="utf-8")
     broken = lint()
     assert broken.returncode != 0
-    assert "tfx_tpu_trainer.engine.copying -> tfx_tpu_trainer.engine.training" in broken.stdout
+    assert (
+        "tfx_tpu_trainer.estimator._engine.copying -> tfx_tpu_trainer.estimator._engine.training"
+        in broken.stdout
+    )
 
 
 def test_the_picture_of_the_layers_is_that_of_the_contracts():
@@ -350,7 +362,9 @@ def test_files_are_written_whole(sources):
         if path.name != "whole_files.py" and source.writing_calls
     }
     known = {path: set(calls) for path, calls in OTHER_WRITERS.items()}
-    assert found == known, "write by tfx_tpu_trainer/whole_files.py, or say why nobody sees half"
+    assert found == known, (
+        "write by tfx_tpu_trainer/_support/whole_files.py, or say why nobody sees half"
+    )
 
 
 @pytest.mark.parametrize(
@@ -405,7 +419,7 @@ def test_no_file_names_a_machine_or_a_package_registry():
 
 
 @pytest.mark.parametrize(
-    "module", ["tfx_tpu_trainer.engine.loop", "tfx_tpu_trainer", "pipelines.taxi.model"]
+    "module", ["tfx_tpu_trainer.estimator._engine.loop", "tfx_tpu_trainer", "pipelines.taxi.model"]
 )
 def test_a_warning_of_our_own_code_is_an_error(module):
     with pytest.raises(DeprecationWarning, match="ours"):

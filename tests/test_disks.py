@@ -23,17 +23,23 @@ from click.testing import CliRunner, Result
 from tensorflow_serving.apis import prediction_log_pb2
 
 from tests.bad_input import case, row
+from tests.components.clusters.compiled import tiny
 from tests.conftest import REPOSITORY
 from tests.estimator import linear_model
-from tests.orchestration.compiled import tiny
 from tests.preflight.reports import report
 from tests.serving.saved_models import save_metagraphs
-from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer._support.file_systems import check_can_be_written
+from tfx_tpu_trainer.components.evaluation import (
+    EvalMetrics,
+    write_eval_metrics,
+    write_model_evaluation,
+)
+from tfx_tpu_trainer.components.evaluation._learning_curve import (
+    LearningCurve,
+    write_learning_curve,
+)
 from tfx_tpu_trainer.estimator import export, tpu
-from tfx_tpu_trainer.evaluation import EvalMetrics, write_eval_metrics, write_model_evaluation
-from tfx_tpu_trainer.evaluation.learning_curve import LearningCurve, write_learning_curve
-from tfx_tpu_trainer.file_systems import check_can_be_written
-from tfx_tpu_trainer.preflight.report_files import write_html, write_json
+from tfx_tpu_trainer.preflight._report_files import write_html, write_json
 from tfx_tpu_trainer.serving import (
     Check,
     ServingCheck,
@@ -42,6 +48,7 @@ from tfx_tpu_trainer.serving import (
     write_serving_check,
     write_warmup,
 )
+from tfx_tpu_trainer.workbench.cli.main import main
 
 NOBODY = 65534
 METRICS = EvalMetrics(overall={"loss": 0.5}, global_step=1)
@@ -380,11 +387,22 @@ def test_a_device_that_nobody_may_write_to_is_named(folder, refused):
         for given, words in (
             (
                 "what the doctor prints as JSON,",
-                ["-m", "tfx_tpu_trainer.cli.main", "doctor", "tests/doctor/corpus", "--json"],
+                [
+                    "-m",
+                    "tfx_tpu_trainer.workbench.cli.main",
+                    "doctor",
+                    "tests/compat/doctor/corpus",
+                    "--json",
+                ],
             ),
             (
                 "what the doctor prints,",
-                ["-m", "tfx_tpu_trainer.cli.main", "doctor", "tests/doctor/corpus"],
+                [
+                    "-m",
+                    "tfx_tpu_trainer.workbench.cli.main",
+                    "doctor",
+                    "tests/compat/doctor/corpus",
+                ],
             ),
             (
                 "a manifest",

@@ -57,7 +57,7 @@ def test_the_old_program_runs_and_is_repaired_as_the_readme_says(tmp_path):
     (tmp_path / "train.py").write_text(old, encoding="utf-8")
     programs = {
         "python": [sys.executable],
-        "tfx-tpu-trainer": [sys.executable, "-m", "tfx_tpu_trainer.cli.main"],
+        "tfx-tpu-trainer": [sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main"],
     }
     (console,) = blocks_of(README, "console")
     commands = console.split("$ ")[1:]

@@ -12,18 +12,19 @@ neither TensorFlow nor TFX, so that a program can still choose TensorFlow's envi
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tfx_tpu_trainer._support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.component import (
+    from tfx_tpu_trainer.components import (
         EvalMetricsGate,
         LastBlessedModel,
         TpuTrainer,
         VertexTpuTrainer,
     )
+    from tfx_tpu_trainer.components.clusters import RunPage
     from tfx_tpu_trainer.hardware import TpuSpec
-    from tfx_tpu_trainer.orchestration.html_page import RunPage
 
 __version__ = "1.0.0rc1"
 
@@ -36,22 +37,12 @@ __all__ = [
     "VertexTpuTrainer",
 ]
 
-_HOMES = {
-    "EvalMetricsGate": "tfx_tpu_trainer.component",
-    "LastBlessedModel": "tfx_tpu_trainer.component",
-    # The name of its type in compiled pipelines: containers of TFX's own find it here.
-    "RunPage": "tfx_tpu_trainer.orchestration.html_page",
-    "TpuSpec": "tfx_tpu_trainer.hardware",
-    "TpuTrainer": "tfx_tpu_trainer.component",
-    "VertexTpuTrainer": "tfx_tpu_trainer.component",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".components": ["EvalMetricsGate", "LastBlessedModel", "TpuTrainer", "VertexTpuTrainer"],
+        # The name of its type in compiled pipelines is tfx_tpu_trainer.RunPage: TFX's own containers find it here.
+        ".components.clusters": ["RunPage"],
+        ".hardware": ["TpuSpec"],
+    },
+)

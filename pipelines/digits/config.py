@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tfx_tpu_trainer.runner.config import PipelineConfig, Settings
-from tfx_tpu_trainer.runner.setting_types import Count, Rate
+from tfx_tpu_trainer.workbench.project import Count, PipelineConfig, Rate, Settings
 
 
 class DigitsModelSettings(Settings):

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from pipelines.digits.config import Config
-from tfx_tpu_trainer.whole_files import file_written_whole
+from tfx_tpu_trainer._support.whole_files import file_written_whole
 
 
 def prepare_data(config: Config) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfx import v1 as tfx
 
 from pipelines.digits.config import Config
-from tfx_tpu_trainer.runner import components
+from tfx_tpu_trainer.workbench.project import components
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tfx_tpu_trainer.runner.config import PipelineConfig, Settings
-from tfx_tpu_trainer.runner.setting_types import Count, Rate, Strings, Text
+from tfx_tpu_trainer.workbench.project import Count, PipelineConfig, Rate, Settings, Strings, Text
 
 
 class TaxiModelSettings(Settings):

@@ -8,9 +8,9 @@ import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
 from pipelines.taxi.config import Config
-from tfx_tpu_trainer.component.module_source import source_hash
-from tfx_tpu_trainer.evaluation.stock_evaluator import stock_evaluator_config
-from tfx_tpu_trainer.runner import components
+from tfx_tpu_trainer.components import source_hash
+from tfx_tpu_trainer.components.evaluation import stock_evaluator_config
+from tfx_tpu_trainer.workbench.project import components
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:

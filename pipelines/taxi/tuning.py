@@ -7,7 +7,7 @@ from typing import Any
 import keras_tuner
 
 from pipelines.taxi.model import model_fn
-from tfx_tpu_trainer.tuning import make_tuner_fn
+from tfx_tpu_trainer.components.tuning import make_tuner_fn
 
 
 def search_space(hp: keras_tuner.HyperParameters) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from benchmarks import processes, run, taxi_quality
 from tests.bad_input import case, row
-from tfx_tpu_trainer.runner.project import find_pipeline
+from tfx_tpu_trainer.workbench.project.project import find_pipeline
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from tfx.components.pusher import executor as pusher
 from tests.chaos import counted_model, data
 from tests.chaos.reports import report, report_to
 from tests.chaos.writes import Writes
-from tfx_tpu_trainer.component import TpuTrainerExecutor
-from tfx_tpu_trainer.component.resume import CheckpointFolder
-from tfx_tpu_trainer.component.serving_step import ServingStep
+from tfx_tpu_trainer.components import TpuTrainerExecutor
+from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
+from tfx_tpu_trainer.components.trainer.serving_step import ServingStep
 from tfx_tpu_trainer.estimator.tpu import TPUEstimator
 
 PHASES = ("prepare", "training", "evaluation", "publishing", "export", "check", "placing", "push")

@@ -15,8 +15,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.chaos.attempt import ARCHIVE, NODE, Plan
 from tests.chaos.counted_model import COUNTS
-from tfx_tpu_trainer.engine.checkpointing import checkpoints
-from tfx_tpu_trainer.evaluation import read_eval_metrics
+from tfx_tpu_trainer.components.evaluation import read_eval_metrics
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 
 Values = Mapping[str, np.ndarray]
 """Variables by name."""

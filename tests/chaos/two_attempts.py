@@ -14,7 +14,7 @@ import tensorflow as tf
 from tests.chaos.attempt import NODE, Plan, in_process, train
 from tests.chaos.checks import Ending
 from tests.chaos.writes import Writes
-from tfx_tpu_trainer.component.resume import RECORD_FILE
+from tfx_tpu_trainer.components.trainer.resume import RECORD_FILE
 
 _PATIENCE_SECONDS = 300
 

@@ -83,7 +83,7 @@ def test_a_wrong_call_is_one_line_and_2(words, refused):
 _RUN = """
 import os
 import sys
-from tfx_tpu_trainer.compat import program
+from tfx_tpu_trainer.compat import _program as program
 # As `python -m` has it.
 sys.path[0] = os.getcwd()
 kind, name, *words = sys.argv[1:]

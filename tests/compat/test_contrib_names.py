@@ -11,10 +11,11 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_function
 
 from tests.programs.fetching import REPOSITORY
-from tfx_tpu_trainer import compat, contrib, estimator
-from tfx_tpu_trainer.compat.contrib_names import _resolve
-from tfx_tpu_trainer.doctor.rules import CONTRIB, RULES
-from tfx_tpu_trainer.estimator.export.batching import BatchConfig
+from tfx_tpu_trainer import compat, estimator
+from tfx_tpu_trainer.compat import contrib
+from tfx_tpu_trainer.compat._contrib_names import _resolve
+from tfx_tpu_trainer.compat.doctor.rules import CONTRIB, RULES
+from tfx_tpu_trainer.estimator.export._batching import BatchConfig
 
 v1 = tf.compat.v1
 
@@ -174,7 +175,7 @@ def test_who_asks_for_nothing_of_contrib_does_not_load_the_doctor():
     program = (
         "import sys\nfrom tfx_tpu_trainer import compat\ncompat.install()\n"
         "import tensorflow as tf\nassert tf.contrib\n"
-        "print([name for name in sys.modules if name.startswith('tfx_tpu_trainer.doctor')])"
+        "print([name for name in sys.modules if name.startswith('tfx_tpu_trainer.compat.doctor')])"
     )
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True

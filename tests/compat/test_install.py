@@ -17,8 +17,9 @@ import tensorflow as tf
 from tests.bad_input import case, row
 from tests.estimator.public_names import RECORDING
 from tests.programs.fetching import REPOSITORY
-from tfx_tpu_trainer import compat, estimator, keras_choice
-from tfx_tpu_trainer.compat.alias_module import is_alias
+from tfx_tpu_trainer import compat, estimator
+from tfx_tpu_trainer._support import keras_choice
+from tfx_tpu_trainer.compat._alias_module import is_alias
 
 PARAMETERS = [
     "AdagradParameters",
@@ -254,7 +255,7 @@ def _state() -> dict[str, object]:
 
 def test_uninstall_takes_back_everything(monkeypatch):
     monkeypatch.delenv("TFX_TPU_TRAINER_EMULATE", raising=False)
-    importlib.import_module("tfx_tpu_trainer.compat.tensorflow_names")
+    importlib.import_module("tfx_tpu_trainer.compat._tensorflow_names")
     before = _state()
     compat.install(emulate=True)
     exec("import tensorflow.compat.v1 as tf; tf.estimator.tpu.TPUEstimator", {})

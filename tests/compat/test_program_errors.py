@@ -14,7 +14,7 @@ from tests.programs.running import run_compat
 # As the command does, without what it installs; with --repair where the first word says so.
 _RUN = """
 import functools, os, sys
-from tfx_tpu_trainer.compat import program
+from tfx_tpu_trainer.compat import _program as program
 from tfx_tpu_trainer.compat.repairing.loaders import RepairingFileLoader, RepairingFinder
 from tfx_tpu_trainer.compat.repairing.own_files import files_of_module, files_of_program
 from tfx_tpu_trainer.compat.repairing.repairs import Repairs

@@ -104,7 +104,7 @@ def test_a_program_of_tensorflow_1_runs_with_nothing_changed_on_disk(tmp_path, w
     # 3 - 3 * (1 - 2 * 0.1)^4
     assert f"weight {3 - 3 * 0.8**4:.6f}" in said
     assert "columns 4 eager False" in said
-    assert f"{method} [(10, 'tfx_tpu_trainer.estimator.estimator', 4)]" in said
+    assert f"{method} [(10, 'tfx_tpu_trainer.estimator._estimator', 4)]" in said
     assert {path.name for path in folder.rglob("*")} == {"train.py", "model.py"}
     assert (folder / "train.py").read_text(encoding="utf-8") == PROGRAM
     assert len(list((tmp_path / "cache").rglob("*.json"))) == 2

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.bad_input import case
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.estimator.tpu import RunConfig
-from tfx_tpu_trainer.estimator.tpu.run_place import emulated_replicas
+from tfx_tpu_trainer.estimator.tpu._run_place import emulated_replicas
 
 
 @pytest.fixture

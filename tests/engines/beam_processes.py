@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.engines import jars
-from tfx_tpu_trainer.runner.local_runner import child_environment
+from tfx_tpu_trainer.workbench.run.local_runner import child_environment
 
 START_SECONDS = 120
 # What Flink 1.16 and Spark 3.2 reach into, and Java 17 keeps closed.

@@ -20,7 +20,7 @@ import pytest
 from tests.engines.host_network import HostNetwork, open_network, skip_without_namespaces
 from tests.estimator.strategies import strategy_runs as runs
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import EXIT_CODE
 
 REPOSITORY = Path(__file__).parents[2]
 SECONDS = 300

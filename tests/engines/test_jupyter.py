@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from scripts.run_notebooks import NOTEBOOKS, code_cells, execute, keep_outputs
-from tests.notebook.outputs import kept, words_of
+from tests.workbench.notebook.outputs import kept, words_of
 
 
 @pytest.fixture(scope="module")

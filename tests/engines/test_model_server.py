@@ -18,7 +18,7 @@ from tests.engines.java_server import JavaServer, RefusedError, java_server
 from tests.pipeline_runs import PipelineRun
 from tests.pipelines.taxi_rows import values
 from tests.pipelines.test_taxi_e2e import raw_rows
-from tfx_tpu_trainer.inputs import MISSING_INTEGER
+from tfx_tpu_trainer.components.inputs import MISSING_INTEGER
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving, read_warmup
 
 pytestmark = pytest.mark.needs("java", "javac", "mvn")

@@ -19,7 +19,7 @@ import pytest
 from tests.free_ports import free_ports
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.run import compile_and_report
+from tfx_tpu_trainer.preflight._run import compile_and_report
 
 XPROF = pathlib.Path(__file__).parents[2] / ".make" / "xprof" / "bin" / "xprof"
 RUN = "train-v5e_1x1"

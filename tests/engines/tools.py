@@ -33,8 +33,8 @@ _PACKAGES = {
 
 KUBEFLOW_COMPILER = (
     "Kubeflow's compiler: not run; it would come from the Go module github.com/kubeflow/pipelines, which Go's proxy "
-    "refused where this was written. The rule at which it ends is checked in Python (tests/orchestration), and what it "
-    "would compile is run by the local engine of Kubeflow's SDK (tests/engines/kubeflow_local)"
+    "refused where this was written. The rule at which it ends is checked in Python (tests/components/clusters), and "
+    "what it would compile is run by the local engine of Kubeflow's SDK (tests/engines/kubeflow_local)"
 )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.engine.event_files import read_values
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
 
 TF_CONFIGS: dict[str, dict[str, Any]] = {
     "none": {},

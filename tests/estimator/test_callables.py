@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from tfx_tpu_trainer.estimator.callables import (
+from tfx_tpu_trainer.estimator._callables import (
     argument_names,
     call_with,
     check_model_fn,

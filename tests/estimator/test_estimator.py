@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.export.saved_model_facts import read_facts
 from tests.estimator.strategies import strategy_runs
 from tests.estimator.tpu import cores

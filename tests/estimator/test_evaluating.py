@@ -12,9 +12,9 @@ import tensorflow as tf
 import tf_keras
 
 from tests.bad_input import row
-from tests.engine.event_files import read_values
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
+from tests.estimator._engine.log_lines import log_lines
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
 
 v1 = tf.compat.v1

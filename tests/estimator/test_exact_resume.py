@@ -20,7 +20,6 @@ from tests.estimator import counting_model
 from tests.estimator.counting_model import BATCH, ROWS, KillAt, Killed, shuffled
 from tests.estimator.step_hooks import SeesEveryStep
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator import (
     Estimator,
     EvalSpec,
@@ -29,6 +28,7 @@ from tfx_tpu_trainer.estimator import (
     tpu,
     train_and_evaluate,
 )
+from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator.experimental import stop_if_no_decrease_hook
 from tfx_tpu_trainer.estimator.inputs import numpy_input_fn
 

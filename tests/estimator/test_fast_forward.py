@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.event_files import read_values
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
-from tfx_tpu_trainer.engine.training import fast_forward
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.training import fast_forward
 
 v1 = tf.compat.v1
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.fake_gpu import see_a_gpu
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.fake_gpu import see_a_gpu
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.step_hooks import SeesEveryStep
 from tfx_tpu_trainer.estimator import tpu
 

@@ -8,14 +8,14 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.engine.event_files import read_values
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
 from tests.estimator.places import estimator, on_host_and_cores
 from tests.estimator.tpu.cores import BATCH, train_input_fn
 from tfx_tpu_trainer import estimator as estimators
-from tfx_tpu_trainer.engine.checking.nan_checks import NanLossError
-from tfx_tpu_trainer.engine.reporting import gradients as gradients_module
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.checking.nan_checks import NanLossError
+from tfx_tpu_trainer.estimator._engine.reporting import gradients as gradients_module
 
 v1 = tf.compat.v1
 

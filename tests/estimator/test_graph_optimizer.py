@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
+from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
 
 v1 = tf.compat.v1
 

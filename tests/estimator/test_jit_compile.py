@@ -9,9 +9,9 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from tests.engine.event_files import read_values
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.step_hooks import SeesEveryStep
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu

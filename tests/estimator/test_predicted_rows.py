@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfx_tpu_trainer.estimator.predicted_rows import select_predictions, single_rows
+from tfx_tpu_trainer.estimator._predicted_rows import select_predictions, single_rows
 
 PREDICTIONS = {"a": 1, "b": 2, "c": 3}
 

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, tpu
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.engine.event_files import open_files
 from tests.estimator import linear_model, places
+from tests.estimator._engine.event_files import open_files
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import export, tpu
 

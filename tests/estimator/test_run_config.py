@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tfx_tpu_trainer.estimator import RunConfig
-from tfx_tpu_trainer.estimator.run_config import REPLACEABLE
+from tfx_tpu_trainer.estimator._run_config import REPLACEABLE
 
 v1 = tf.compat.v1
 

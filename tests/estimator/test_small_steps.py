@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.log_lines import log_lines
 from tests.estimator import counting_model, linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.step_hooks import SeesEveryStep
 from tests.op_determinism import deterministic_ops
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.training import fast_forward
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.training import fast_forward
 
 v1 = tf.compat.v1
 

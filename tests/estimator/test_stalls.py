@@ -11,8 +11,8 @@ import pytest
 
 from tests.estimator import counting_model, stalled_training
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.checkpointing import checkpoints
-from tfx_tpu_trainer.engine.sessions.stall_watch import EXIT_CODE, StalledError
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import EXIT_CODE, StalledError
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import bad_input
-from tfx_tpu_trainer.estimator.task_environment import read_task_environment
+from tfx_tpu_trainer.estimator._task_environment import read_task_environment
 from tfx_tpu_trainer.estimator.tpu import TPUConfig
 
 CLUSTER = {"chief": ["h0:1"], "worker": ["h1:1", "h2:1"], "ps": ["h3:1"]}

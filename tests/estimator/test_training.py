@@ -13,12 +13,12 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tests.engine.event_files import read_values
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
+from tests.estimator._engine.log_lines import log_lines
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
+from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
 
 v1 = tf.compat.v1
 

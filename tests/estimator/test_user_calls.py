@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator import EstimatorSpec
+from tfx_tpu_trainer.estimator._user_calls import call_input_fn, call_model_fn
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
-from tfx_tpu_trainer.estimator.user_calls import call_input_fn, call_model_fn
 
 
 def _given(function):

@@ -16,7 +16,7 @@ from tfx_tpu_trainer.estimator import (
     VocabInfo,
     WarmStartSettings,
 )
-from tfx_tpu_trainer.estimator.warm_start import as_warm_start_settings, warm_start
+from tfx_tpu_trainer.estimator._warm_start import as_warm_start_settings, warm_start
 
 v1 = tf.compat.v1
 

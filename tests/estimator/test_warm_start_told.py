@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.log_lines import log_lines
-from tfx_tpu_trainer import contrib
+from tests.estimator._engine.log_lines import log_lines
+from tfx_tpu_trainer.compat import contrib
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, WarmStartSettings, tpu
 
 v1 = tf.compat.v1

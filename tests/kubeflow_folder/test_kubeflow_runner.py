@@ -82,7 +82,10 @@ def test_both_pipelines_compile_offline(compiled, pipeline, ending):
     container = document["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
     assert container["image"] == IMAGE
     assert container["resources"] == {"accelerator": {"type": "google.com/tpu", "count": "8"}}
-    assert "tfx_tpu_trainer.component.trainer_executor.TpuTrainerExecutor" in container["args"]
+    assert (
+        "tfx_tpu_trainer.components.trainer.trainer_executor.TpuTrainerExecutor"
+        in container["args"]
+    )
     assert _constant(document, "TpuTrainer", "module") == f"pipelines.{pipeline}.model"
     assert int(json.loads(_constant(document, "TpuTrainer", "train_args"))["num_steps"]) == 7
     assert json.loads(_constant(document, "TpuTrainer", "tpu")) == {"slice_name": "v5e:2x4"}

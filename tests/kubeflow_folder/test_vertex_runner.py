@@ -16,8 +16,8 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tests.bad_input import case
 from tests.kubeflow_folder.conftest import IMAGE, Run
+from tfx_tpu_trainer.components.clusters._vertex_job import VertexJob, custom_job
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.orchestration.vertex_job import VertexJob, custom_job
 
 TPU = ("--set", "trainer.tpu=v5e:2x4")
 
@@ -70,7 +70,10 @@ def test_the_trainer_starts_a_custom_job(compiled, version):
     spec = document["pipelineSpec"]
     message = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
     container = spec["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
-    assert "tfx_tpu_trainer.component.vertex_executor.VertexTpuTrainerExecutor" in container["args"]
+    assert (
+        "tfx_tpu_trainer.components.trainer.vertex_executor.VertexTpuTrainerExecutor"
+        in container["args"]
+    )
     assert "resources" not in container
     outputs = message.components["TpuTrainer"].output_definitions.artifacts
     assert set(outputs) == {"model", "model_run", "evaluation", "page"}
@@ -100,7 +103,10 @@ def test_without_a_tpu_the_trainer_trains_in_its_own_task(vertex_runner, tmp_pat
     assert result.exit_code == 0, result.output
     spec = json.loads(output.read_text(encoding="utf-8"))["pipelineSpec"]
     container = spec["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
-    assert "tfx_tpu_trainer.component.trainer_executor.TpuTrainerExecutor" in container["args"]
+    assert (
+        "tfx_tpu_trainer.components.trainer.trainer_executor.TpuTrainerExecutor"
+        in container["args"]
+    )
 
 
 @pytest.mark.e2e

@@ -13,8 +13,8 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun, command
-from tfx_tpu_trainer.runner.report import RunReport
-from tfx_tpu_trainer.runner.run_child import REPORT
+from tfx_tpu_trainer.workbench.history.report import RunReport
+from tfx_tpu_trainer.workbench.run.run_child import REPORT
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +25,7 @@ IMPORT_CHECK = """
 import importlib.metadata, pkgutil, sys
 import packaging.requirements
 import tfx_tpu_trainer
-import tfx_tpu_trainer.component, tfx_tpu_trainer.estimator, tfx_tpu_trainer.estimator.tpu
+import tfx_tpu_trainer.components.trainer, tfx_tpu_trainer.estimator, tfx_tpu_trainer.estimator.tpu
 for module in pkgutil.walk_packages(tfx_tpu_trainer.__path__, "tfx_tpu_trainer."):
     if not module.name.endswith("__main__"):
         __import__(module.name)

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer import compat
-from tfx_tpu_trainer.doctor import Verdict, examine, repair
+from tfx_tpu_trainer.compat.doctor import Verdict, examine, repair
 
 pytestmark = pytest.mark.matrix
 

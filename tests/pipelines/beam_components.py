@@ -8,8 +8,8 @@ from typing import Any
 
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 
-from tfx_tpu_trainer.runner.config import load_config
-from tfx_tpu_trainer.runner.project import find_pipeline
+from tfx_tpu_trainer.workbench.project.config import load_config
+from tfx_tpu_trainer.workbench.project.project import find_pipeline
 
 SPLITS = '["train", "eval"]'
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfx_tpu_trainer.runner.local_runner import child_environment
+from tfx_tpu_trainer.workbench.run.local_runner import child_environment
 
 START_SECONDS = 180
 

@@ -14,12 +14,12 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun, command, completed, run_local
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.runner import metadata
-from tfx_tpu_trainer.runner.config import ConfigError
-from tfx_tpu_trainer.runner.metadata import State
-from tfx_tpu_trainer.runner.project import find_pipeline
-from tfx_tpu_trainer.runner.roots import Root
-from tfx_tpu_trainer.runner.run_page import gather_run
+from tfx_tpu_trainer.workbench.history.run_page import gather_run
+from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.project.config import ConfigError
+from tfx_tpu_trainer.workbench.project.metadata import State
+from tfx_tpu_trainer.workbench.project.project import find_pipeline
+from tfx_tpu_trainer.workbench.project.roots import Root
 
 pytestmark = pytest.mark.e2e
 
@@ -60,7 +60,7 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
     assert "nowhere" in other.output
 
 
-# tests/component/test_trainer_tpu.py runs a pipeline on emulated cores.
+# tests/components/trainer/test_trainer_tpu.py runs a pipeline on emulated cores.
 @pytest.mark.sweep
 def test_emulated_tpu_cores_reach_what_the_host_reaches(
     digits_run: PipelineRun, cores_run: PipelineRun

@@ -12,13 +12,13 @@ from click.testing import CliRunner
 from sklearn.metrics import roc_auc_score
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 
+from tests.components.report.pages import Page
 from tests.pipeline_runs import TAXI, PipelineRun, completed, run_local
-from tests.report.pages import Page
-from tfx_tpu_trainer.cli.main import main
-from tfx_tpu_trainer.report import read_run_data
-from tfx_tpu_trainer.runner.metadata import State
-from tfx_tpu_trainer.runner.run_log import BEFORE_COMPONENTS
+from tfx_tpu_trainer.components.report import read_run_data
 from tfx_tpu_trainer.serving import describe_saved_model
+from tfx_tpu_trainer.workbench.cli.main import main
+from tfx_tpu_trainer.workbench.history.run_log import BEFORE_COMPONENTS
+from tfx_tpu_trainer.workbench.project.metadata import State
 
 pytestmark = pytest.mark.e2e
 

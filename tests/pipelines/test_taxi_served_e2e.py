@@ -23,10 +23,10 @@ from tests.conftest import REPOSITORY
 from tests.pipeline_runs import TAXI, PipelineRun, completed, run_local
 from tests.pipelines.taxi_rows import UNSEEN, random_rides, transform, values
 from tests.pipelines.test_taxi_e2e import raw_rows
+from tfx_tpu_trainer.components.inputs import MISSING_INTEGER, TransformedInput, vocabulary_sizes
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.inputs import MISSING_INTEGER, TransformedInput, vocabulary_sizes
-from tfx_tpu_trainer.runner.metadata import State
 from tfx_tpu_trainer.serving import load_serving
+from tfx_tpu_trainer.workbench.project.metadata import State
 
 pytestmark = pytest.mark.e2e
 

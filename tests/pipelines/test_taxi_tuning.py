@@ -9,8 +9,8 @@ import keras_tuner
 import pytest
 
 from pipelines.taxi.tuning import search_space
-from tfx_tpu_trainer.runner.config import load_config
-from tfx_tpu_trainer.runner.project import find_pipeline
+from tfx_tpu_trainer.workbench.project.config import load_config
+from tfx_tpu_trainer.workbench.project.project import find_pipeline
 
 
 def _nodes(*overrides: str) -> dict[str, Any]:

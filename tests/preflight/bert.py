@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
 from tfx_tpu_trainer.preflight import CompilerOptions, preflight
-from tfx_tpu_trainer.preflight.engine_steps import input_fn_of_specs
+from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs
 
 v1 = tf.compat.v1
 

@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
-from tfx_tpu_trainer.preflight.compiler import CompilerOptions
-from tfx_tpu_trainer.preflight.engine_steps import input_fn_of_specs, lower_engine_step
-from tfx_tpu_trainer.preflight.results import LoweredStep
+from tfx_tpu_trainer.preflight._compiling import CompilerOptions
+from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs, lower_engine_step
+from tfx_tpu_trainer.preflight._results import LoweredStep
 
 v1 = tf.compat.v1
 

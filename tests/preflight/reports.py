@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.hlo_costs import OpCost
-from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
-from tfx_tpu_trainer.preflight.results import (
+from tfx_tpu_trainer.preflight._hlo_costs import OpCost
+from tfx_tpu_trainer.preflight._report import PreflightReport, StepReport
+from tfx_tpu_trainer.preflight._results import (
     Allocation,
     CompiledStep,
     Finding,

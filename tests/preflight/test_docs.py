@@ -6,8 +6,8 @@ import json
 import pathlib
 import re
 
-from tfx_tpu_trainer.cli.preflight import preflight as command
-from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
+from tfx_tpu_trainer.components.user_module._feature_spec import FeatureSpec
+from tfx_tpu_trainer.workbench.cli.preflight import preflight as command
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs" / "preflight.md"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
-from tfx_tpu_trainer.preflight.compiler import compile_steps
-from tfx_tpu_trainer.preflight.results import CompiledStep
+from tfx_tpu_trainer.preflight._compiling import compile_steps
+from tfx_tpu_trainer.preflight._results import CompiledStep
 
 UNITS, COLUMNS = [16_384, 8192], 1024
 MARGIN = 0.02

@@ -8,7 +8,7 @@ import pytest
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tfx_tpu_trainer.preflight.hbm_traffic import hbm_traffic
+from tfx_tpu_trainer.preflight._hbm_traffic import hbm_traffic
 
 HBM, ON_CHIP = 0, 1
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.preflight.lowered import CHECK_ONLY, lower_function
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.preflight.compiler import compile_steps
+from tfx_tpu_trainer.preflight._compiling import compile_steps
 
 v1 = tf.compat.v1
 

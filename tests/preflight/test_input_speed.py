@@ -8,8 +8,8 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.preflight.reports import report
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.input_speed import InputError, InputSpeed, measure_input
-from tfx_tpu_trainer.preflight.report import PreflightReport
+from tfx_tpu_trainer.preflight._input_speed import InputError, InputSpeed, measure_input
+from tfx_tpu_trainer.preflight._report import PreflightReport
 
 
 def _measure(input_fn, *, tpu="v5e:2x4", batch_size=64, seconds=0.2):

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
-from tfx_tpu_trainer.preflight.compiler import compile_steps
-from tfx_tpu_trainer.preflight.hlo_module import HloModule
-from tfx_tpu_trainer.preflight.results import CompiledStep, LoweredStep
+from tfx_tpu_trainer.preflight._compiling import compile_steps
+from tfx_tpu_trainer.preflight._hlo_module import HloModule
+from tfx_tpu_trainer.preflight._results import CompiledStep, LoweredStep
 
 ROWS, COLUMNS, UNITS = 512, 1024, 256
 # Two powers of Adam's betas, float32, and the global step, int64.

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tests.preflight.lowered import CHECK_ONLY, lower_function
-from tfx_tpu_trainer.preflight.compiler import compile_steps
-from tfx_tpu_trainer.preflight.hlo_module import HloModule
+from tfx_tpu_trainer.preflight._compiling import compile_steps
+from tfx_tpu_trainer.preflight._hlo_module import HloModule
 
 v1 = tf.compat.v1
 ROWS, COLUMNS = 4, 8

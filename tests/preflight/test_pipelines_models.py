@@ -25,11 +25,11 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import ModeKeys, export
 from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.compiler import compile_steps
-from tfx_tpu_trainer.preflight.engine_steps import input_fn_of_specs, lower_engine_step
-from tfx_tpu_trainer.preflight.hlo_module import HloModule
-from tfx_tpu_trainer.preflight.results import LoweredStep
-from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
+from tfx_tpu_trainer.preflight._compiling import compile_steps
+from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs, lower_engine_step
+from tfx_tpu_trainer.preflight._hlo_module import HloModule
+from tfx_tpu_trainer.preflight._results import LoweredStep
+from tfx_tpu_trainer.preflight._saved_models import lower_saved_model
 
 v1 = tf.compat.v1
 
@@ -95,7 +95,7 @@ def lowered(name: str, mode: str, replicas: int) -> LoweredStep:
     )
 
 
-# Of a taxi run's own export and prediction, tests/cli/test_preflight_e2e.py is in `make test`.
+# Of a taxi run's own export and prediction, tests/workbench/cli/test_preflight_e2e.py is in `make test`.
 @pytest.fixture(scope="module", params=["digits", pytest.param("taxi", marks=pytest.mark.sweep)])
 def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model's name and its serving step."""

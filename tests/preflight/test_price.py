@@ -9,9 +9,9 @@ import pytest
 
 from tests.bad_input import case
 from tests.preflight.reports import fitting_step, report
-from tfx_tpu_trainer.preflight.estimate import PUBLISHED_ERRORS, Estimate
-from tfx_tpu_trainer.preflight.input_speed import InputSpeed
-from tfx_tpu_trainer.preflight.price import (
+from tfx_tpu_trainer.preflight._estimate import PUBLISHED_ERRORS, Estimate
+from tfx_tpu_trainer.preflight._input_speed import InputSpeed
+from tfx_tpu_trainer.preflight._price import (
     Prices,
     TrainingLength,
     cheapest,

@@ -20,9 +20,9 @@ from tests.preflight.reports import (
     unlowered_step,
 )
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.report import StepReport
-from tfx_tpu_trainer.preflight.report_files import hbm_bar, render_html
-from tfx_tpu_trainer.preflight.results import Collective
+from tfx_tpu_trainer.preflight._report import StepReport
+from tfx_tpu_trainer.preflight._report_files import hbm_bar, render_html
+from tfx_tpu_trainer.preflight._results import Collective
 
 _VOID = {"meta", "br", "rect"}
 

@@ -6,6 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
+from tfx_tpu_trainer.components.user_module._feature_spec import FeatureSpec
+from tfx_tpu_trainer.components.user_module._module import UserModule
+from tfx_tpu_trainer.components.user_module._user_model import model_of_module
 from tfx_tpu_trainer.estimator.tpu import (
     CrossShardOptimizer,
     RunConfig,
@@ -18,9 +21,6 @@ from tfx_tpu_trainer.preflight import (
     PreflightUnavailableError,
     preflight,
 )
-from tfx_tpu_trainer.preflight.feature_spec import FeatureSpec
-from tfx_tpu_trainer.preflight.user_model import model_of_module
-from tfx_tpu_trainer.user_module.module import UserModule
 
 v1 = tf.compat.v1
 COLUMNS = 256

@@ -15,11 +15,11 @@ from tests.preflight.lowered import CHECK_ONLY
 from tests.serving import exports
 from tests.serving.saved_models import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of, save_graph
 from tfx_tpu_trainer.estimator import export, tpu
-from tfx_tpu_trainer.preflight.compiler import compile_steps
-from tfx_tpu_trainer.preflight.hlo_module import HloModule
-from tfx_tpu_trainer.preflight.results import LoweredStep
-from tfx_tpu_trainer.preflight.saved_models import lower_saved_model
-from tfx_tpu_trainer.preflight.tpu_programs import find_programs
+from tfx_tpu_trainer.preflight._compiling import compile_steps
+from tfx_tpu_trainer.preflight._hlo_module import HloModule
+from tfx_tpu_trainer.preflight._results import LoweredStep
+from tfx_tpu_trainer.preflight._saved_models import lower_saved_model
+from tfx_tpu_trainer.preflight._tpu_programs import find_programs
 
 v1 = tf.compat.v1
 

@@ -18,14 +18,14 @@ from tests.preflight.reports import (
     unlowered_step,
 )
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.report import (
+from tfx_tpu_trainer.preflight._report import (
     StepReport,
     bytes_text,
     count_text,
     flop_text,
     seconds_text,
 )
-from tfx_tpu_trainer.preflight.text import print_report
+from tfx_tpu_trainer.preflight._text import print_report
 
 
 def _printed(made) -> str:

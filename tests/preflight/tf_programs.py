@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 
-from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.preflight.lowering import lower
-from tfx_tpu_trainer.preflight.results import LoweredStep
-from tfx_tpu_trainer.preflight.step_graph import StepGraph
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.preflight._lowering import lower
+from tfx_tpu_trainer.preflight._results import LoweredStep
+from tfx_tpu_trainer.preflight._step_graph import StepGraph
 
 v1 = tf.compat.v1
 

@@ -54,7 +54,14 @@ def edited_copy(
     """
     shutil.copytree(package_folder(package), folder)
     for below in fix:
-        doctor = [sys.executable, "-m", "tfx_tpu_trainer.cli.main", "doctor", "--fix", below]
+        doctor = [
+            sys.executable,
+            "-m",
+            "tfx_tpu_trainer.workbench.cli.main",
+            "doctor",
+            "--fix",
+            below,
+        ]
         ended = _run(doctor, folder, {})
         # 1 says that something is left to do by hand.
         assert ended.returncode in (0, 1), ended.stderr[-4000:]

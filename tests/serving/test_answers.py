@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfx_tpu_trainer.serving.answers import compare
+from tfx_tpu_trainer.serving._answers import compare
 
 VALUES = np.array([[1.0, -40.0], [0.001, 20.0]], np.float32)
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.serving.exports import ROWS, edited, examples, formula, tpu_program, with_other_values
 from tfx_tpu_trainer.serving import Sample, check_saved_model, place_ops, read_saved_model
-from tfx_tpu_trainer.serving.check import check_placement
-from tfx_tpu_trainer.serving.check_report import Finding
+from tfx_tpu_trainer.serving._check import check_placement
+from tfx_tpu_trainer.serving._check_report import Finding
 
 ANSWERS = "serve: answers as the estimator predicts"
 LOADS = "serve, tpu: loads"
@@ -42,7 +42,7 @@ def _placement_of(path, *, whole_model=True):
 # Each starts processes that import TensorFlow.
 @pytest.mark.e2e
 class TestInFreshProcesses:
-    # A sound model passes in tests/component/test_serving_step.py as well.
+    # A sound model passes in tests/components/trainer/test_serving_step.py as well.
     @pytest.mark.sweep
     def test_a_sound_model_passes(self, exported):
         report, checks = _checks(exported)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.bad_input import case
 from tfx_tpu_trainer.serving import Check, ServingCheck, read_serving_check, write_serving_check
-from tfx_tpu_trainer.serving.check_report import Latency
+from tfx_tpu_trainer.serving._check_report import Latency
 
 REPORT = ServingCheck(
     (

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tfx_tpu_trainer.serving.fresh_process import FreshProcess, FreshProcessError
+from tfx_tpu_trainer.serving._fresh_process import FreshProcess, FreshProcessError
 
 MODULE = "tests.serving.ends_badly"
 

@@ -16,8 +16,8 @@ from tfx_tpu_trainer.serving import (
     read_saved_model,
     read_warmup,
 )
-from tfx_tpu_trainer.serving.model_variables import check_variables
-from tfx_tpu_trainer.serving.overview import overview
+from tfx_tpu_trainer.serving._model_variables import check_variables
+from tfx_tpu_trainer.serving._overview import overview
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.bad_input import case
 from tests.op_determinism import deterministic_ops
 from tfx_tpu_trainer.serving import RequestError, SignatureDescription, TensorDescription
-from tfx_tpu_trainer.serving.requests import read_tfrecords, request_inputs, says_missing
+from tfx_tpu_trainer.serving._requests import read_tfrecords, request_inputs, says_missing
 
 
 def _row(**features):

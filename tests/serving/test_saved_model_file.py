@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tests.serving.saved_models import save_metagraphs
-from tfx_tpu_trainer import whole_files
-from tfx_tpu_trainer.component.artifacts import copy_folder
+from tfx_tpu_trainer._support import whole_files
+from tfx_tpu_trainer.components.trainer.artifacts import copy_folder
 from tfx_tpu_trainer.serving import describe_saved_model, find_saved_model
 
 

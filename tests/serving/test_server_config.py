@@ -15,7 +15,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from tests.bad_input import case
 from tfx_tpu_trainer.serving import ServerBatching, write_server_config
-from tfx_tpu_trainer.serving.server_config import TPU_BATCHING, batching_for_tpu
+from tfx_tpu_trainer.serving._server_config import TPU_BATCHING, batching_for_tpu
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ INFO = f"tfx_tpu_trainer-{tfx_tpu_trainer.__version__}.dist-info/METADATA"
 FILES = (
     "tfx_tpu_trainer/__init__.py",
     "tfx_tpu_trainer/py.typed",
-    "tfx_tpu_trainer/report/templates/page.html.j2",
-    "tfx_tpu_trainer/scaffold/templates/project/Makefile",
+    "tfx_tpu_trainer/components/report/templates/page.html.j2",
+    "tfx_tpu_trainer/workbench/new/templates/project/Makefile",
 )
 
 

@@ -22,18 +22,24 @@ from tests.conftest import REPOSITORY
 PACKAGE = REPOSITORY / "tfx_tpu_trainer"
 # The extras of each part: what it imports at once comes with the first, what it imports late with any of them.
 EXTRAS = {
-    "component": ["tfx"],
-    "evaluation": ["tfx"],
+    "components/clusters": ["tfx", "kubeflow"],
+    "components/evaluation": ["tfx"],
+    "components/gate": ["tfx"],
+    "components/inputs": ["tfx"],
+    "components/report": ["report", "tfx"],
+    "components/trainer": ["tfx"],
+    "components/tuning": ["tune"],
+    "components/user_module": ["", "tfx"],
     "hardware": ["tfx"],
-    "inputs": ["tfx"],
-    "notebook": ["notebook"],
-    "orchestration": ["tfx", "kubeflow"],
-    "preflight": ["preflight", "tfx"],
-    "report": ["report", "tfx"],
-    "runner": ["tfx"],
-    "scaffold": ["new"],
-    "tuning": ["tune"],
+    "preflight": ["preflight"],
+    "workbench/history": ["tfx"],
+    "workbench/new": ["new"],
+    "workbench/notebook": ["notebook"],
+    "workbench/project": ["tfx"],
+    "workbench/run": ["tfx"],
 }
+# Wings of which each folder is a part.
+DIVIDED = ("components", "workbench")
 # A distribution that another one pins to its own version.
 SAME_AS = {"ml-pipelines-sdk": "tfx"}
 
@@ -117,9 +123,10 @@ def _undeclared(part: str) -> dict[str, str]:
 
 
 PARTS = sorted(
-    path.stem
-    for path in PACKAGE.iterdir()
-    if path.suffix == ".py" or (path / "__init__.py").exists()
+    path.relative_to(PACKAGE).with_suffix("").as_posix()
+    for folder in (PACKAGE, *(PACKAGE / wing for wing in DIVIDED))
+    for path in folder.iterdir()
+    if path.name not in DIVIDED and (path.suffix == ".py" or (path / "__init__.py").exists())
 )
 
 
@@ -130,26 +137,30 @@ def test_what_a_part_imports_is_declared(part):
 
 def test_each_part_with_an_extra_is_there():
     assert set(EXTRAS) <= set(PARTS)
-    assert {extra for extras in EXTRAS.values() for extra in extras} <= set(_declared())
+    assert {extra for extras in EXTRAS.values() for extra in extras if extra} <= set(_declared())
 
 
 # Extra -> a program that uses what it is for, or imports it.
 USES = {
-    "": "import tfx_tpu_trainer.estimator.tpu, tfx_tpu_trainer.serving, tfx_tpu_trainer.cli.main",
-    "demo": "import sklearn, tfx_tpu_trainer.component",
+    "": "import tfx_tpu_trainer.estimator.tpu, tfx_tpu_trainer.serving, tfx_tpu_trainer.workbench.cli.main",
+    "demo": "from tfx_tpu_trainer import TpuTrainer\nimport sklearn",
     "kubeflow": (
-        "import tfx_tpu_trainer.orchestration.kubeflow_run, tfx_tpu_trainer.orchestration.vertex_run, kfp.kubernetes\n"
-        "import kfp_server_api, google.cloud.aiplatform"
+        "from tfx_tpu_trainer.components.clusters import *\n"
+        "import kfp.kubernetes, kfp_server_api, google.cloud.aiplatform"
     ),
-    "new": "import tfx_tpu_trainer.scaffold.creating, tfx_tpu_trainer.scaffold.measuring",
-    "notebook": "import tfx_tpu_trainer.notebook.extension, tfx_tpu_trainer.notebook.curve",
+    "new": "import tfx_tpu_trainer.workbench.new.creating, tfx_tpu_trainer.workbench.new.measuring",
+    "notebook": "import tfx_tpu_trainer.workbench.notebook.extension, tfx_tpu_trainer.workbench.notebook.curve",
     "preflight": "from tfx_tpu_trainer.preflight import *",
-    "report": "from tfx_tpu_trainer.report import *",
+    "report": "from tfx_tpu_trainer.components.report import *",
     "tfx": (
-        "from tfx_tpu_trainer.component import *\nfrom tfx_tpu_trainer.evaluation import *\n"
-        "import tfx_tpu_trainer.inputs, tfx_tpu_trainer.runner.local_runner, tfx_tpu_trainer.runner.beam_services"
+        "from tfx_tpu_trainer.components import *\nfrom tfx_tpu_trainer.components.evaluation import *\n"
+        "import tfx_tpu_trainer.components.inputs, tfx_tpu_trainer.workbench.run.local_runner\n"
+        "import tfx_tpu_trainer.workbench.run.beam_services"
     ),
-    "tune": "from tfx_tpu_trainer.tuning import *\nimport tfx_tpu_trainer.tuning.parallel_coordinates",
+    "tune": (
+        "from tfx_tpu_trainer.components.tuning import *\n"
+        "import tfx_tpu_trainer.components.tuning._parallel_coordinates"
+    ),
 }
 
 

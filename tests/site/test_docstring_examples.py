@@ -53,7 +53,7 @@ def test_an_example_prints_what_it_says(place, tmp_path, monkeypatch):
 STARTED_FROM = {
     "": ["EvalMetricsGate", "LastBlessedModel", "TpuSpec", "TpuTrainer", "VertexTpuTrainer"],
     "compat": ["install", "uninstall"],
-    "doctor": ["examine", "repair"],
+    "compat.doctor": ["examine", "repair"],
     "estimator": [
         "BaselineClassifier",
         "DNNClassifier",
@@ -83,11 +83,11 @@ STARTED_FROM = {
         "TPUEstimatorSpec",
         "from_estimator",
     ],
-    "evaluation": ["EvalMetrics", "read_eval_metrics"],
+    "components.evaluation": ["EvalMetrics", "read_eval_metrics"],
     "hardware": ["TpuSpec", "find_slice"],
     "preflight": ["plan_embeddings", "preflight", "preflight_function", "preflight_saved_model"],
     "serving": ["check_saved_model", "describe_saved_model", "find_saved_model", "load_serving"],
-    "tuning": ["TuneSettings", "make_tuner_fn"],
+    "components.tuning": ["TuneSettings", "make_tuner_fn"],
 }
 
 

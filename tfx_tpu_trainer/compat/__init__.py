@@ -5,6 +5,6 @@ again. `python -m tfx_tpu_trainer.compat PROGRAM` runs a program with it. Import
 changes nothing, and does not import TensorFlow.
 """
 
-from tfx_tpu_trainer.compat.installation import Installation, install, uninstall
+from tfx_tpu_trainer.compat._installation import Installation, install, uninstall
 
 __all__ = ["Installation", "install", "uninstall"]

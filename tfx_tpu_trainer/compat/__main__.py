@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from tfx_tpu_trainer.compat import program, workers
-from tfx_tpu_trainer.compat.installation import install
+from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer.compat import _program, _workers
+from tfx_tpu_trainer.compat._installation import install
 from tfx_tpu_trainer.compat.repairing.loaders import RepairingFileLoader, RepairingFinder
 from tfx_tpu_trainer.compat.repairing.own_files import OwnFiles, files_of_module, files_of_program
 from tfx_tpu_trainer.compat.repairing.repairs import Repairs
-from tfx_tpu_trainer.printable import printable
 
 _NAME = "python -m tfx_tpu_trainer.compat"
-# As in estimator/tpu/run_place.py, whose import would be that of TensorFlow.
+# As in estimator/tpu/_run_place.py, whose import would be that of TensorFlow.
 _REPLICAS = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 
 
@@ -95,10 +95,10 @@ def main(
         repairs = Repairs(OwnFiles([*own.roots, *roots]), shown=show_repairs)
         sys.meta_path.insert(0, RepairingFinder(repairs))
         make_loader = functools.partial(RepairingFileLoader, repairs=repairs)
-    workers.serve_workers(repairs)
+    _workers.serve_workers(repairs)
     if module is None:
-        return functools.partial(program.run_file, words[0], words[1:], make_loader=make_loader)
-    return functools.partial(program.run_module, module, words)
+        return functools.partial(_program.run_file, words[0], words[1:], make_loader=make_loader)
+    return functools.partial(_program.run_module, module, words)
 
 
 def separate(words: Sequence[str]) -> list[str]:

@@ -18,6 +18,17 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export import HostSignature, ServingInputReceiver
 
+__all__ = [
+    "EXAMPLES",
+    "LABELS",
+    "TRANSFORM_SIGNATURE",
+    "EvalInputReceiver",
+    "build_parsing_eval_input_receiver_fn",
+    "evaluation_receiver",
+    "export_eval_savedmodel",
+    "receive_evaluation",
+]
+
 v1 = tf.compat.v1
 
 EXAMPLES = "examples"

@@ -8,37 +8,37 @@ tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers are made; t
 keeps Keras 3.
 """
 
-from tfx_tpu_trainer.keras_choice import choose_keras_2
+from tfx_tpu_trainer._support.keras_choice import choose_keras_2
 
 choose_keras_2()
 
 from tfx_tpu_trainer.estimator import (
+    _hook_names,
     canned,
     experimental,
     export,
     heads,
-    hook_names,
     inputs,
     schedule,
     tpu,
     v1,
 )
-from tfx_tpu_trainer.estimator.added_metrics import add_metrics
+from tfx_tpu_trainer.estimator._added_metrics import add_metrics
+from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator._forwarded_features import forward_features
+from tfx_tpu_trainer.estimator._hook_names import *
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
 from tfx_tpu_trainer.estimator.canned import *
-from tfx_tpu_trainer.estimator.canned.parsing import (
+from tfx_tpu_trainer.estimator.canned._parsing import (
     classifier_parse_example_spec,
     regressor_parse_example_spec,
 )
-from tfx_tpu_trainer.estimator.estimator import Estimator
-from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator.forwarded_features import forward_features
 from tfx_tpu_trainer.estimator.heads import *
-from tfx_tpu_trainer.estimator.hook_names import *
 from tfx_tpu_trainer.estimator.keras import keras_to_estimator, model_to_estimator
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.schedule import *
-from tfx_tpu_trainer.estimator.warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
     "Estimator",
@@ -61,5 +61,5 @@ __all__ = [
 ]
 __all__ += canned.__all__
 __all__ += heads.__all__
-__all__ += hook_names.__all__
+__all__ += _hook_names.__all__
 __all__ += schedule.__all__

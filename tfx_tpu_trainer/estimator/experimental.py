@@ -3,9 +3,9 @@
 LinearSDCA and the RNN estimators exist as names only: creating one raises an error that names a replacement.
 """
 
-from tfx_tpu_trainer.estimator.canned.logit_fns import call_logit_fn
-from tfx_tpu_trainer.estimator.canned.unsupported import LinearSDCA, RNNClassifier, RNNEstimator
-from tfx_tpu_trainer.estimator.export.receiver_fns import build_raw_supervised_input_receiver_fn
+from tfx_tpu_trainer.estimator.canned._logit_fns import call_logit_fn
+from tfx_tpu_trainer.estimator.canned._unsupported import LinearSDCA, RNNClassifier, RNNEstimator
+from tfx_tpu_trainer.estimator.export._receiver_fns import build_raw_supervised_input_receiver_fn
 from tfx_tpu_trainer.estimator.hooks import (
     InMemoryEvaluatorHook,
     make_early_stopping_hook,

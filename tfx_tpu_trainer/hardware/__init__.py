@@ -1,22 +1,40 @@
 """TPU chips and slices, and what a pipeline requests: plain data, without TensorFlow."""
 
-import typing
-from typing import Any
+from __future__ import annotations
 
-from tfx_tpu_trainer.extras import of_extra
-from tfx_tpu_trainer.hardware.chips import CHIPS, Chip
-from tfx_tpu_trainer.hardware.slices import Slice, find_slice, known_slices
+from typing import TYPE_CHECKING
 
-if typing.TYPE_CHECKING:
-    from tfx_tpu_trainer.hardware.tpu_spec import TpuSpec
+from tfx_tpu_trainer._support.lazy_names import lazy_names
 
-__all__ = ["CHIPS", "Chip", "Slice", "TpuSpec", "find_slice", "known_slices"]
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.hardware._chips import (
+        CHIPS,
+        Chip,
+    )
+    from tfx_tpu_trainer.hardware._slices import (
+        Slice,
+        find_slice,
+        known_slices,
+    )
+    from tfx_tpu_trainer.hardware._tpu_spec import (
+        TpuSpec,
+    )
 
+__all__ = [
+    "CHIPS",
+    "Chip",
+    "Slice",
+    "TpuSpec",
+    "find_slice",
+    "known_slices",
+]
 
-def __getattr__(name: str) -> Any:
-    # It needs pydantic; the estimators, which read the chips, do without.
-    if name != "TpuSpec":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with of_extra("tfx", for_what="tfx_tpu_trainer.hardware"):
-        from tfx_tpu_trainer.hardware.tpu_spec import TpuSpec
-    return TpuSpec
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "._chips": ["CHIPS", "Chip"],
+        "._slices": ["Slice", "find_slice", "known_slices"],
+        "._tpu_spec": ["TpuSpec"],
+    },
+    extra="tfx",
+)

@@ -1,29 +1,164 @@
-"""The real TPU compiler on any x86-64 Linux machine, before a TPU is paid for."""
+"""The real TPU compiler on any x86-64 Linux machine, before a TPU is paid for.
 
-from tfx_tpu_trainer.extras import of_extra
+`preflight` traces a model's steps, lowers them to HLO and compiles them with libtpu in another process; its report says
+whether they fit a slice, how long a step takes and what a training costs. `sweep` does so for many slices.
+`compiler/` is the process that calls libtpu. Names are imported when they are first used, so that this process starts
+without TensorFlow.
+"""
 
-with of_extra("preflight", for_what="tfx_tpu_trainer.preflight"):
-    from tfx_tpu_trainer.preflight.compiler import CompilerOptions
-    from tfx_tpu_trainer.preflight.embeddings.plan import plan_embeddings
-    from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan
-    from tfx_tpu_trainer.preflight.libtpu import PreflightUnavailableError
-    from tfx_tpu_trainer.preflight.report import PreflightReport, StepReport
-    from tfx_tpu_trainer.preflight.run import (
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfx_tpu_trainer._support.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.preflight._across_slices import (
+        check_slices,
+    )
+    from tfx_tpu_trainer.preflight._compiling import (
+        CompilerOptions,
+        compile_steps,
+    )
+    from tfx_tpu_trainer.preflight._engine_steps import (
+        InputFn,
+        input_fn_of_specs,
+    )
+    from tfx_tpu_trainer.preflight._input_speed import (
+        LONGEST_SECONDS,
+        InputError,
+        measure_input,
+    )
+    from tfx_tpu_trainer.preflight._libtpu import (
+        PreflightUnavailableError,
+        libtpu_version,
+    )
+    from tfx_tpu_trainer.preflight._price import (
+        Prices,
+        TrainingCost,
+        TrainingLength,
+        read_duration,
+        training_cost,
+    )
+    from tfx_tpu_trainer.preflight._report import (
+        PreflightReport,
+        StepReport,
+        bytes_text,
+    )
+    from tfx_tpu_trainer.preflight._report_files import (
+        read_json,
+        write_html,
+        write_json,
+        write_plan,
+        write_sweep,
+    )
+    from tfx_tpu_trainer.preflight._results import (
+        CompiledStep,
+        LoweredStep,
+    )
+    from tfx_tpu_trainer.preflight._run import (
         PreflightModel,
+        compile_and_report,
         preflight,
         preflight_function,
         preflight_saved_model,
     )
+    from tfx_tpu_trainer.preflight._saved_models import (
+        lower_meta_graph,
+        lower_saved_model,
+    )
+    from tfx_tpu_trainer.preflight._sweep import (
+        Sweep,
+        sweep,
+    )
+    from tfx_tpu_trainer.preflight._text import (
+        print_report,
+        render_costs,
+        render_sweep,
+    )
+    from tfx_tpu_trainer.preflight.embeddings.plan import (
+        plan_embeddings,
+    )
+    from tfx_tpu_trainer.preflight.embeddings.results import (
+        EmbeddingPlan,
+    )
+    from tfx_tpu_trainer.preflight.embeddings.spec import (
+        EmbeddingSpec,
+    )
+    from tfx_tpu_trainer.preflight.embeddings.text import (
+        render_plan,
+    )
 
 __all__ = [
+    "LONGEST_SECONDS",
+    "CompiledStep",
     "CompilerOptions",
     "EmbeddingPlan",
+    "EmbeddingSpec",
+    "InputError",
+    "InputFn",
+    "LoweredStep",
     "PreflightModel",
     "PreflightReport",
     "PreflightUnavailableError",
+    "Prices",
     "StepReport",
+    "Sweep",
+    "TrainingCost",
+    "TrainingLength",
+    "bytes_text",
+    "check_slices",
+    "compile_and_report",
+    "compile_steps",
+    "input_fn_of_specs",
+    "libtpu_version",
+    "lower_meta_graph",
+    "lower_saved_model",
+    "measure_input",
     "plan_embeddings",
     "preflight",
     "preflight_function",
     "preflight_saved_model",
+    "print_report",
+    "read_duration",
+    "read_json",
+    "render_costs",
+    "render_plan",
+    "render_sweep",
+    "sweep",
+    "training_cost",
+    "write_html",
+    "write_json",
+    "write_plan",
+    "write_sweep",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "._across_slices": ["check_slices"],
+        "._compiling": ["CompilerOptions", "compile_steps"],
+        "._engine_steps": ["InputFn", "input_fn_of_specs"],
+        "._input_speed": ["InputError", "LONGEST_SECONDS", "measure_input"],
+        "._libtpu": ["PreflightUnavailableError", "libtpu_version"],
+        "._price": ["Prices", "TrainingCost", "TrainingLength", "read_duration", "training_cost"],
+        "._report": ["PreflightReport", "StepReport", "bytes_text"],
+        "._report_files": ["read_json", "write_html", "write_json", "write_plan", "write_sweep"],
+        "._results": ["CompiledStep", "LoweredStep"],
+        "._run": [
+            "PreflightModel",
+            "compile_and_report",
+            "preflight",
+            "preflight_function",
+            "preflight_saved_model",
+        ],
+        "._saved_models": ["lower_meta_graph", "lower_saved_model"],
+        "._sweep": ["Sweep", "sweep"],
+        "._text": ["print_report", "render_costs", "render_sweep"],
+        ".embeddings.plan": ["plan_embeddings"],
+        ".embeddings.results": ["EmbeddingPlan"],
+        ".embeddings.spec": ["EmbeddingSpec"],
+        ".embeddings.text": ["render_plan"],
+    },
+    extra="preflight",
+)

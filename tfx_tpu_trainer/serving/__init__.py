@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from tfx_tpu_trainer.serving.answers import Sample
-from tfx_tpu_trainer.serving.check import check_saved_model
-from tfx_tpu_trainer.serving.check_report import (
+from tfx_tpu_trainer.serving._answers import LOADING_PROCESS, Sample
+from tfx_tpu_trainer.serving._check import check_placement, check_saved_model
+from tfx_tpu_trainer.serving._check_report import (
     Check,
+    Finding,
     ServingCheck,
     ServingCheckError,
     read_serving_check,
     write_serving_check,
 )
-from tfx_tpu_trainer.serving.inspect import (
+from tfx_tpu_trainer.serving._fresh_process import FreshProcess
+from tfx_tpu_trainer.serving._inspect import (
     MetaGraphDescription,
     SignatureDescription,
     TensorDescription,
     describe_saved_model,
 )
-from tfx_tpu_trainer.serving.load import load_serving
-from tfx_tpu_trainer.serving.op_placement import OpPlacement, place_ops
-from tfx_tpu_trainer.serving.requests import RequestError
-from tfx_tpu_trainer.serving.saved_model_file import find_saved_model, read_saved_model
-from tfx_tpu_trainer.serving.server_config import ServerBatching, write_server_config
-from tfx_tpu_trainer.serving.single_tag import copy_metagraph
-from tfx_tpu_trainer.serving.warmup import read_warmup, warmup_requests, write_warmup
+from tfx_tpu_trainer.serving._load import load_serving
+from tfx_tpu_trainer.serving._op_placement import OpPlacement, place_ops
+from tfx_tpu_trainer.serving._overview import overview
+from tfx_tpu_trainer.serving._requests import (
+    RequestError,
+    read_tfrecords,
+    request_inputs,
+    says_missing,
+)
+from tfx_tpu_trainer.serving._saved_model_file import (
+    BINARY_FILE,
+    find_saved_model,
+    holds_saved_model,
+    meta_graph_with,
+    read_saved_model,
+)
+from tfx_tpu_trainer.serving._server_config import (
+    ServerBatching,
+    batching_for_tpu,
+    write_server_config,
+)
+from tfx_tpu_trainer.serving._single_tag import copy_metagraph
+from tfx_tpu_trainer.serving._warmup import read_warmup, warmup_requests, write_warmup
 
 __all__ = [
+    "BINARY_FILE",
+    "LOADING_PROCESS",
     "Check",
+    "Finding",
+    "FreshProcess",
     "MetaGraphDescription",
     "OpPlacement",
     "RequestError",
@@ -36,15 +58,23 @@ __all__ = [
     "ServingCheckError",
     "SignatureDescription",
     "TensorDescription",
+    "batching_for_tpu",
+    "check_placement",
     "check_saved_model",
     "copy_metagraph",
     "describe_saved_model",
     "find_saved_model",
+    "holds_saved_model",
     "load_serving",
+    "meta_graph_with",
+    "overview",
     "place_ops",
     "read_saved_model",
     "read_serving_check",
+    "read_tfrecords",
     "read_warmup",
+    "request_inputs",
+    "says_missing",
     "warmup_requests",
     "write_server_config",
     "write_serving_check",

@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from tests.doctor.corpus_files import PROGRAMS, text_of
+from tests.compat.doctor.corpus_files import PROGRAMS, text_of
+from tfx_tpu_trainer.compat.doctor import repair
 from tfx_tpu_trainer.compat.repairing.line_places import keep_lines
-from tfx_tpu_trainer.doctor import repair
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from pipelines.taxi.data import prepare_data
 from tests.checkpoint_files import last_whole_step
 from tests.engines.containers.compiled_run import ROOT, CompiledRun, TaskProcess
 from tests.pipeline_runs import PipelineRun
-from tfx_tpu_trainer.evaluation import read_eval_metrics
-from tfx_tpu_trainer.report.events import OWN_SUFFIXES
+from tfx_tpu_trainer.components.evaluation import read_eval_metrics
+from tfx_tpu_trainer.components.report._events import OWN_SUFFIXES
 from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.e2e
@@ -195,7 +195,7 @@ def test_a_pointer_leads_to_it(run):
     assert pointer["training"] == model["metadata"]["training"]
 
 
-# tests/component/test_last_blessed_model.py has runs that find theirs by the pointer.
+# tests/components/gate/test_last_blessed_model.py has runs that find theirs by the pointer.
 @pytest.mark.sweep
 def test_the_next_run_finds_it_as_its_baseline_without_ml_metadata(run):
     (model,) = run.compiled.outputs["TpuTrainer"]["model"]

@@ -23,7 +23,7 @@ import psutil
 
 from tests.engines import jars
 from tests.engines.flink.cluster import FlinkCluster
-from tfx_tpu_trainer.runner.local_runner import child_environment
+from tfx_tpu_trainer.workbench.run.local_runner import child_environment
 
 ROWS = 15_002
 DIRECT = (

@@ -15,14 +15,14 @@ from tfx import v1 as tfx
 
 from pipelines.taxi.config import Config
 from pipelines.taxi.data import prepare_data
-from tests.component.gate_producers import produce_model
-from tests.evaluation import thresholds as t
-from tests.orchestration.test_pod_config import SETTINGS
-from tfx_tpu_trainer.component import EvalMetricsGate, LastBlessedModel
+from tests.components.clusters.test_pod_config import SETTINGS
+from tests.components.evaluation import thresholds as t
+from tests.components.trainer.gate_producers import produce_model
+from tfx_tpu_trainer.components import EvalMetricsGate, LastBlessedModel
+from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
+from tfx_tpu_trainer.components.clusters._pod_config import executor_config
+from tfx_tpu_trainer.components.clusters._pods import PodSettings
 from tfx_tpu_trainer.hardware import TpuSpec
-from tfx_tpu_trainer.orchestration.compiling import compile_pipeline
-from tfx_tpu_trainer.orchestration.pod_config import executor_config
-from tfx_tpu_trainer.orchestration.pods import PodSettings
 
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".make" / "kubeflow" / "bin" / "python"

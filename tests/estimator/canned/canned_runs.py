@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tests.engine.event_files import read_values
+from tests.estimator._engine.event_files import read_values
 
 v1 = tf.compat.v1
 fc = tf.feature_column

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.estimator import EstimatorSpec, export
-from tfx_tpu_trainer.estimator.export.saved_model import export_saved_model
+from tfx_tpu_trainer.estimator._engine import tracing
+from tfx_tpu_trainer.estimator.export._saved_model import export_saved_model
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
 
 v1 = tf.compat.v1

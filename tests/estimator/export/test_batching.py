@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tfx_tpu_trainer.estimator.export.batching import call_in_batches
+from tfx_tpu_trainer.estimator.export._batching import call_in_batches
 from tfx_tpu_trainer.estimator.tpu import BatchConfig
 
 v1 = tf.compat.v1

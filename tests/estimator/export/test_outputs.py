@@ -6,7 +6,7 @@ from tensorflow.python.saved_model.model_utils import export_output as of_tensor
 
 from tests.bad_input import row
 from tfx_tpu_trainer.estimator import export
-from tfx_tpu_trainer.estimator.export.outputs import normalise_export_outputs
+from tfx_tpu_trainer.estimator.export._outputs import normalise_export_outputs
 
 v1 = tf.compat.v1
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tests.estimator.export import saved_model_facts, small_export
 from tests.estimator.export.small_export import ROWS, call_host_model, call_model, linear
-from tfx_tpu_trainer.engine import tracing
 from tfx_tpu_trainer.estimator import export
+from tfx_tpu_trainer.estimator._engine import tracing
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
 
 v1 = tf.compat.v1

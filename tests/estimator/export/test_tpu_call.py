@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.estimator.export import small_export
 from tests.estimator.export.small_export import call_model, linear
 from tfx_tpu_trainer.estimator import export
-from tfx_tpu_trainer.estimator.export.tpu_metagraph import build_tpu_meta_graph
+from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec, inference_on_tpu
 
 v1 = tf.compat.v1

@@ -14,7 +14,7 @@ from tests.estimator.export import (
 )
 from tests.estimator.export.recorded_serving import NUMBERS, ROWS
 from tfx_tpu_trainer.estimator import EstimatorSpec, export, tpu
-from tfx_tpu_trainer.estimator.export.tpu_metagraph import build_tpu_meta_graph
+from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
 
 v1 = tf.compat.v1
 

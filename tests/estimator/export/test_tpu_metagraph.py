@@ -12,7 +12,7 @@ from tensorflow.python.saved_model.model_utils import export_output as of_tensor
 from tests.estimator.export import saved_model_facts, small_export, tpu_graph_on_host
 from tests.estimator.export.small_export import ROWS, call_model, linear
 from tfx_tpu_trainer.estimator import export
-from tfx_tpu_trainer.estimator.export.tpu_metagraph import build_tpu_meta_graph
+from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec, inference_on_tpu
 
 v1 = tf.compat.v1

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tfx_tpu_trainer.estimator.export import version_folder as module
-from tfx_tpu_trainer.estimator.export.version_folder import version_folder
+from tfx_tpu_trainer.estimator.export import _version_folder as module
+from tfx_tpu_trainer.estimator.export._version_folder import version_folder
 
 
 def write(folder):

@@ -14,13 +14,13 @@ import tf_keras
 from tests.estimator.heads import head_cases, head_facts, trained_model
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import heads
-from tfx_tpu_trainer.estimator.heads import v1
+from tfx_tpu_trainer.estimator.heads import _v1
 
 pytestmark = pytest.mark.matrix
 
 RECORDED = pathlib.Path(__file__).with_name("recorded")
 V1_HEADS = types.SimpleNamespace(
-    binary=v1.BinaryClassHead, multi_class=v1.MultiClassHead, regression=v1.RegressionHead
+    binary=_v1.BinaryClassHead, multi_class=_v1.MultiClassHead, regression=_v1.RegressionHead
 )
 TOLERANCE = 1e-6
 

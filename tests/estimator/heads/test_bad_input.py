@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import heads
-from tfx_tpu_trainer.estimator.heads import v1 as v1_heads
+from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
 
 v1 = tf.compat.v1
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.schedule import plain
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import experimental
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
-from tfx_tpu_trainer.estimator.hooks.stop_at_checkpoint_step import StopAtCheckpointStepHook
+from tfx_tpu_trainer.estimator.hooks._stop_at_checkpoint_step import StopAtCheckpointStepHook
 
 v1 = tf.compat.v1
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfx_tpu_trainer.engine import tf_private
+from tfx_tpu_trainer.estimator._engine import tf_private
 
 
 @pytest.fixture(autouse=True, scope="package")

@@ -16,7 +16,7 @@ from tests.estimator.keras.models import (
 )
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
-from tfx_tpu_trainer.engine.checkpointing import checkpoints
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 
 pytestmark = pytest.mark.matrix
 

@@ -20,7 +20,7 @@ from tests.estimator.keras import models
 from tests.estimator.keras.models import keras_of
 from tfx_tpu_trainer import estimator as tfe
 
-_LIMIT = "tfx_tpu_trainer.estimator.keras.saved_files._EXPANDS_AT_LEAST"
+_LIMIT = "tfx_tpu_trainer.estimator.keras._saved_files._EXPANDS_AT_LEAST"
 
 
 def _with_lambda(keras, layer_of=lambda keras, layer: layer):

@@ -4,10 +4,14 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.feeding.core_layout import BatchSizes, InputMode
-from tfx_tpu_trainer.engine.loops.loop_hook import LoopLength, LoopLengthFromTime, TunedLoopLength
-from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.feeding.core_layout import BatchSizes, InputMode
+from tfx_tpu_trainer.estimator._engine.loops.loop_hook import (
+    LoopLength,
+    LoopLengthFromTime,
+    TunedLoopLength,
+)
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.placements.core_run import core_run_of, loops_of
 from tfx_tpu_trainer.estimator.placements.cores import trace_on_cores
 from tfx_tpu_trainer.estimator.placements.placement import Call

@@ -12,13 +12,13 @@ import tensorflow as tf
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from tests.bad_input import row
-from tests.engine.tpu_bridge import Split, split_by_tensorflow
 from tests.estimator import linear_model
+from tests.estimator._engine.tpu_bridge import Split, split_by_tensorflow
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.checking.shardings import tiled
-from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, TPUSystemHook
-from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.checking.shardings import tiled
+from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import TPUSystem, TPUSystemHook
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.placements.core_run import CoreRun, loops_of
 from tfx_tpu_trainer.estimator.placements.cores import CoreCall
 from tfx_tpu_trainer.estimator.placements.emulated_cores import OnEmulatedCores

@@ -8,15 +8,15 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.schedule import plain
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import EvaluationListener
-from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule
+from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import EvaluationListener
+from tfx_tpu_trainer.estimator.schedule._tasks import run_schedule
 
 pytestmark = pytest.mark.matrix
 

@@ -16,14 +16,17 @@ import pytest
 import tensorflow as tf
 
 from tests import bad_input
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.schedule import plain
 from tfx_tpu_trainer import estimator as tfe
-from tfx_tpu_trainer.estimator.construction import call_graph
+from tfx_tpu_trainer.estimator._construction import call_graph
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
-from tfx_tpu_trainer.estimator.schedule.checkpoint_evaluator import CheckpointEvaluator
-from tfx_tpu_trainer.estimator.schedule.tasks import run_schedule, start_server, worker_delay
+from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
+    CheckpointEvaluator,
+    EvaluationListener,
+)
+from tfx_tpu_trainer.estimator.schedule._tasks import run_schedule, start_server, worker_delay
 
 v1 = tf.compat.v1
 
@@ -177,7 +180,7 @@ def test_an_evaluator_that_never_pauses_is_warned_of(monkeypatch, tmp_path, capl
     _task(monkeypatch, "evaluator")
     evaluator = plain.make(tmp_path)
 
-    class Stop(plain.tfe.schedule.checkpoint_evaluator.EvaluationListener):
+    class Stop(EvaluationListener):
         asked = 0
 
         def before_eval(self):

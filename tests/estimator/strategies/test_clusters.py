@@ -20,7 +20,7 @@ from tests.estimator.tpu import cores
 from tests.free_ports import free_ports
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
-from tfx_tpu_trainer.estimator.schedule.tasks import worker_delay
+from tfx_tpu_trainer.estimator.schedule._tasks import worker_delay
 
 v1 = tf.compat.v1
 

@@ -12,8 +12,8 @@ from tests.estimator import linear_model
 from tests.estimator.strategies import strategy_runs as runs
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe
-from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import ObjectScaffold
 
 pytestmark = pytest.mark.matrix
 

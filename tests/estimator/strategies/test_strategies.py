@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.strategies import strategy_runs as runs
 from tests.estimator.tpu import cores
 from tfx_tpu_trainer import estimator as tfe

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
@@ -197,7 +197,7 @@ def test_training_ends_with_its_input(tmp_path, caplog):
     assert any("Training ended at global step 2, before step 5" in line for line in logged)
 
 
-# The waiting is the engine's: tests/engine/sessions/test_tpu_system.py has it with a shorter limit.
+# The waiting is the engine's: tests/estimator/_engine/sessions/test_tpu_system.py has it with a shorter limit.
 @pytest.mark.sweep
 @pytest.mark.behaviour(92)
 def test_an_address_that_does_not_answer_is_an_error_in_time(tmp_path, monkeypatch):

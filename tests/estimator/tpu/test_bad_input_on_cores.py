@@ -12,12 +12,12 @@ from tests.estimator.places import estimator
 from tests.estimator.strategies.strategy_runs import mirrored
 from tests.estimator.test_bad_input import reckons_with_full_batches
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
+from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
     Slice,
     slice_eval_metrics,
     slice_membership,
 )
-from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 

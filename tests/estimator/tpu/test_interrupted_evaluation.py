@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu import cores
-from tfx_tpu_trainer.engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
 
 pytestmark = pytest.mark.matrix
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.tpu.is_padding import with_padding, without_padding
+from tfx_tpu_trainer.estimator.tpu._is_padding import with_padding, without_padding
 
 
 def test_the_key_is_there_for_who_looks_it_up_only():

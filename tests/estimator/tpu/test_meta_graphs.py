@@ -15,8 +15,8 @@ from tests.estimator import linear_model
 from tests.estimator.strategies.strategy_runs import mirrored
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.copying.one_core import reads_other_cores
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.copying.one_core import reads_other_cores
 
 v1 = tf.compat.v1
 

@@ -9,17 +9,17 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tests.engine.event_files import read_values
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.evaluating.sliced_metrics import (
+from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
+from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
     Slice,
     slice_eval_metrics,
     slice_membership,
 )
-from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
 v1 = tf.compat.v1
 

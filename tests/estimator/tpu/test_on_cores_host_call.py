@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.event_files import read_values
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu

@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from tests.bad_input import row
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu

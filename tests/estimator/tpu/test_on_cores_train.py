@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engine.event_files import read_values
-from tests.engine.log_lines import log_lines
 from tests.estimator import linear_model
+from tests.estimator._engine.event_files import read_values
+from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer import contrib
+from tfx_tpu_trainer._support.progress import log_view
+from tfx_tpu_trainer.compat import contrib
 from tfx_tpu_trainer.estimator import EstimatorSpec, RegressionHead, tpu
-from tfx_tpu_trainer.progress import log_view
 
 v1 = tf.compat.v1
 

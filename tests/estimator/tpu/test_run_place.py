@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.tpu.run_place import choose_place, session_master
+from tfx_tpu_trainer.estimator.tpu._run_place import choose_place, session_master
 
 
 class _Places:

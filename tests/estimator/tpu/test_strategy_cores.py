@@ -12,8 +12,8 @@ from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator.tpu import cores
 from tests.estimator.tpu.test_device_assignment import topology_of
-from tfx_tpu_trainer.engine.checking.shardings import tiled
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.checking.shardings import tiled
 
 v1 = tf.compat.v1
 

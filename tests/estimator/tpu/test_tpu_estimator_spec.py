@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import EstimatorSpec
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
-from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import make_host_scaffold
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import make_host_scaffold
 
 v1 = tf.compat.v1
 HOOK_FIELDS = ("training_hooks", "evaluation_hooks", "prediction_hooks")

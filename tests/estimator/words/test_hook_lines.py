@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.estimator.words import hook_lines
 from tests.estimator.words.stacks import Stack
 from tfx_tpu_trainer import estimator
+from tfx_tpu_trainer._support.progress import log_view
 from tfx_tpu_trainer.estimator import tpu, v1
-from tfx_tpu_trainer.progress import log_view
 
 _TRAINING = """Calling model_fn.
 Done calling model_fn.

@@ -7,7 +7,7 @@ import re
 
 from click.testing import CliRunner
 
-from tfx_tpu_trainer.cli.main import main
+from tfx_tpu_trainer.workbench.cli.main import main
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "preflight-embeddings.md"
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+
 _INSTALLED: Final = ("site-packages", "dist-packages")
-_OURS: Final = Path(__file__).resolve().parents[2]
 
 
 class OwnFiles:
@@ -31,7 +32,7 @@ class OwnFiles:
 
     def __contains__(self, path: str) -> bool:
         real = Path(os.path.realpath(path))
-        if real.is_relative_to(_OURS):
+        if real.is_relative_to(PACKAGE_FOLDER.resolve()):
             return False
         return any(
             real.is_relative_to(root) and not _is_installed(real, Path(root)) for root in self.roots

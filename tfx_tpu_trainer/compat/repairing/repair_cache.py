@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from tfx_tpu_trainer.whole_files import write_whole
+from tfx_tpu_trainer._support.whole_files import write_whole
 
-_MAKERS: Final = (Path(__file__).resolve().parent, Path(__file__).resolve().parents[2] / "doctor")
+_MAKERS: Final = (Path(__file__).resolve().parent, Path(__file__).resolve().parents[1] / "doctor")
 
 
 @dataclasses.dataclass(frozen=True)

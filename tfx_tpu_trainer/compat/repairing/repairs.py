@@ -105,7 +105,7 @@ def _disable_v2_behavior(tensorflow: Any) -> None:
 
 
 def _repaired(path: str, original: str) -> Repair:
-    doctor = importlib.import_module("tfx_tpu_trainer.doctor")
+    doctor = importlib.import_module("tfx_tpu_trainer.compat.doctor")
     try:
         found = doctor.repair(original)
     except doctor.NotPythonError:

@@ -1,17 +1,17 @@
 """The canned estimators of `tf.estimator`, made of feature columns; `estimator.v1` has the V1 ones."""
 
-from tfx_tpu_trainer.estimator.canned.baseline import (
+from tfx_tpu_trainer.estimator.canned._baseline import (
     BaselineClassifier,
     BaselineEstimator,
     BaselineRegressor,
 )
-from tfx_tpu_trainer.estimator.canned.combined import (
+from tfx_tpu_trainer.estimator.canned._combined import (
     DNNLinearCombinedClassifier,
     DNNLinearCombinedEstimator,
     DNNLinearCombinedRegressor,
 )
-from tfx_tpu_trainer.estimator.canned.dnn import DNNClassifier, DNNEstimator, DNNRegressor
-from tfx_tpu_trainer.estimator.canned.linear import (
+from tfx_tpu_trainer.estimator.canned._dnn import DNNClassifier, DNNEstimator, DNNRegressor
+from tfx_tpu_trainer.estimator.canned._linear import (
     LinearClassifier,
     LinearEstimator,
     LinearRegressor,

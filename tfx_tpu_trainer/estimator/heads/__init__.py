@@ -1,11 +1,11 @@
 """The Head classes of `tf.estimator`: loss, metrics, predictions and signatures from logits."""
 
-from tfx_tpu_trainer.estimator.heads.binary_class import BinaryClassHead
-from tfx_tpu_trainer.estimator.heads.head import Head
-from tfx_tpu_trainer.estimator.heads.multi_class import MultiClassHead
-from tfx_tpu_trainer.estimator.heads.multi_head import MultiHead
-from tfx_tpu_trainer.estimator.heads.multi_label import MultiLabelHead
-from tfx_tpu_trainer.estimator.heads.regression import (
+from tfx_tpu_trainer.estimator.heads._binary_class import BinaryClassHead
+from tfx_tpu_trainer.estimator.heads._head import Head
+from tfx_tpu_trainer.estimator.heads._multi_class import MultiClassHead
+from tfx_tpu_trainer.estimator.heads._multi_head import MultiHead
+from tfx_tpu_trainer.estimator.heads._multi_label import MultiLabelHead
+from tfx_tpu_trainer.estimator.heads._regression import (
     LogisticRegressionHead,
     PoissonRegressionHead,
     RegressionHead,

@@ -7,10 +7,23 @@ that stands for it. So the model is neither cloned nor made again from its confi
 Keras 3 work alike, and the caller's model keeps its values.
 """
 
-from tfx_tpu_trainer.estimator.keras.to_estimator import (
-    keras_to_estimator,
-    model_to_estimator,
-    v1_model_to_estimator,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfx_tpu_trainer._support.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.estimator.keras._to_estimator import (
+        keras_to_estimator,
+        model_to_estimator,
+        v1_model_to_estimator,
+    )
 
 __all__ = ["keras_to_estimator", "model_to_estimator", "v1_model_to_estimator"]
+
+# Lazily, since an estimator's calls read modules of this folder, and these functions make estimators.
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {"._to_estimator": ["keras_to_estimator", "model_to_estimator", "v1_model_to_estimator"]},
+)

@@ -8,25 +8,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.feeding.core_layout import (
+from tfx_tpu_trainer.estimator._engine.feeding.core_layout import (
     BatchSizes,
     CoreLayout,
     InputMode,
     batch_sizes,
 )
-from tfx_tpu_trainer.engine.loops.loop_hook import (
+from tfx_tpu_trainer.estimator._engine.loops.loop_hook import (
     LoopLength,
     LoopLengthFromTime,
     Loops,
     TunedLoopLength,
 )
-from tfx_tpu_trainer.engine.loops.pace import whole_steps
-from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.tpu.device_assignment import assign_cores
-from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.run_place import emulated_replicas
-from tfx_tpu_trainer.estimator.tpu.tpu_config import TPUConfig, parse_iterations_per_loop
+from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
+from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import TPUSystem
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores
+from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu._run_place import emulated_replicas
+from tfx_tpu_trainer.estimator.tpu._tpu_config import TPUConfig, parse_iterations_per_loop
 
 READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
 """One call of input_fn feeds all cores of all hosts."""

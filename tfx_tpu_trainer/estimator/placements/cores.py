@@ -11,41 +11,53 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.checking import nan_checks
-from tfx_tpu_trainer.engine.checking.captured_tensors import refuse_captured_tensors
-from tfx_tpu_trainer.engine.checkpointing.graph_files import OneCoreGraphHook
-from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
-from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
-from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
-from tfx_tpu_trainer.engine.embedding.lookups import Lookups
-from tfx_tpu_trainer.engine.evaluating.core_evaluation import plan_evaluation_on_cores
-from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.engine.feeding.core_feed import CoreFeed
-from tfx_tpu_trainer.engine.feeding.core_layout import InputMode, number_of_sources, row_slices
-from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.feeding.short_batches import FiniteFeed
-from tfx_tpu_trainer.engine.loops.loop_hook import Loops
-from tfx_tpu_trainer.engine.loops.step_loop import StepLoop
-from tfx_tpu_trainer.engine.predicting.core_prediction import (
+from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.checking import nan_checks
+from tfx_tpu_trainer.estimator._engine.checking.captured_tensors import refuse_captured_tensors
+from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
+from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
+    outside_marked,
+    with_effects,
+)
+from tfx_tpu_trainer.estimator._engine.embedding.lookups import Lookups
+from tfx_tpu_trainer.estimator._engine.evaluating.core_evaluation import plan_evaluation_on_cores
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.estimator._engine.feeding.core_feed import CoreFeed
+from tfx_tpu_trainer.estimator._engine.feeding.core_layout import (
+    InputMode,
+    number_of_sources,
+    row_slices,
+)
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.estimator._engine.feeding.short_batches import FiniteFeed
+from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop
+from tfx_tpu_trainer.estimator._engine.predicting.core_prediction import (
     check_predictions,
     plan_prediction_on_cores,
 )
-from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.reporting.gradients import (
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,
     add_histograms_of_weights,
 )
-from tfx_tpu_trainer.engine.reporting.summary_hooks import HostCallHook, leave_out_summaries
-from tfx_tpu_trainer.engine.sessions.guarded_hooks import keep_from_hooks
-from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
-from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator import spec_checks
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.one_graph import check_tensors_are_inside
+from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import (
+    HostCallHook,
+    leave_out_summaries,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.guarded_hooks import keep_from_hooks
+from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import TPUSystem
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._one_graph import check_tensors_are_inside
+from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.placements.core_run import READ_ONCE, CoreRun, core_run_of
+from tfx_tpu_trainer.estimator.placements.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.placements.placement import (
     Call,
     Hooks,
@@ -53,12 +65,10 @@ from tfx_tpu_trainer.estimator.placements.placement import (
     asked_of,
     gradient_hook,
 )
-from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
-from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions
-from tfx_tpu_trainer.estimator.tpu.is_padding import with_padding
-from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.tpu_context import TPUContext
-from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
+from tfx_tpu_trainer.estimator.tpu._is_padding import with_padding
+from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -350,7 +360,7 @@ def _input_scope(
 def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]) -> Any:
     try:
         spec = call.call_model_fn(features, labels, added)
-    except spec_checks.NoSpecError as error:
+    except _spec_checks.NoSpecError as error:
         if call.mode == ModeKeys.TRAIN:
             raise
         # In the original this is an error of the spec's type, whatever it is.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import (
+from tfx_tpu_trainer.estimator._engine.checking.ops_on_emulated_cores import (
     nodes_of_step,
     refuse_ops_not_emulated,
     warn_of_ops_for_hosts,
 )
-from tfx_tpu_trainer.engine.checking.shardings import check_shardings
-from tfx_tpu_trainer.engine.checking.train_op_check import check_training_on_cores
-from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
-from tfx_tpu_trainer.engine.loops.step_loop import StepLoop
-from tfx_tpu_trainer.engine.placement.emulated import place_training_on_cores
-from tfx_tpu_trainer.engine.reporting.gradients import (
+from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings
+from tfx_tpu_trainer.estimator._engine.checking.train_op_check import check_training_on_cores
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop
+from tfx_tpu_trainer.estimator._engine.placement.emulated import place_training_on_cores
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,
     find_gradients,

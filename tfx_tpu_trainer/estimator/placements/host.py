@@ -7,20 +7,23 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private
-from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
-from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
-from tfx_tpu_trainer.engine.feeding.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.engine.placement.host import check_runs_in_cluster, place_on_host
-from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.reporting.gradients import add_to_summaries
-from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan, plan_training_on_host
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.estimator._engine.evaluating.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.estimator._engine.placement.host import check_runs_in_cluster, place_on_host
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import add_to_summaries
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import (
+    TrainingPlan,
+    plan_training_on_host,
+)
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.placements.placement import Call, Hooks, Trace, asked_of
-from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
-from tfx_tpu_trainer.estimator.run_config import RunConfig
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

@@ -8,13 +8,17 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.reporting.gradients import Asked, FirstStepOfLoop, GradientHook
-from tfx_tpu_trainer.engine.template import ModelTemplate
-from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator import user_calls
-from tfx_tpu_trainer.estimator.run_config import RunConfig
+from tfx_tpu_trainer.estimator import _user_calls
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    GradientHook,
+)
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
+from tfx_tpu_trainer.estimator._run_config import RunConfig
 
 v1 = tf.compat.v1
 
@@ -170,7 +174,7 @@ def bind_call(
     def call_input_fn(
         added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
     ) -> Any:
-        return user_calls.call_input_fn(
+        return _user_calls.call_input_fn(
             input_fn,
             mode=mode,
             params={**params, **added},
@@ -180,7 +184,7 @@ def bind_call(
         )
 
     def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
-        return user_calls.call_model_fn(
+        return _user_calls.call_model_fn(
             model_fn,
             features=features,
             labels=labels,

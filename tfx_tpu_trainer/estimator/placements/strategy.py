@@ -9,37 +9,43 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine import tf_private, tf_private_strategy
-from tfx_tpu_trainer.engine.checking.captured_tensors import refuse_captured_tensors
-from tfx_tpu_trainer.engine.checking.ops_on_emulated_cores import refuse_ops_that_end_the_process
-from tfx_tpu_trainer.engine.checking.shardings import check_shardings, tiled
-from tfx_tpu_trainer.engine.checking.train_op_check import (
+from tfx_tpu_trainer.estimator import _strategy_kinds
+from tfx_tpu_trainer.estimator._engine import tf_private, tf_private_strategy
+from tfx_tpu_trainer.estimator._engine.checking.captured_tensors import refuse_captured_tensors
+from tfx_tpu_trainer.estimator._engine.checking.ops_on_emulated_cores import (
+    refuse_ops_that_end_the_process,
+)
+from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings, tiled
+from tfx_tpu_trainer.estimator._engine.checking.train_op_check import (
     check_gradients_are_combined,
     check_train_op,
 )
-from tfx_tpu_trainer.engine.checkpointing.graph_files import OneCoreGraphHook
-from tfx_tpu_trainer.engine.checkpointing.savers import ObjectScaffold
-from tfx_tpu_trainer.engine.copying.cross_replica_ops import SUM
-from tfx_tpu_trainer.engine.copying.draws_by_step import draw_by_step
-from tfx_tpu_trainer.engine.copying.outside_compilation import outside_marked, with_effects
-from tfx_tpu_trainer.engine.embedding.strategy_tables import StrategyTables
-from tfx_tpu_trainer.engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.engine.evaluating.host_evaluation import plan_evaluation_on_host
-from tfx_tpu_trainer.engine.feeding.strategy_feed import (
+from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import ObjectScaffold
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
+from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
+    outside_marked,
+    with_effects,
+)
+from tfx_tpu_trainer.estimator._engine.embedding.strategy_tables import StrategyTables
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.estimator._engine.evaluating.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator._engine.feeding.strategy_feed import (
     StrategyFeed,
     is_elsewhere,
     is_of_tpus,
     spans_processes,
 )
-from tfx_tpu_trainer.engine.loops.loop_hook import Loops
-from tfx_tpu_trainer.engine.loops.step_loop import create_iterations
-from tfx_tpu_trainer.engine.placement.strategy import (
+from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import create_iterations
+from tfx_tpu_trainer.estimator._engine.placement.strategy import (
     place_evaluation_under_strategy,
     place_prediction_under_strategy,
     place_training_under_strategy,
 )
-from tfx_tpu_trainer.engine.predicting.prediction import PredictionPlan
-from tfx_tpu_trainer.engine.reporting.gradients import (
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,
     add_histograms_of_weights,
@@ -47,11 +53,16 @@ from tfx_tpu_trainer.engine.reporting.gradients import (
     log_no_gradients,
     log_not_written,
 )
-from tfx_tpu_trainer.engine.template import HostFunction, ModelTemplate
-from tfx_tpu_trainer.engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator import strategy_kinds
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.on_cores import on_cores
+from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._on_cores import on_cores
+from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator.placements.input_partitions import (
+    check_input_partitions,
+    input_partitions,
+)
 from tfx_tpu_trainer.estimator.placements.placement import (
     Call,
     Hooks,
@@ -59,9 +70,6 @@ from tfx_tpu_trainer.estimator.placements.placement import (
     asked_of,
     gradient_hook,
 )
-from tfx_tpu_trainer.estimator.predicted_rows import select_predictions
-from tfx_tpu_trainer.estimator.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.input_partitions import check_input_partitions, input_partitions
 
 v1 = tf.compat.v1
 
@@ -349,9 +357,9 @@ def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
             trains in this process only while TF_CONFIG has several that train.
     """
     strategy = _configured(config, mode)
-    if strategy_kinds.is_none(strategy):
+    if _strategy_kinds.is_none(strategy):
         return None
-    if strategy_kinds.is_parameter_server(strategy):
+    if _strategy_kinds.is_parameter_server(strategy):
         _check_one_replica(strategy)
         return None
     if mode == ModeKeys.TRAIN:
@@ -364,7 +372,7 @@ def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext
 
     `None` where there is no such strategy.
     """
-    if not strategy_kinds.is_parameter_server(_configured(config, mode)):
+    if not _strategy_kinds.is_parameter_server(_configured(config, mode)):
         return None
     if mode != ModeKeys.TRAIN or not config.cluster_spec.jobs:
         return tf.distribute.InputContext()

@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from tfx_tpu_trainer.engine.checking.shardings import check_shardings
-from tfx_tpu_trainer.engine.copying.graph_copy import CoreCopier, GraphCopier
-from tfx_tpu_trainer.engine.loops.step_loop import StepLoop
-from tfx_tpu_trainer.engine.placement.replica_cores import ReplicaCores
-from tfx_tpu_trainer.engine.placement.session_tpu import TPUCopier, place_training_on_tpu
-from tfx_tpu_trainer.engine.reporting.gradients import Asked, FirstStepOfLoop, log_not_written
-from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem, TPUSystemHook
+from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop
+from tfx_tpu_trainer.estimator._engine.placement.replica_cores import ReplicaCores
+from tfx_tpu_trainer.estimator._engine.placement.session_tpu import TPUCopier, place_training_on_tpu
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    log_not_written,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import TPUSystem, TPUSystemHook
 from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, OnCores
-from tfx_tpu_trainer.estimator.tpu.input_partitions import input_partitions
+from tfx_tpu_trainer.estimator.placements.input_partitions import input_partitions
 
 # Steps that the host stacks for a TPU at a time, where the loop's length is a time.
 _STEPS_OF_A_TIMED_TRANSFER = 1000

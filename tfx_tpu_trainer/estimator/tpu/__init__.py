@@ -6,23 +6,26 @@ import although the original does not list them; `from_estimator` is ours.
 
 import tensorflow as _tf
 
-from tfx_tpu_trainer.estimator.export.batching import BatchConfig
-from tfx_tpu_trainer.estimator.export.tpu_inference import (
+from tfx_tpu_trainer.estimator.export._batching import BatchConfig
+from tfx_tpu_trainer.estimator.export._tpu_inference import (
     call_computation,
     inference_on_tpu,
     model_fn_inference_on_tpu,
 )
 from tfx_tpu_trainer.estimator.tpu import experimental
-from tfx_tpu_trainer.estimator.tpu.cluster_resolver import TPUClusterResolver
-from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
-from tfx_tpu_trainer.estimator.tpu.from_estimator import export_estimator_savedmodel, from_estimator
-from tfx_tpu_trainer.estimator.tpu.run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu.tpu_config import InputPipelineConfig, TPUConfig
-from tfx_tpu_trainer.estimator.tpu.tpu_estimator import (
+from tfx_tpu_trainer.estimator.tpu._cluster_resolver import TPUClusterResolver
+from tfx_tpu_trainer.estimator.tpu._from_estimator import (
+    export_estimator_savedmodel,
+    from_estimator,
+)
+from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu._tpu_config import InputPipelineConfig, TPUConfig
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator import (
     ExportSavedModelApiVersion,
     TPUEstimator,
 )
-from tfx_tpu_trainer.estimator.tpu.tpu_estimator_spec import TPUEstimatorSpec
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
 
 CrossShardOptimizer = _tf.compat.v1.tpu.CrossShardOptimizer
 """TensorFlow's own `tf.compat.v1.tpu.CrossShardOptimizer`: averages the gradients of all cores.

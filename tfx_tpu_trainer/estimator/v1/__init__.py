@@ -5,40 +5,40 @@ All other names are those of `tfx_tpu_trainer.estimator`. The canned estimators 
 optimizer slots.
 """
 
-from tfx_tpu_trainer.estimator import export, heads, hook_names, inputs, schedule, tpu
-from tfx_tpu_trainer.estimator.added_metrics import add_metrics
-from tfx_tpu_trainer.estimator.canned.parsing import (
+from tfx_tpu_trainer.estimator import _hook_names, export, heads, inputs, schedule, tpu
+from tfx_tpu_trainer.estimator._added_metrics import add_metrics
+from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator._hook_names import *
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
+from tfx_tpu_trainer.estimator.canned._parsing import (
     v1_classifier_parse_example_spec as classifier_parse_example_spec,
 )
-from tfx_tpu_trainer.estimator.canned.parsing import (
+from tfx_tpu_trainer.estimator.canned._parsing import (
     v1_regressor_parse_example_spec as regressor_parse_example_spec,
 )
-from tfx_tpu_trainer.estimator.canned.v1_baseline import (
+from tfx_tpu_trainer.estimator.canned._v1_baseline import (
     BaselineClassifier,
     BaselineEstimator,
     BaselineRegressor,
 )
-from tfx_tpu_trainer.estimator.canned.v1_combined import (
+from tfx_tpu_trainer.estimator.canned._v1_combined import (
     DNNLinearCombinedClassifier,
     DNNLinearCombinedEstimator,
     DNNLinearCombinedRegressor,
 )
-from tfx_tpu_trainer.estimator.canned.v1_dnn import DNNClassifier, DNNEstimator, DNNRegressor
-from tfx_tpu_trainer.estimator.canned.v1_linear import (
+from tfx_tpu_trainer.estimator.canned._v1_dnn import DNNClassifier, DNNEstimator, DNNRegressor
+from tfx_tpu_trainer.estimator.canned._v1_linear import (
     LinearClassifier,
     LinearEstimator,
     LinearRegressor,
 )
-from tfx_tpu_trainer.estimator.estimator import Estimator
-from tfx_tpu_trainer.estimator.estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator.heads import *
-from tfx_tpu_trainer.estimator.hook_names import *
 from tfx_tpu_trainer.estimator.keras import v1_model_to_estimator as model_to_estimator
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.run_config import RunConfig
 from tfx_tpu_trainer.estimator.schedule import *
 from tfx_tpu_trainer.estimator.v1 import experimental
-from tfx_tpu_trainer.estimator.warm_start import VocabInfo, WarmStartSettings
 
 __all__ = [
     "BaselineClassifier",
@@ -69,5 +69,5 @@ __all__ = [
     "tpu",
 ]
 __all__ += heads.__all__
-__all__ += hook_names.__all__
+__all__ += _hook_names.__all__
 __all__ += schedule.__all__

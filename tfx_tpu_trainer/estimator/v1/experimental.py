@@ -1,12 +1,12 @@
 """Mirrors `tf.compat.v1.estimator.experimental`."""
 
-from tfx_tpu_trainer.estimator.canned.logit_fns import (
+from tfx_tpu_trainer.estimator.canned._logit_fns import (
     call_logit_fn,
     dnn_logit_fn_builder,
     linear_logit_fn_builder,
 )
-from tfx_tpu_trainer.estimator.canned.unsupported import KMeans, LinearSDCA
-from tfx_tpu_trainer.estimator.export.receiver_fns import build_raw_supervised_input_receiver_fn
+from tfx_tpu_trainer.estimator.canned._unsupported import KMeans, LinearSDCA
+from tfx_tpu_trainer.estimator.export._receiver_fns import build_raw_supervised_input_receiver_fn
 from tfx_tpu_trainer.estimator.hooks import (
     InMemoryEvaluatorHook,
     make_early_stopping_hook,

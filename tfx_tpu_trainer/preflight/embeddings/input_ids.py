@@ -9,13 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.feeding.input_pipeline import as_input_tensors
+from tfx_tpu_trainer._support.failures import first_reason
 from tfx_tpu_trainer.estimator import ModeKeys
-from tfx_tpu_trainer.estimator.construction import call_graph
+from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_graph, call_input_fn
 from tfx_tpu_trainer.estimator.tpu import RunConfig
-from tfx_tpu_trainer.estimator.user_calls import call_input_fn
 from tfx_tpu_trainer.preflight.embeddings.ids import Batches, feature_ids
-from tfx_tpu_trainer.user_module.failures import first_reason
 
 v1 = tf.compat.v1
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tfx_tpu_trainer.hardware import CHIPS, Slice, TpuSpec
-from tfx_tpu_trainer.preflight.across_slices import check_slices
+from tfx_tpu_trainer.preflight._across_slices import check_slices
 from tfx_tpu_trainer.preflight.embeddings.counting import Integers, StackCounter
 from tfx_tpu_trainer.preflight.embeddings.ids import (
     Batches,

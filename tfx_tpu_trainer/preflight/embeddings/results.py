@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight.across_slices import seconds_at_least
+from tfx_tpu_trainer.preflight._across_slices import seconds_at_least
 from tfx_tpu_trainer.preflight.embeddings.layout import Cores, Stack
 
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.preflight._option_files import read_json_file
 from tfx_tpu_trainer.preflight.embeddings.ids import FileIds, IdSource, ZipfIds, seed_of
 from tfx_tpu_trainer.preflight.embeddings.layout import OPTIMIZER_SLOTS
-from tfx_tpu_trainer.preflight.option_files import read_json_file
 
 _embedding = tf.tpu.experimental.embedding
 

@@ -6,8 +6,8 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tfx_tpu_trainer.preflight._report import bytes_text, seconds_text
 from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan, Need
-from tfx_tpu_trainer.preflight.report import bytes_text, seconds_text
 
 _CAVEATS = (
     "Counted on this machine by TensorFlow's published rules; nothing ran on a SparseCore.",

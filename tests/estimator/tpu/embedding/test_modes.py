@@ -14,8 +14,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.estimator.tpu.embedding import embedded
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator import export, tpu
+from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator.placements.core_run import core_run_of
 from tfx_tpu_trainer.estimator.placements.placement import Call
 from tfx_tpu_trainer.estimator.tpu import experimental

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding_v3_utils
 
-from tests.engine import fake_tpu
+from tests.estimator._engine import fake_tpu
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private_tables
 from tfx_tpu_trainer.estimator.tpu.embedding.sparse_core_layout import StackLayout, TablePlace
 

@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tests.engine import fake_tpu
+from tests.estimator._engine import fake_tpu
 from tests.estimator.tpu.embedding import embedded
 from tests.estimator.tpu.embedding.core_memory import CoreMemory
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.tpu import experimental
 from tfx_tpu_trainer.estimator.tpu.embedding import tpu_configs
 

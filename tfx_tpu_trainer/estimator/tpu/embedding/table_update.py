@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.embedding.sparse_adam import SparseAdam
-from tfx_tpu_trainer.engine.template import HostFunction
+from tfx_tpu_trainer.estimator._engine.embedding.sparse_adam import SparseAdam
+from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     AdagradParameters,
     AdamParameters,

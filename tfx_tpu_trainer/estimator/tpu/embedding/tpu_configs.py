@@ -17,7 +17,7 @@ from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
 )
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
 from tfx_tpu_trainer.estimator.tpu.embedding.table_update import parameters_of
-from tfx_tpu_trainer.hardware.chips import CHIPS
+from tfx_tpu_trainer.hardware import CHIPS
 
 _embedding = tf.tpu.experimental.embedding
 

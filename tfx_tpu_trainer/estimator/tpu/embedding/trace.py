@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.embedding import embedding_lookup
-from tfx_tpu_trainer.engine.embedding.embedding_lookup import GradientTap
-from tfx_tpu_trainer.engine.embedding.lookups import Lookups
-from tfx_tpu_trainer.engine.tf_private import replace_consumers_input
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._engine.embedding import embedding_lookup
+from tfx_tpu_trainer.estimator._engine.embedding.embedding_lookup import GradientTap
+from tfx_tpu_trainer.estimator._engine.embedding.lookups import Lookups
+from tfx_tpu_trainer.estimator._engine.tf_private import replace_consumers_input
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.core_run import CoreRun
 from tfx_tpu_trainer.estimator.placements.cores import CoreTrace, trace_on_cores
 from tfx_tpu_trainer.estimator.placements.placement import Call

@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.engine.embedding.strategy_tables import HostTables, StrategyTables
-from tfx_tpu_trainer.engine.feeding.strategy_feed import is_of_tpus, spans_processes
-from tfx_tpu_trainer.engine.template import HostFunction
-from tfx_tpu_trainer.estimator.mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._engine.embedding.strategy_tables import HostTables, StrategyTables
+from tfx_tpu_trainer.estimator._engine.feeding.strategy_feed import is_of_tpus, spans_processes
+from tfx_tpu_trainer.estimator._engine.template import HostFunction
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.placements.placement import Call
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import plan_embeddings

@@ -1,0 +1,133 @@
+"""The doctor on the programs of tests/compat/doctor/corpus: each finding by file, line and what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.compat.doctor.corpus_files import PROGRAMS, Expected, expected, text_of
+from tests.sweeps import mostly_swept
+from tfx_tpu_trainer.compat.doctor import Finding, Verdict, examine, repair
+
+REPOSITORY = Path(__file__).parents[3]
+# What others show in `make test`: canned estimators the guide's page in tests/compat, queues and Keras's
+# models the programs of tests/migration.
+ELSEWHERE = ("canned", "keras_model", "queues")
+# What is left in programs that run all the same: queues on the host, and functions that nothing calls.
+LEFT_IN_RUNNING = {"queues", "canned", "private_paths"}
+RUNNING = [
+    "canned",
+    "contrib_layers",
+    "contrib_tpu",
+    "guarded",
+    "half_migrated",
+    "host_call",
+    "keras_model",
+    "private_paths",
+    "queues",
+    # Switches the process to TF 1's behaviour, so it comes last.
+    "sessions",
+]
+
+
+def _told(finding: Finding) -> Expected:
+    verdict = "fix" if finding.fixable else finding.verdict.value
+    return Expected(finding.line, finding.name, verdict, finding.edit or "")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_each_finding_is_told_with_its_line_and_what_to_do(program):
+    wanted = expected(program)
+    found = sorted(map(_told, examine(text_of(program))))
+    # Several findings of one line and name are told apart by their edits.
+    key = lambda each: (each.line, each.name, each.verdict)  # noqa: E731
+    assert sorted(map(key, found)) == sorted(map(key, wanted))
+    for mark in wanted:
+        edits = [each.edit for each in found if key(each) == key(mark)]
+        assert any(mark.edit in edit for edit in edits), f"{mark}: {edits}"
+        if mark.verdict in ("fix", "edit"):
+            assert all(edits), f"{mark} says not what to do"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_fix_makes_what_it_calls_fixable_and_keeps_the_rest(program):
+    text = text_of(program)
+    repaired = repair(text)
+    compile(repaired.text, program, "exec")
+    assert not any(each.fixable for each in repaired.left)
+    assert repair(repaired.text).text == repaired.text
+    by_hand = {
+        each.name for each in examine(text) if each.verdict is Verdict.EDIT and not each.fixable
+    }
+    left = {each.name for each in repaired.left if each.verdict is Verdict.EDIT}
+    # Names may change with an import (tf.train.batch is tf.compat.v1.train.batch then), their number not.
+    assert len(left) == len(by_hand)
+    # Comments stay, and lines without an edit.
+    comments = [line.partition("  # ")[2] for line in text.splitlines() if "  # " in line]
+    assert all(comment.partition("  #:")[0] in repaired.text for comment in comments)
+    edited = {mark.line for mark in expected(program) if mark.verdict == "fix"}
+    untouched = [line for number, line in enumerate(text.splitlines(), 1) if number not in edited]
+    lines = repaired.text.splitlines()
+    assert [line for line in untouched if line not in lines] == _changed_beside_their_mark(program)
+
+
+def _changed_beside_their_mark(program: str) -> list[str]:
+    """Lines that an edit reaches although its finding stands on another one."""
+    return {
+        "contrib_tpu": [
+            "    return dataset.apply(",
+        ],
+    }.get(program, [])
+
+
+@pytest.fixture(scope="module")
+def results(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """What came of each program whose test runs, repaired and run: "ok", or its traceback."""
+    asked = {
+        item.callspec.params["program"]
+        for item in request.session.items
+        if item.nodeid.startswith(request.node.nodeid) and "results" in item.fixturenames
+    }
+    programs = [program for program in RUNNING if program in asked]
+    folder = tmp_path_factory.mktemp("repaired")
+    for program in programs:
+        (folder / f"{program}.py").write_text(repair(text_of(program)).text, encoding="utf-8")
+    environment = {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "TFX_TPU_TRAINER_EMULATE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+    environment.pop("TF_USE_LEGACY_KERAS", None)
+    command = [
+        sys.executable,
+        "-m",
+        "tfx_tpu_trainer.compat",
+        "tests/compat/doctor/run_programs.py",
+    ]
+    run = subprocess.run(
+        [*command, *(str(folder / f"{program}.py") for program in programs)],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    parts = run.stdout.split("=== ")[1:]
+    found = {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in parts}
+    assert set(found) == set(programs), run.stdout + run.stderr
+    return found
+
+
+@pytest.mark.e2e
+@mostly_swept("program", RUNNING, kept=[name for name in RUNNING if name not in ELSEWHERE])
+def test_a_repaired_program_runs(results, program):
+    left = [each for each in repair(text_of(program)).left if each.verdict is Verdict.EDIT]
+    assert bool(left) == (program in LEFT_IN_RUNNING)
+    assert results[program].endswith("ok"), results[program]

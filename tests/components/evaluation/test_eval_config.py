@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from tensorflow_model_analysis.proto import config_pb2
+
+from tests.components.evaluation import thresholds as t
+from tfx_tpu_trainer.components.evaluation import check_eval_config
+from tfx_tpu_trainer.components.evaluation._eval_config import (
+    baseline_name,
+    candidate_name,
+    with_defaults,
+)
+
+_NO_DIRECTION = config_pb2.MetricThreshold(
+    change_threshold=config_pb2.GenericChangeThreshold(absolute={"value": 0.1})
+)
+_SLICE = config_pb2.SlicingSpec(feature_keys=["hour"])
+
+
+def test_thresholds_by_name_are_fine():
+    check_eval_config(
+        t.config(accuracy=t.value(0.5, 0.9), loss=t.change(0.1, lower_is_better=True))
+    )
+    check_eval_config(t.sliced(accuracy=(_SLICE, t.value(0.5))))
+    check_eval_config(t.sliced(loss=(config_pb2.SlicingSpec(), t.value(0.5))))
+    check_eval_config(config_pb2.EvalConfig())
+    check_eval_config(config_pb2.EvalConfig(slicing_specs=[config_pb2.SlicingSpec()]))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (t.config(acc=config_pb2.MetricThreshold()), "threshold on 'acc' is empty"),
+        (t.config(acc=t.value()), "value_threshold on 'acc' has no bound"),
+        (t.config(acc=t.change()), "change_threshold on 'acc' has no bound"),
+        (t.config(acc=_NO_DIRECTION), "change_threshold on 'acc' has no direction"),
+        (t.config(acc=t.value(0.9, 0.5)), r"lower_bound 0\.9 is above its upper_bound 0\.5"),
+        (t.config(acc=t.value(math.nan)), "lower_bound=NaN"),
+        (t.config(acc=t.change(relative=math.nan)), "relative=NaN"),
+        (config_pb2.EvalConfig(slicing_specs=[_SLICE]), "has slicing_specs"),
+        (t.sliced(acc=(_SLICE, config_pb2.MetricThreshold())), "threshold on 'acc' is empty"),
+        (t.sliced(acc=(None, t.value(0.5))), "threshold on 'acc' has no slicing_specs"),
+        (
+            t.sliced(loss=(_SLICE, t.value(0.5))),
+            "'loss' can't be applied, since this metric belongs to whole batches",
+        ),
+        (
+            t.sliced(acc=(config_pb2.SlicingSpec(slice_keys_sql="SELECT 1"), t.value(0.5))),
+            "only the stock Evaluator runs",
+        ),
+        (
+            config_pb2.EvalConfig(cross_slicing_specs=[config_pb2.CrossSlicingSpec()]),
+            "compares slices with each other",
+        ),
+        (
+            config_pb2.EvalConfig(
+                metrics_specs=[
+                    config_pb2.MetricsSpec(
+                        cross_slice_thresholds={"acc": config_pb2.CrossSliceMetricThresholds()}
+                    )
+                ]
+            ),
+            r"compares slices with each other \(acc\)",
+        ),
+        (
+            config_pb2.EvalConfig(metrics_specs=[config_pb2.MetricsSpec(output_names=["head"])]),
+            "output_names, binarize or aggregate",
+        ),
+        (
+            config_pb2.EvalConfig(
+                model_specs=[config_pb2.ModelSpec(name="a"), config_pb2.ModelSpec(name="b")]
+            ),
+            r"2 candidate\(s\) and 0 baseline\(s\)",
+        ),
+        (
+            config_pb2.EvalConfig(model_specs=[config_pb2.ModelSpec(is_baseline=True)]),
+            r"0 candidate\(s\) and 1 baseline\(s\)",
+        ),
+    ],
+)
+def test_what_could_only_fail_later_is_refused(config, says):
+    with pytest.raises(ValueError, match=says):
+        check_eval_config(config)
+
+
+def test_other_types_are_refused():
+    with pytest.raises(TypeError, match=r"tfma\.EvalConfig, got dict"):
+        check_eval_config({"accuracy": 0.5})
+
+
+@pytest.mark.parametrize(
+    "model_specs",
+    [
+        [],
+        [config_pb2.ModelSpec(label_key="tips")],
+        [config_pb2.ModelSpec(name="mine")],
+        [
+            config_pb2.ModelSpec(name="baseline", is_baseline=True),
+            config_pb2.ModelSpec(name="candidate"),
+        ],
+    ],
+)
+def test_both_models_are_named_whatever_the_user_wrote(model_specs):
+    config = t.config(accuracy=t.change(0.0))
+    config.model_specs.extend(model_specs)
+
+    compared = with_defaults(config, has_baseline=True)
+    assert (candidate_name(compared), baseline_name(compared)) == ("candidate", "baseline")
+
+    alone = with_defaults(config, has_baseline=False)
+    assert (candidate_name(alone), baseline_name(alone)) == ("", None)

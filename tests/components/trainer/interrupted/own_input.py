@@ -1,0 +1,24 @@
+"""The model that fails for as long as a file is there, with an input_fn of its own, shuffled anew in each epoch."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tests.components.trainer import small_model
+from tests.components.trainer.interrupted import model
+
+params = model.params
+model_fn = model.model_fn
+
+
+def input_fn(params, mode):
+    rows = tf.data.Dataset.range(200)
+    if mode == "train":
+        rows = rows.shuffle(90, seed=4).repeat()
+    return rows.map(_example).batch(params["batch_size"], drop_remainder=mode == "train")
+
+
+def _example(row):
+    value = tf.cast(row, tf.float32) / 200
+    features = dict.fromkeys(small_model.DENSE, value)
+    return {**features, "payment_type_xf": [row % 5]}, row % 2

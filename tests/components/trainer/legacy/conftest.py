@@ -1,0 +1,31 @@
+"""Executions of legacy modules."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.components.trainer.execution import Execution
+from tests.components.trainer.legacy import changes as changed
+
+TRAINER_FN = "tests.components.trainer.legacy.small.trainer_fn"
+
+
+@pytest.fixture
+def changes():
+    """What is to be otherwise in the small module."""
+    yield changed.changes
+    changed.changes.clear()
+
+
+@pytest.fixture
+def execution(tmp_path, changes):
+    """Makes an execution of the small legacy module; `folder` names its outputs."""
+
+    def make(folder="first", **properties):
+        (tmp_path / folder).mkdir()
+        given = {"module": None, "label_key": None, "train_batch_size": None}
+        return Execution.of_trainer(
+            tmp_path / folder, **{**given, "trainer_fn": TRAINER_FN, **properties}
+        )
+
+    return make

@@ -1,0 +1,252 @@
+"""Rows that can't be read: the split, the file and the row are named, wherever in a training it fails."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from tests import tfx_testdata
+from tests.bad_input import case, row
+from tests.components.trainer.execution import Execution, examples_of, records
+from tests.estimator._engine.templates import make_template
+from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
+from tfx_tpu_trainer.estimator._engine.checking.nan_checks import NanLossError
+from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
+
+v1 = tf.compat.v1
+
+_WRONG_ROW = 24  # of 40, beyond the first batches
+
+
+@pytest.fixture(scope="module")
+def spec():
+    return tft.TFTransformOutput(tfx_testdata.TRANSFORM_GRAPH).transformed_feature_spec()
+
+
+@pytest.fixture
+def rows(tmp_path, spec):
+    """Writes rows, the 25th of them edited, and then the file; returns them."""
+
+    def written(edit=lambda example: None, record=None, file=lambda data: data):
+        given = records("train", 40)
+        example = tf.train.Example.FromString(given[_WRONG_ROW])
+        edit(example.features.feature)
+        given[_WRONG_ROW] = example.SerializeToString() if record is None else record
+        examples_of(tmp_path, train=given)
+        (path,) = (tmp_path / "Split-train").iterdir()
+        path.write_bytes(gzip.compress(file(gzip.decompress(path.read_bytes()))))
+        return Rows(split="train split 'train'", patterns=(f"{path.parent}/*",), spec=spec)
+
+    return written
+
+
+def _run(rows, model=lambda features: features["fare_xf"]):
+    """Reads rows as a training does, and runs a model on them."""
+    with fresh_graph():
+        (path,) = tf.io.gfile.glob(rows.patterns[0])
+        dataset = tf.data.TFRecordDataset(path, compression_type="GZIP").batch(8)
+        parsed = dataset.map(lambda records: tf.io.parse_example(records, rows.spec))
+        features = v1.data.make_one_shot_iterator(parsed).get_next()
+        loss = model(features)
+        template = make_template("train", features=features)
+        with v1.Session() as session, run_errors_explained(template):
+            for _ in range(5):
+                session.run(loss)
+
+
+def _without(name):
+    return lambda features: features.pop(name)
+
+
+def _set(name, **values):
+    def edit(features):
+        features[name].Clear()
+        for kind, given in values.items():
+            getattr(features[name], kind).value.extend(given)
+
+    return edit
+
+
+def _flipped(data):
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :]
+
+
+_FILE = "rows-00000-of-00001.gz"
+_ADVICE = "run Transform again"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        case(
+            "data",
+            "a TFRecord file that was cut off, seen after the first batch",
+            "train split 'train': ",
+            f"{_FILE} can't be read beyond its row 39 (truncated record",
+            _ADVICE,
+            values={"file": lambda data: data[:-30]},
+        ),
+        case(
+            "data",
+            "a TFRecord file with a byte that has changed, seen after the first batch",
+            "train split 'train': ",
+            f"{_FILE} can't be read beyond its row ",
+            "(corrupted record",
+            _ADVICE,
+            values={"file": _flipped},
+        ),
+        case(
+            "data",
+            "a record that is not a tf.Example, with bytes that are not text",
+            "train split 'train': row 25 of",
+            f"{_FILE} is not a tf.Example",
+            _ADVICE,
+            values={"record": b"\xff\xfe\x00 garbage"},
+        ),
+        case(
+            "data",
+            "a record that is not a tf.Example",
+            "train split 'train': row 25 of",
+            f"{_FILE} is not a tf.Example",
+            _ADVICE,
+            values={"record": b"garbage"},
+        ),
+        case(
+            "data",
+            "a row without a feature that the schema requires, seen after the first batch",
+            "train split 'train': row 25 of",
+            f"{_FILE} has no feature 'fare_xf', which its schema requires of all rows",
+            _ADVICE,
+            values={"edit": _without("fare_xf")},
+        ),
+        case(
+            "data",
+            "a row without a label",
+            "train split 'train': row 25 of",
+            f"{_FILE} has no feature 'tips_xf'",
+            _ADVICE,
+            values={"edit": _without("tips_xf")},
+        ),
+        case(
+            "data",
+            "a row with text where the schema has a number",
+            "row 25 of",
+            "has a feature 'fare_xf' that holds values of type string instead of float",
+            values={"edit": _set("fare_xf", bytes_list=[b"x"])},
+        ),
+        case(
+            "data",
+            "a row with two values where the schema has one",
+            "row 25 of",
+            "has 2 values of the feature 'fare_xf' instead of the shape [1]",
+            values={"edit": _set("fare_xf", float_list=[1.0, 2.0])},
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(rows, wrong, refused):
+    read = rows(**wrong)
+    with refused(ValueError), failures_explained([read]):
+        _run(read)
+
+
+def _embedded(features):
+    return tf.nn.embedding_lookup(tf.ones([16, 2]), features["payment_type_xf"])
+
+
+def _with_labels(features):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=features["tips_xf"][:, 0], logits=tf.ones([8, 2])
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        case(
+            "data",
+            "an id beyond a model's table",
+            "train split 'train': the feature 'payment_type_xf' in row 25 of",
+            "is 99, and 'embedding_lookup' takes [0, 16): ",
+            "or make the model larger",
+            values=("payment_type_xf", _embedded),
+        ),
+        case(
+            "data",
+            "a label beyond a model's classes",
+            "train split 'train': the feature 'tips_xf' in row 25 of",
+            "is 99, and 'SparseSoftmaxCrossEntropyWithLogits",
+            "takes [0, 2): ",
+            "or make the model larger",
+            values=("tips_xf", _with_labels),
+        ),
+    ],
+)
+def test_a_value_that_a_model_does_not_take_is_named(rows, name, model, refused):
+    read = rows(edit=_set(name, int64_list=[99]))
+    with refused(ValueError), failures_explained([read]):
+        _run(read, model)
+
+
+@row(
+    "data",
+    "a NaN among the features, and a loss that became NaN",
+    "train split 'train': the feature 'fare_xf' in row 25 of",
+    "is not finite: correct it in the data",
+    "NaN loss during training, at global step 3",
+)
+def test_a_value_that_is_not_finite_is_named_with_the_loss(rows, refused):
+    read = rows(edit=_set("fare_xf", float_list=[np.nan]))
+    with refused(ValueError), failures_explained([read]):
+        raise NanLossError(step=3, checkpoint=None)
+
+
+@row(
+    "data",
+    "an op that fails, and no row explains it",
+    "assertion failed: [no such day] (at 'a_check/Assert')",
+)
+def test_other_errors_of_an_op_are_one_line(rows, refused):
+    def model(features):
+        check = v1.Assert(tf.constant(False), ["no such day"], name="a_check")
+        with tf.control_dependencies([check]):
+            return tf.identity(features["fare_xf"])
+
+    read = rows()
+    with refused(tf.errors.InvalidArgumentError), failures_explained([read]):
+        _run(read, model)
+
+
+def test_rows_without_fault_leave_an_error_as_it_is(rows):
+    read = rows()
+    message = "inputs end here [[{{node IteratorGetNext}}]]"
+    error = tf.errors.DataLossError(None, None, message)
+    with pytest.raises(tf.errors.DataLossError) as raised, failures_explained([read]):
+        raise error
+    assert raised.value is error
+
+
+@row(
+    "data",
+    "an eval split with a row that can't be read, seen after the training",
+    "eval split 'eval': row 16 of",
+    "Split-eval",
+    "has no feature 'fare_xf'",
+    _ADVICE,
+)
+def test_a_training_names_the_row_and_leaves_no_model(tmp_path, refused):
+    execution = Execution.of_trainer(tmp_path, steps=1, train_batch_size=4, eval_batch_size=4)
+    wrong = records("eval", 20)
+    example = tf.train.Example.FromString(wrong[15])
+    del example.features.feature["fare_xf"]
+    wrong[15] = example.SerializeToString()
+    rows = examples_of(tmp_path / "rows", train=records("train", 8), eval=wrong)
+    execution.inputs["examples"] = [rows]
+    with refused(ValueError):
+        execution.run()
+    assert execution.files() == []

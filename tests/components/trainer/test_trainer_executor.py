@@ -1,0 +1,254 @@
+"""TpuTrainerExecutor, run for real: a small model on 15,000 taxi trips."""
+
+from __future__ import annotations
+
+import glob
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+
+from tests import tfx_testdata
+from tests.bad_input import case, row
+from tests.components.trainer import small_model
+from tests.components.trainer.execution import Execution
+from tfx_tpu_trainer.components.evaluation import read_eval_metrics
+from tfx_tpu_trainer.components.user_module._exits import ModuleExitedError
+from tfx_tpu_trainer.serving import describe_saved_model, load_serving
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 30
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished execution, which the tests only read."""
+    execution = Execution.of_trainer(
+        tmp_path_factory.mktemp("trained"),
+        steps=STEPS,
+        params='{"width": 3}',
+        save_checkpoints_steps=20,
+        tf_random_seed=1,
+    )
+    execution.run()
+    return execution
+
+
+def _variable(execution, name):
+    return tf.train.load_variable(execution.outputs["model_run"][0].uri, name)
+
+
+def _trips():
+    """Two raw trips as requests, without the tips."""
+    trips = [
+        {"trip_miles": 1.5, "fare": 8.25, "trip_seconds": 480, "payment_type": b"Cash"},
+        {"trip_miles": 9.0, "fare": 30.0, "trip_seconds": 1800, "payment_type": b"Credit Card"},
+    ]
+    kinds = {float: "float_list", int: "int64_list", bytes: "bytes_list"}
+    examples = [tf.train.Example() for _ in trips]
+    for trip, example in zip(trips, examples, strict=True):
+        for name, value in trip.items():
+            getattr(example.features.feature[name], kinds[type(value)]).value.append(value)
+    return tf.constant([example.SerializeToString() for example in examples])
+
+
+def test_the_model_serves_raw_trips(trained):
+    outputs = load_serving(trained.serving_dir).signatures["serving_default"](examples=_trips())
+    assert outputs["probabilities"].shape == (2, 1)
+    assert np.all((outputs["probabilities"] > 0) & (outputs["probabilities"] < 1))
+
+
+def test_the_model_has_both_metagraphs(trained):
+    graphs = {frozenset(graph.tags): graph for graph in describe_saved_model(trained.serving_dir)}
+    assert set(graphs) == {frozenset({"serve"}), frozenset({"serve", "tpu"})}
+    assert "transform_features" in graphs[frozenset({"serve"})].signatures
+    assert "transform_features" not in graphs[frozenset({"serve", "tpu"})].signatures
+
+
+def test_transform_features_gives_the_label(trained):
+    signatures = load_serving(trained.serving_dir).signatures
+    outputs = signatures["transform_features"](examples=_trips())
+    assert outputs[tfx_testdata.LABEL].shape == (2, 1)
+    assert len(outputs) == 17
+
+
+def test_nothing_else_is_left_beside_the_model(trained):
+    assert sorted(os.listdir(trained.model.uri)) == [
+        "Format-Serving",
+        "eval_metrics.json",
+        "serving_config",
+    ]
+
+
+def test_the_metrics_are_those_of_the_whole_eval_split(trained):
+    metrics = read_eval_metrics(trained.model.uri)
+    assert metrics.num_examples == tfx_testdata.ROWS["eval"]
+    assert metrics.global_step == STEPS
+    (path,) = tf.io.gfile.glob(tfx_testdata.files("eval"))
+    labels = [
+        tf.train.Example.FromString(row.numpy()).features.feature["tips_xf"].int64_list.value[0]
+        for row in tf.data.TFRecordDataset(path, compression_type="GZIP")
+    ]
+    assert metrics.overall["label_mean"] == pytest.approx(np.mean(labels), rel=1e-6)
+    assert 0.5 < metrics.overall["accuracy"] <= 1.0
+
+
+def test_the_evaluation_opens_in_tfma(trained):
+    result = tfma.load_eval_result(trained.outputs["evaluation"][0].uri)
+    ((_, metrics),) = result.slicing_metrics
+    stored = read_eval_metrics(trained.model.uri).overall["accuracy"]
+    assert metrics[""][""]["accuracy"]["doubleValue"] == stored
+
+
+def test_artifacts_carry_the_metrics_as_properties(trained):
+    metrics = read_eval_metrics(trained.model.uri)
+    for key in ("model", "evaluation"):
+        (artifact,) = trained.outputs[key]
+        assert artifact.get_float_custom_property("eval_loss") == metrics.overall["loss"]
+        by_rows = artifact.get_float_custom_property("eval_loss_by_rows")
+        assert by_rows == metrics.overall["loss_by_rows"]
+        assert artifact.get_string_custom_property("ran_on") == "this host"
+        assert artifact.get_int_custom_property("global_step") == STEPS
+        assert artifact.get_int_custom_property("num_examples") == tfx_testdata.ROWS["eval"]
+
+
+def test_checkpoints_and_events_are_in_model_run(trained):
+    folder = trained.outputs["model_run"][0].uri
+    assert _variable(trained, "global_step") == STEPS
+    assert os.path.exists(os.path.join(folder, "model.ckpt-20.index"))
+    assert glob.glob(os.path.join(folder, "events.out.tfevents*"))
+
+
+def test_params_of_the_component_win_over_the_modules(trained):
+    # The module says 4, the component 3.
+    assert _variable(trained, "payment").shape[1] == 3
+
+
+@pytest.fixture(scope="module")
+def of_one_step(tmp_path_factory):
+    """A finished execution with hyperparameters and without an export for the TPU."""
+    folder = tmp_path_factory.mktemp("of_one_step")
+    execution = Execution.of_trainer(folder, steps=1, params='{"width": 3}', export_to_tpu=0)
+    execution.add_hyperparameters({"space": [], "values": {"width": 5}})
+    execution.run()
+    return execution
+
+
+def test_hyperparameters_win_over_both(of_one_step):
+    assert _variable(of_one_step, "payment").shape[1] == 5
+
+
+def test_a_base_model_gives_the_first_values(trained, tmp_path):
+    execution = Execution.of_trainer(
+        tmp_path, steps=1, params='{"width": 3, "learning_rate": 1e-9}', export_to_tpu=0
+    )
+    execution.add_model(trained.model.uri)
+    execution.run()
+    np.testing.assert_allclose(
+        _variable(execution, "kernel"), _variable(trained, "kernel"), atol=1e-6
+    )
+    assert _variable(execution, "global_step") == 1
+
+
+def test_the_export_flags_choose_the_metagraphs(of_one_step):
+    (graph,) = describe_saved_model(of_one_step.serving_dir)
+    assert set(graph.tags) == {"serve"}
+
+
+def test_the_modules_own_functions_are_used(tmp_path):
+    path = tmp_path / "own_functions.py"
+    path.write_text(
+        "import tensorflow as tf\n"
+        f"from {small_model.__name__} import DENSE, model_fn\n"
+        "from tfx_tpu_trainer.estimator.export import ServingInputReceiver\n"
+        "def params(fn_args):\n"
+        "    return {'width': 2, 'learning_rate': fn_args.train_steps / 100}\n"
+        "def input_fn(params, mode, fn_args):\n"
+        "    rows = 3 if mode == 'eval' else 8\n"
+        "    features = {name: tf.ones([rows, 1]) for name in DENSE}\n"
+        "    features['payment_type_xf'] = tf.zeros([rows, 1], tf.int64)\n"
+        "    data = tf.data.Dataset.from_tensors((features, tf.ones([rows, 1], tf.int64)))\n"
+        "    return data if mode == 'eval' else data.repeat()\n"
+        "def serving_input_receiver_fn():\n"
+        "    features = {n: tf.compat.v1.placeholder(tf.float32, [None, 1]) for n in DENSE}\n"
+        "    features['payment_type_xf'] = tf.compat.v1.placeholder(tf.int64, [None, 1])\n"
+        "    return ServingInputReceiver(features, features)\n"
+    )
+    execution = Execution.of_trainer(
+        tmp_path,
+        steps=2,
+        module=None,
+        module_file=str(path),
+        label_key=None,
+        export_to_tpu=0,
+    )
+    execution.run()
+    metrics = read_eval_metrics(execution.model.uri)
+    assert metrics.num_examples == 3 and metrics.overall["label_mean"] == 1.0
+    assert _variable(execution, "payment").shape[1] == 2
+    signature = load_serving(execution.serving_dir).signatures["serving_default"]
+    assert set(signature.structured_input_signature[1]) == {*small_model.DENSE, "payment_type_xf"}
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        case(
+            "modules",
+            f"a model_fn that fails in mode {mode!r}, before anything is trained",
+            "model_fn of module 'failing_model' fails at",
+            "failing_model.py:3: ArithmeticError: on purpose",
+            values=mode,
+        )
+        for mode in ("train", "eval", "infer")
+    ],
+)
+def test_a_failure_in_model_fn_is_found_before_the_training(tmp_path, mode, refused):
+    path = tmp_path / "failing_model.py"
+    path.write_text(
+        f"from {small_model.__name__} import model_fn as good, params\n"
+        "def model_fn(features, labels, mode, params):\n"
+        f"    if mode == '{mode}': raise ArithmeticError('on purpose')\n"
+        "    return good(features, labels, mode, params)\n"
+    )
+    execution = Execution.of_trainer(tmp_path, steps=2, module=None, module_file=str(path))
+    with refused(ValueError):
+        execution.run()
+    assert execution.files() == []
+    assert glob.glob(str(tmp_path / "model_run" / "model.ckpt*")) == []
+
+
+def test_in_the_stock_trainer_model_and_model_run_are_written(tmp_path):
+    execution = Execution.of_stock_trainer(
+        tmp_path,
+        settings={"label_key": tfx_testdata.LABEL, "export_to_tpu": False},
+        steps=3,
+        run_fn=f"{small_model.__name__}.model_fn",
+    )
+    execution.run()
+    assert read_eval_metrics(execution.model.uri).global_step == 3
+    assert load_serving(execution.serving_dir).signatures["serving_default"]
+    assert os.listdir(tmp_path / "evaluation") == []
+
+
+@row(
+    "modules",
+    "a model_fn that calls `sys.exit(0)`",
+    "the module 'exiting_model' ended the process by SystemExit(0) at",
+    "exiting_model.py:5; raise an exception that says what is wrong, or return",
+)
+def test_a_model_fn_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch, refused):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = tmp_path / "exiting_model.py"
+    model.write_text(
+        "from tests.components.trainer.small_model import *\n\n\n"
+        "def model_fn(features, labels, mode, params):\n    raise SystemExit(0)\n"
+    )
+    execution = Execution.of_trainer(tmp_path / "run", module="exiting_model")
+    with refused(ModuleExitedError):
+        execution.run()
+    assert os.listdir(execution.model.uri) == []
+    assert os.listdir(execution.outputs["evaluation"][0].uri) == []

@@ -1,0 +1,98 @@
+"""The TPU compiler before a training: what a TpuTrainer makes of its answer."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+
+import pytest
+
+from tests.components.trainer.execution import Execution
+from tfx_tpu_trainer.components.trainer.preflight_step import PreflightError
+from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.preflight._report_files import read_json
+
+pytestmark = pytest.mark.matrix
+
+
+def _execution(folder, preflight, **properties) -> Execution:
+    on_a_chip = {"tpu": "v5e:1x1", "use_tpu": 1, "master": "emulated", "export_to_tpu": 0}
+    return Execution.of_trainer(folder, steps=2, preflight=preflight, **on_a_chip, **properties)
+
+
+def _report(execution: Execution):
+    return read_json(
+        os.path.join(execution.outputs["model_run"][0].uri, "preflight", "report.json")
+    )
+
+
+@pytest.fixture
+def no_libtpu(monkeypatch):
+    """A machine without the package of the compiler."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "libtpu" else find(name, *rest),
+    )
+
+
+def test_a_model_that_does_not_fit_is_not_trained(tmp_path):
+    execution = _execution(tmp_path, "error", params='{"width": 500000000}')
+    with pytest.raises(PreflightError) as caught:
+        execution.run()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (
+        "Nothing was trained: tests.components.trainer.small_model on v5e:1x1: train:",
+        "payment",
+        "small_model.py",
+        "model_run/preflight",
+        "preflight='warn'",
+    ):
+        assert part in message, message
+    assert os.listdir(tmp_path / "model_run") == ["preflight"]
+    assert sorted(os.listdir(tmp_path / "model_run" / "preflight")) == [
+        "report.html",
+        "report.json",
+    ]
+    assert execution.files() == []
+    report = _report(execution)
+    assert not report.ok and report.steps[0].problem.stage == "memory"
+
+
+def test_a_model_that_fits_is_trained_and_its_report_kept(tmp_path):
+    execution = _execution(tmp_path, "error")
+    execution.run()
+    report = _report(execution)
+    assert report.ok and [step.name for step in report.steps] == ["train", "eval"]
+    assert [step.batch_size for step in report.steps] == [64, 64]
+    # The input was read as well, from the training split.
+    assert report.input is not None and report.input.rows % 64 == 0
+    assert report.input_limit.limited_by in ("input", "chips", "either")
+    assert os.path.exists(execution.serving_dir)
+
+
+def test_a_warning_lets_the_training_go_on(tmp_path, caplog, no_libtpu):
+    with caplog.at_level(logging.WARNING):
+        _execution(tmp_path, "warn").run()
+    (record,) = [each for each in caplog.records if "preflight='warn'" in each.getMessage()]
+    assert "libtpu, which holds the TPU compiler, is not installed" in record.getMessage()
+    assert os.path.exists(tmp_path / "model" / "Format-Serving")
+
+
+def test_without_the_compiler_an_error_says_how_to_get_it(tmp_path, no_libtpu):
+    with pytest.raises(PreflightError, match=r"is not installed: pip install .*\[preflight\]"):
+        _execution(tmp_path, "error").run()
+
+
+@pytest.mark.parametrize("preflight", ["warn", "error"])
+def test_a_preflight_needs_a_slice(preflight):
+    with pytest.raises(
+        ValueError, match=f"preflight='{preflight}' compiles for a TPU slice, but tpu is not set"
+    ):
+        TrainSettings.parse({"preflight": preflight})
+    assert TrainSettings.parse({}).preflight == "off"
+    with pytest.raises(ValueError, match="preflight='always' is not valid; give 'off', 'warn'"):
+        TrainSettings.parse({"preflight": "always"})

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import contextlib
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.bad_input import row
+from tests.estimator._engine.event_files import read_values
+from tests.estimator._engine.templates import batches_of, make_template, settings_in
+from tests.op_determinism import deterministic_ops
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
+    EvalResult,
+    evaluate,
+    write_evaluation_events,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import clock, is_time_up
+from tfx_tpu_trainer.estimator._engine.evaluating.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors
+from tfx_tpu_trainer.estimator._engine.template import HostFunction
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
+
+v1 = tf.compat.v1
+
+VALUES = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 20.0]
+
+
+def _evaluate(
+    folder,
+    *,
+    values=VALUES,
+    batch_size: int = 3,
+    steps: int | None = None,
+    hooks=(),
+    checkpoint=None,
+    **fields,
+) -> EvalResult:
+    """Evaluates a model whose loss is the mean of its features.
+
+    Fields that are functions are given the features, in the graph.
+    """
+    with fresh_graph():
+        inputs = batches_of(values, batch_size)
+        made = {
+            name: field(inputs.features) if callable(field) else field
+            for name, field in fields.items()
+        }
+        made.setdefault("loss", tf.reduce_mean(inputs.features))
+        template = make_template("eval", features=inputs.features, **made)
+        return _run(
+            template, folder, hooks=[*inputs.hooks, *hooks], steps=steps, checkpoint=checkpoint
+        )
+
+
+def _run(template, folder, *, hooks=(), steps=None, checkpoint=None) -> EvalResult:
+    """Evaluates a template of the default graph."""
+    return evaluate(
+        plan_evaluation_on_host(template, steps=steps),
+        settings=settings_in(folder),
+        hooks=hooks,
+        checkpoint_path=checkpoint,
+    )
+
+
+def _metric(function, tensors):
+    """An eval_metrics field."""
+    return lambda features: HostFunction("eval_metrics", function, tensors(features))
+
+
+@pytest.mark.behaviour(203)
+def test_loss_is_the_mean_of_the_batch_losses(tmp_path):
+    result = _evaluate(tmp_path)
+    assert result.metrics["loss"] == pytest.approx((2 + 5 + 20) / 3)
+    assert result.metrics["loss"].dtype == np.float32
+
+
+def test_loss_by_rows_weighs_by_rows_and_rows_are_counted_with_a_short_last_batch(tmp_path):
+    result = _evaluate(tmp_path)
+    assert result.loss_by_rows == pytest.approx(sum(VALUES) / len(VALUES))
+    assert result.num_examples == len(VALUES)
+
+
+def test_loss_by_rows_of_many_batches_is_summed_in_double_precision(tmp_path):
+    # In float32 a sum beyond 2^24 no longer takes 1.0 more.
+    result = _evaluate(tmp_path, values=[2.0**25, 1.0, 1.0, 1.0], batch_size=1)
+    assert result.loss_by_rows == (2.0**25 + 3) / 4
+
+
+@pytest.mark.parametrize(("steps", "rows", "loss"), [(1, 3, 2), (2, 6, 3.5), (9, 7, 9)])
+@pytest.mark.behaviour(205)
+def test_steps_or_the_end_of_the_data_whichever_is_first(tmp_path, steps, rows, loss):
+    result = _evaluate(tmp_path, steps=steps)
+    assert result.num_examples == rows
+    assert result.metrics["loss"] == pytest.approx(loss)
+
+
+@pytest.mark.parametrize("steps", [None, 3])
+def test_an_empty_input_is_refused(tmp_path, steps):
+    with pytest.raises(ValueError, match="received no batch: the input is empty"):
+        _evaluate(tmp_path, values=[], steps=steps)
+
+
+@pytest.mark.behaviour(194, 202)
+def test_without_metrics_there_are_loss_and_global_step(tmp_path):
+    result = _evaluate(tmp_path)
+    assert set(result.metrics) == {"loss", "global_step"}
+    assert result.metrics["global_step"] == result.global_step == 0
+    assert result.checkpoint_path is None
+    assert 0 < result.seconds < 60
+
+
+@pytest.mark.parametrize(
+    "eval_metrics",
+    [
+        _metric(lambda x, weight: {"m": v1.metrics.mean(x * weight)}, lambda f: [f, 2.0]),
+        _metric(
+            lambda x, weight: {"m": v1.metrics.mean(x * weight)}, lambda f: {"weight": 2.0, "x": f}
+        ),
+    ],
+    ids=["b195_list", "b196_dict"],
+)
+def test_metric_fn_sees_every_row(tmp_path, eval_metrics):
+    result = _evaluate(tmp_path, eval_metrics=eval_metrics)
+    assert result.metrics["m"] == pytest.approx(2 * sum(VALUES) / len(VALUES))
+
+
+def test_metrics_that_the_model_built_are_taken_too(tmp_path):
+    result = _evaluate(
+        tmp_path, eval_metric_ops=lambda features: {"m": v1.metrics.mean(features)}, steps=1
+    )
+    assert result.metrics["m"] == 2
+
+
+@pytest.mark.behaviour(211)
+def test_a_nested_value_comes_back_nested(tmp_path):
+    def metric_fn(x):
+        (mean, update), (total, total_update) = v1.metrics.mean(x), v1.metrics.mean(x * 10)
+        return {"nested": ((mean, (total,)), tf.group(update, total_update))}
+
+    result = _evaluate(tmp_path, eval_metrics=_metric(metric_fn, lambda f: [f]), steps=1)
+    assert result.metrics["nested"] == (2.0, (20.0,))
+
+
+@pytest.mark.parametrize(("name", "quoted"), [("loss", '"loss"'), ("global_step", "`global_step`")])
+@pytest.mark.behaviour(210)
+def test_a_metric_called_like_ours_is_refused(tmp_path, name, quoted):
+    field = _metric(lambda x: {name: v1.metrics.mean(x)}, lambda f: [f])
+    with pytest.raises(
+        ValueError, match=f"Metric with name {quoted} is not allowed, because Estimator"
+    ):
+        _evaluate(tmp_path, eval_metrics=field)
+
+
+def test_metric_fn_must_return_a_dict(tmp_path):
+    with pytest.raises(
+        TypeError, match=r"eval_metric_ops must be a dict, given: .* must return a dict"
+    ):
+        _evaluate(tmp_path, eval_metrics=_metric(v1.metrics.mean, lambda f: [f]))
+
+
+@row(
+    "estimator",
+    "a metric whose name is a number",
+    "The name of a metric must be a string, given: 7",
+    "Write '7'.",
+)
+def test_a_metric_whose_name_is_no_string_is_refused(tmp_path, refused):
+    def metric_fn(x):
+        return {"mean": v1.metrics.mean(x), 7: v1.metrics.mean(x)}
+
+    with refused(TypeError):
+        _evaluate(tmp_path, eval_metrics=_metric(metric_fn, lambda f: [f]))
+
+
+@pytest.mark.behaviour(209, 208)
+def test_hooks_run_once_a_step_and_the_eval_step_counts(tmp_path):
+    class Steps(v1.train.SessionRunHook):
+        def begin(self):
+            self.seen = []
+            (self.eval_step,) = v1.get_collection(v1.GraphKeys.EVAL_STEP)
+            self.value = self.eval_step.read_value()
+
+        def after_run(self, run_context, run_values):
+            self.seen.append(int(run_context.session.run(self.value)))
+
+    hook = Steps()
+    _evaluate(tmp_path, hooks=[hook])
+    assert hook.seen == [1, 2, 3]
+
+
+@pytest.mark.behaviour(258)
+def test_the_templates_own_hooks_run(tmp_path):
+    with fresh_graph():
+        final = v1.train.FinalOpsHook(tf.constant("end"))
+        template = make_template("eval", loss=tf.constant(1.0), hooks=(final,))
+        _run(template, tmp_path, steps=1)
+    assert final.final_ops_values == b"end"
+
+
+def test_rows_are_unknown_where_nothing_has_an_axis(tmp_path):
+    with fresh_graph():
+        inputs = InputTensors(features={"x": tf.constant(4.0)}, labels=None)
+        template = make_template("eval", features=inputs.features, loss=inputs.features["x"])
+        result = _run(template, tmp_path, steps=2)
+    assert result.num_examples is None
+    assert math.isnan(result.loss_by_rows)
+    assert result.metrics["loss"] == 4
+
+
+def test_rows_are_counted_on_labels_where_features_have_no_axis(tmp_path):
+    with fresh_graph():
+        template = make_template(
+            "eval", features=tf.constant(4.0), labels=tf.zeros([5]), loss=tf.constant(1.0)
+        )
+        result = _run(template, tmp_path, steps=2)
+    assert result.num_examples == 10
+
+
+@pytest.mark.behaviour(213)
+def test_the_checkpoint_given_is_evaluated_at_its_step(tmp_path):
+    with fresh_graph(), v1.Session() as session:
+        weight = v1.get_variable("weight", initializer=7.0)
+        session.run(v1.global_variables_initializer())
+        session.run([v1.train.get_global_step().assign(30), weight.assign(8.0)])
+        path = v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+    weighted = {"loss": lambda f: tf.reduce_mean(f) * v1.get_variable("weight", initializer=7.0)}
+    restored = _evaluate(tmp_path, steps=1, checkpoint=path, **weighted)
+    assert restored.metrics["loss"] == 16
+    assert restored.global_step == restored.metrics["global_step"] == 30
+    assert restored.checkpoint_path == path
+    assert _evaluate(tmp_path, steps=1, **weighted).metrics["loss"] == 14
+
+
+@pytest.mark.behaviour(270)
+def test_a_local_init_op_joins_the_default_one(tmp_path):
+    local = {}
+
+    def make_scaffold():
+        local["own"] = v1.Variable(0.0, collections=["own"], trainable=False)
+        return v1.train.Scaffold(local_init_op=local["own"].assign(9.0, read_value=False))
+
+    class ReadsOwn(v1.train.SessionRunHook):
+        def begin(self):
+            self.value = local["own"].read_value()
+
+        def end(self, session):
+            local["value"] = session.run(self.value)
+
+    with fresh_graph():
+        inputs = batches_of([1.0, 3.0], 2)
+        template = make_template(
+            "eval", loss=tf.reduce_mean(inputs.features), make_scaffold=make_scaffold
+        )
+        result = _run(template, tmp_path, hooks=[*inputs.hooks, ReadsOwn()])
+    assert result.metrics["loss"] == 2
+    assert local["value"] == 9
+
+
+def _result(metrics: dict, *, step: int = 40, checkpoint: str | None = None) -> EvalResult:
+    return EvalResult(
+        metrics={**metrics, "global_step": np.int64(step)},
+        loss_by_rows=0.5,
+        num_examples=10,
+        global_step=step,
+        checkpoint_path=checkpoint,
+        seconds=1.0,
+    )
+
+
+def _written(folder, *results: EvalResult) -> dict:
+    with tf.Graph().as_default():
+        for result in results:
+            write_evaluation_events(result, output_dir=str(folder))
+    return read_values(folder)
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(0.25), np.float64(0.25), 0.25, np.int64(3), np.int32(3), 3]
+)
+@pytest.mark.behaviour(215)
+def test_numbers_are_scalars_at_the_checkpoints_step(tmp_path, value):
+    assert _written(tmp_path, _result({"m": value})) == {"m": {40: value}}
+
+
+@pytest.mark.behaviour(215)
+def test_arrays_are_tensors(tmp_path):
+    array = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
+    np.testing.assert_array_equal(_written(tmp_path, _result({"m": array}))["m"][40], array)
+
+
+@pytest.mark.behaviour(215)
+def test_serialized_summaries_are_split(tmp_path):
+    parts = [v1.Summary.Value(tag="any", simple_value=value) for value in (1.0, 2.0)]
+    values = _written(tmp_path, _result({"m": v1.Summary(value=parts).SerializeToString()}))
+    assert values == {"m/0": {40: 1}, "m/1": {40: 2}}
+
+
+@pytest.mark.behaviour(215)
+def test_what_cannot_be_shown_is_left_out(tmp_path):
+    metrics = {"loss": np.float32(1), "nested": (np.float32(1), np.float32(2)), "none": None}
+    assert _written(tmp_path, _result(metrics)) == {"loss": {40: 1}, "loss_by_rows": {40: 0.5}}
+
+
+@pytest.mark.behaviour(216)
+def test_the_checkpoints_path_is_written_as_text(tmp_path):
+    values = _written(tmp_path, _result({}, checkpoint="folder/model.ckpt-40"))
+    assert values == {"checkpoint_path": {40: b"folder/model.ckpt-40"}}
+
+
+def test_evaluations_of_one_folder_follow_each_other(tmp_path):
+    results = [_result({"m": 1.0}, step=1), _result({"m": 2.0}, step=2)]
+    assert _written(tmp_path, *results) == {"m": {1: 1, 2: 2}}
+
+
+def test_it_evaluates_with_deterministic_ops(tmp_path):
+    with deterministic_ops():
+        assert _evaluate(tmp_path).num_examples == len(VALUES)
+
+
+@pytest.mark.parametrize("switch", [contextlib.nullcontext, deterministic_ops])
+@pytest.mark.parametrize(("seconds_ago", "is_up"), [(2.0, True), (0.0, False), (-2.0, True)])
+def test_a_session_call_ends_after_its_time_and_when_the_clock_is_set_back(
+    seconds_ago, is_up, switch
+):
+    with switch(), tf.Graph().as_default(), v1.Session() as session:
+        up = is_time_up(clock() - seconds_ago, 1.0)
+        assert session.run(up) == is_up

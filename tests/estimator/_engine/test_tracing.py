@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import threading
+import types
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.bad_input import row
+from tests.freed_blocks import blocks_freed_but_held, needs_glibc
+from tfx_tpu_trainer.estimator._engine.tracing import control_flow_v2, fresh_graph
+
+v1 = tf.compat.v1
+
+
+@contextlib.contextmanager
+def _switched_off(switch: str):
+    """Runs as a program that called `tf.compat.v1.disable_<switch>()`."""
+    getattr(v1, f"disable_{switch}")()
+    try:
+        yield
+    finally:
+        getattr(v1, f"enable_{switch}")()
+
+
+def _initial_values(seed: int | None) -> np.ndarray:
+    with fresh_graph(seed):
+        weights = v1.get_variable("weights", [8])
+        with v1.Session() as session:
+            session.run(weights.initializer)
+            return session.run(weights)
+
+
+@pytest.mark.behaviour(156)
+def test_the_global_step_is_there_first_as_a_resource_of_int64():
+    with fresh_graph():
+        (step,) = v1.global_variables()
+        assert step is v1.train.get_global_step()
+        assert step.dtype == tf.int64
+        assert step.op.type == "VarHandleOp"
+        assert step.op.name == "global_step"
+
+
+@pytest.mark.behaviour(156)
+def test_the_graph_seed_is_the_one_given():
+    with fresh_graph(17) as graph:
+        assert graph.seed == 17
+    with fresh_graph() as graph:
+        assert graph.seed is None
+
+
+@pytest.mark.behaviour(281)
+def test_a_seed_repeats_initial_values():
+    first, again, other = (_initial_values(seed) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(first != other)
+
+
+@pytest.fixture
+def ops_of_the_collector():
+    """Returns a switch that has the collector run wherever it can, and add an op, as it does when it finds a table."""
+    before = gc.get_threshold()
+
+    def add_op(phase: str, _info: dict[str, int]) -> None:
+        if phase == "stop":
+            tf.raw_ops.NoOp()
+
+    def switch_on() -> None:
+        gc.callbacks.append(add_op)
+        gc.set_threshold(1)
+
+    yield switch_on
+    gc.set_threshold(*before)
+    gc.callbacks.remove(add_op)
+
+
+def test_a_table_that_the_collector_finds_while_an_op_is_added_adds_its_own(ops_of_the_collector):
+    added: list[str] = []
+
+    def trace() -> None:
+        with fresh_graph() as graph:
+            ops_of_the_collector()
+            tf.raw_ops.Neg(x=1.0)
+            added.extend(op.type for op in graph.get_operations())
+
+    # A thread, as it would wait forever.
+    thread = threading.Thread(target=trace, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert {"Neg", "NoOp"} <= set(added)
+
+
+class _Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self):
+        self.itself = self
+
+
+def _make_ops(count: int) -> None:
+    value = tf.constant(0.0)
+    for _ in range(count):
+        value = tf.raw_ops.Neg(x=value)
+
+
+def _left_behind(ops: int) -> weakref.ref[tf.Graph]:
+    with fresh_graph() as graph:
+        _make_ops(ops)
+    return weakref.ref(graph)
+
+
+@pytest.fixture
+def no_collector():
+    """Only what collects by itself finds garbage."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize(("ops", "is_there"), [(100, True), (5_000, False)])
+def test_a_large_graph_that_is_garbage_is_collected_before_the_next_one(ops, is_there):
+    former = _left_behind(ops)
+    with fresh_graph():
+        assert (former() is not None) == is_there
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_large_graph_in_use_is_no_reason_to_collect():
+    with fresh_graph():
+        _make_ops(5_000)
+        garbage = _Cycle()
+        former = weakref.ref(garbage)
+        del garbage
+        with fresh_graph():
+            assert former() is not None
+
+
+@needs_glibc
+@pytest.mark.usefixtures("no_collector")
+def test_memory_that_was_freed_is_returned_before_a_graph_that_follows_a_large_one():
+    _left_behind(5_000)
+    with blocks_freed_but_held(megabytes=120) as resident_kib:
+        held = resident_kib()
+        with fresh_graph():
+            assert held - resident_kib() > 100_000
+
+
+def test_the_graph_is_the_default_one_inside_only():
+    outside = v1.get_default_graph()
+    with fresh_graph() as graph:
+        assert v1.get_default_graph() is graph
+    assert v1.get_default_graph() is outside
+
+
+@pytest.mark.parametrize("switched_off", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: v1.get_variable("v", [2]),
+        lambda: v1.get_variable("v", [2], use_resource=False),
+        lambda: v1.Variable([1.0]),
+        lambda: v1.Variable([1.0], use_resource=False),
+        lambda: tf.Variable([1.0]),
+        lambda: v1.metrics.mean([1.0]),
+    ],
+    ids=["get_variable", "get_variable_ref", "v1", "v1_ref", "v2", "metric"],
+)
+def test_every_variable_is_a_resource(make, switched_off):
+    program = _switched_off("resource_variables") if switched_off else contextlib.nullcontext()
+    with program, fresh_graph() as graph:
+        make()
+        found = {op.type for op in graph.get_operations() if "Var" in op.type}
+    assert "VarHandleOp" in found
+    assert not found & {"Variable", "VariableV2"}
+
+
+@pytest.mark.parametrize("switched_off", [False, True])
+def test_control_flow_is_v2_inside_and_as_the_program_chose_outside(switched_off):
+    program = _switched_off("control_flow_v2") if switched_off else contextlib.nullcontext()
+    with program:
+        with fresh_graph() as graph:
+            tf.cond(v1.placeholder(tf.bool), lambda: 1.0, lambda: 2.0)
+            found = {op.type for op in graph.get_operations()}
+        assert v1.control_flow_v2_enabled() is not switched_off
+    assert found & {"If", "StatelessIf"}
+    assert "Switch" not in found
+
+
+def test_control_flow_is_restored_after_an_error():
+    with _switched_off("control_flow_v2"):
+        with pytest.raises(ZeroDivisionError), control_flow_v2():
+            raise ZeroDivisionError
+        assert not v1.control_flow_v2_enabled()
+
+
+def test_device_fn_places_every_op():
+    with fresh_graph(device_fn=lambda op: "/cpu:0"):
+        assert tf.constant(1.0).device.lower().endswith("cpu:0")
+        assert v1.train.get_global_step().op.device.lower().endswith("cpu:0")
+
+
+def _layer_with_an_if(module: str) -> Any:
+    """A layer whose `if` looks at a tensor, which AutoGraph alone can make a graph of.
+
+    Args:
+        module: Where its code claims to be.
+    """
+    tf_keras = pytest.importorskip("tf_keras")
+
+    def call(self, inputs):
+        if tf.reduce_sum(inputs) > 0:
+            return inputs
+        return -inputs
+
+    names = {"tf": tf, "__name__": module}
+    placed = types.FunctionType(call.__code__, names, "call")
+    return type("Layer", (tf_keras.layers.Layer,), {"__module__": module, "call": placed})()
+
+
+def test_layers_of_ones_own_are_converted():
+    with fresh_graph():
+        _layer_with_an_if("a_users_module")(v1.placeholder(tf.float32, [2]))
+
+
+def test_layers_of_tf_keras_are_not_converted_as_those_of_keras_are_not():
+    layer = _layer_with_an_if("tf_keras.src.layers")
+    with fresh_graph(), pytest.raises(TypeError, match="as a Python `bool`"):
+        layer(v1.placeholder(tf.float32, [2]))
+
+
+def _trace(answers: Any) -> None:
+    try:
+        with fresh_graph():
+            answers.send("it runs")
+    except Exception as error:
+        answers.send(f"{type(error).__name__}: {error}")
+
+
+def _in_a_fork() -> str:
+    context = multiprocessing.get_context("fork")
+    answers, sends = context.Pipe(duplex=False)
+    process = context.Process(target=_trace, args=[sends])
+    process.start()
+    process.join()
+    return answers.recv()
+
+
+def _answers_of_forks(before: Any) -> None:
+    """Runs in a process of its own: forks it when TensorFlow is imported and traces, and after a session."""
+    with fresh_graph():
+        first = _in_a_fork()
+    with tf.Graph().as_default(), v1.Session():
+        pass
+    before.send((first, _in_a_fork(), os.getpid()))
+
+
+def test_a_fork_is_refused_once_its_parent_has_had_a_session() -> None:
+    context = multiprocessing.get_context("spawn")
+    answers, sends = context.Pipe(duplex=False)
+    process = context.Process(target=_answers_of_forks, args=[sends])
+    process.start()
+    first, second, parent = answers.recv()
+    process.join()
+    assert first == "it runs"
+    assert f"RuntimeError: TensorFlow can't be forked: it has run in process {parent}" in second
+
+
+@row(
+    "estimator",
+    "an estimator that trains in a forked process, after a session in its parent",
+    "RuntimeError: TensorFlow can't be forked: it has run in process ",
+    'Start processes with multiprocessing.get_context("spawn"), or fork before a session is first '
+    "opened.",
+)
+def test_in_a_fork_of_a_process_with_a_session_nothing_runs(refused) -> None:
+    with tf.Graph().as_default(), v1.Session():
+        pass
+    refused.log(_in_a_fork())

@@ -1,0 +1,150 @@
+"""A project as `tfx-tpu-trainer new` writes it, with no edit: its tests, a run, and TFX's own command line."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from sklearn import datasets
+
+from tfx_tpu_trainer.workbench.cli.main import main
+from tfx_tpu_trainer.workbench.history.report import RunReport
+from tfx_tpu_trainer.workbench.run.run_child import REPORT
+
+pytestmark = pytest.mark.e2e
+
+REPOSITORY = Path(__file__).parents[3]
+SECONDS = 800
+
+
+def _run(*words: str, folder: Path, home: Path | None = None) -> str:
+    """Runs a program in a folder, as an installed package would: the repository is on the path, behind the folder."""
+    environment = dict(
+        os.environ, PYTHONPATH=os.pathsep.join([str(REPOSITORY), *filter(None, sys.path)])
+    )
+    programs = str(Path(sys.executable).parent)
+    environment["PATH"] = os.pathsep.join([programs, environment.get("PATH", os.defpath)])
+    if home:
+        environment["HOME"] = str(home)
+    ended = subprocess.run(
+        words,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ended.returncode == 0, ended.stdout[-5000:]
+    return ended.stdout
+
+
+def _command(*words: str, folder: Path) -> str:
+    return _run(sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main", *words, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def churn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of a table as a spreadsheet saves it; only the date of the last login tells who leaves."""
+    folder = tmp_path_factory.mktemp("new")
+    today = datetime.date(2024, 6, 1)
+    with open(folder / "members.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(["customer id", "joined", "last login", "plan", "spent", "tickets", "left"])
+        for row in range(600):
+            days = row * 37 % 120
+            writer.writerow(
+                [
+                    f"C{100_000 + row}",
+                    today - datetime.timedelta(200 + row * 53 % 900),
+                    f"{today - datetime.timedelta(days)} {row % 24:02d}:00:00",
+                    ("free", "basic", "pro", "")[row % 4],
+                    f"{row * 31 % 400 / 10}".replace(".", ",") if row % 7 else "",
+                    row * 17 % 5,
+                    int(days >= 60),
+                ]
+            )
+    # In this process, which has imported what the command needs.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        made = CliRunner().invoke(
+            main, ["new", "churn", "--data", "members.csv", "--label", "left"]
+        )
+    assert made.exit_code == 0, made.output
+    return folder / "churn"
+
+
+@pytest.fixture(scope="module")
+def churn_run(churn: Path) -> RunReport:
+    """What the project's first run reports."""
+    _command("run", "--plain", folder=churn)
+    (report,) = (churn / "runs" / "logs").glob(f"*/{REPORT}")
+    return RunReport.read(report)
+
+
+@pytest.mark.sweep
+def test_the_project_s_own_tests_pass(churn):
+    said = _run(
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", folder=churn
+    )
+    assert re.search(r"\b4 passed\b", said), said
+
+
+def test_a_run_without_an_edit_is_blessed_and_pushed(churn, churn_run):
+    assert churn_run.blessed is True and churn_run.pushed is not None
+    # Half of the rows have each label, so the best constant is 1/2, whose loss is log(2).
+    assert churn_run.eval_metrics["average_loss"] < 0.5 * math.log(2)
+    probabilities = churn_run.prediction.outputs["probabilities"].split(", ")
+    assert len(probabilities) == 2 and sum(map(float, probabilities)) == pytest.approx(1, abs=1e-3)
+    assert len(list((churn / "runs" / "serving").iterdir())) == 1
+
+
+@pytest.mark.sweep
+def test_tfx_s_command_line_runs_the_same_project(churn, churn_run, tmp_path):
+    pushed = len(list((churn / "runs" / "serving").iterdir()))
+    engine = ["--engine", "local"]
+    path = [*engine, "--pipeline_path", "local_runner.py"]
+    said = _run("tfx", "pipeline", "create", *path, folder=churn, home=tmp_path)
+    assert 'Pipeline "churn" created successfully.' in said
+    said = _run("tfx", "pipeline", "compile", *path, folder=churn, home=tmp_path)
+    assert "Pipeline compiled successfully." in said
+    # There is a model to compare with now, so that the gate judges and Pusher pushes once more.
+    _run("tfx", "run", "create", *engine, "--pipeline_name", "churn", folder=churn, home=tmp_path)
+    assert len(list((churn / "runs" / "serving").iterdir())) == pushed + 1
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", ["csv", "tfrecord"])
+def test_a_quantity_is_learned_from_either_kind_of_file(tmp_path, kind):
+    import tensorflow as tf
+
+    table = datasets.load_diabetes(as_frame=True).frame
+    data = tmp_path / f"diabetes.{kind}"
+    if kind == "csv":
+        table.to_csv(data, index=False)
+    else:
+        with tf.io.TFRecordWriter(str(data)) as writer:
+            for row in table.to_dict("records"):
+                features = {
+                    name: tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+                    for name, value in row.items()
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    _command("new", "made", "--data", str(data), "--label", "target", folder=tmp_path)
+    _command("run", "--plain", folder=tmp_path / "made")
+    (report,) = (tmp_path / "made" / "runs" / "logs").glob(f"*/{REPORT}")
+    found = RunReport.read(report)
+    assert found.blessed is True and found.pushed is not None
+    assert found.eval_metrics["r_squared"] > 0.2
+    assert found.eval_metrics["r_squared"] == pytest.approx(
+        1 - found.eval_metrics["average_loss"], abs=1e-5
+    )

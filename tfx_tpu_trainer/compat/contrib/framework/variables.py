@@ -1,0 +1,282 @@
+"""Variables of a model, and the collections that they are found in.
+
+The semantics are those of `tf.contrib.framework` of TensorFlow 1.15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
+
+v1 = tf.compat.v1
+_Keys = v1.GraphKeys
+
+
+@add_arg_scope
+def variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    trainable: bool = True,
+    collections: Sequence[str] | None = None,
+    caching_device: Any = None,
+    device: Any = None,
+    partitioner: Any = None,
+    custom_getter: Any = None,
+    use_resource: bool | None = None,
+    synchronization: Any = tf.VariableSynchronization.AUTO,
+    aggregation: Any = v1.VariableAggregation.NONE,
+) -> tf.Variable:
+    """Makes a variable, or finds it in a scope with reuse.
+
+    Args:
+        name: Its name below the variable scope.
+        shape: Its shape. Defaults to `None`, the initial value's.
+        dtype: Its type. Defaults to `None`, float32.
+        initializer: Its initial value, or a function that makes it. Defaults to `None`, the
+            scope's.
+        regularizer: Makes a loss of it, which goes into the collection of regularization losses.
+            Defaults to `None`.
+        trainable: Whether optimizers update it. Defaults to `True`.
+        collections: The collections that it goes into. Defaults to `None`, those of a variable.
+        caching_device: As for `tf.compat.v1.get_variable`. Defaults to `None`.
+        device: Where it lies: a device, or a function of the op. Defaults to `None`, where the
+            code around says.
+        partitioner: As for `tf.compat.v1.get_variable`. Defaults to `None`.
+        custom_getter: Called instead of `tf.compat.v1.get_variable`, with the same arguments. Defaults to `None`.
+        use_resource: Whether it is a resource variable. Defaults to `None`, the enclosing scope's setting.
+        synchronization: When copies of it on several devices are combined. Defaults to `AUTO`.
+        aggregation: How they are combined. Defaults to `NONE`.
+
+    Returns:
+        The variable.
+    """
+    # A variable goes into a collection once, and always into one: it would not be saved.
+    names = list(
+        dict.fromkeys(collections if collections is not None else [_Keys.GLOBAL_VARIABLES])
+    )
+    getter = custom_getter if custom_getter is not None else v1.get_variable
+    with tf.device(device or ""):
+        return getter(
+            name,
+            shape=shape,
+            dtype=dtype,
+            initializer=initializer,
+            regularizer=regularizer,
+            trainable=trainable,
+            collections=names,
+            caching_device=caching_device,
+            partitioner=partitioner,
+            use_resource=use_resource,
+            synchronization=synchronization,
+            aggregation=aggregation,
+        )
+
+
+@add_arg_scope
+def model_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = tf.float32,
+    initializer: Any = None,
+    regularizer: Callable[[tf.Tensor], tf.Tensor] | None = None,
+    trainable: bool = True,
+    collections: Sequence[str] | None = None,
+    caching_device: Any = None,
+    device: Any = None,
+    partitioner: Any = None,
+    custom_getter: Any = None,
+    use_resource: bool | None = None,
+    synchronization: Any = tf.VariableSynchronization.AUTO,
+    aggregation: Any = v1.VariableAggregation.NONE,
+) -> tf.Variable:
+    """Makes a variable that belongs to the model: it is in `GraphKeys.MODEL_VARIABLES` too.
+
+    Args:
+        name: Its name below the variable scope.
+        shape: Its shape. Defaults to `None`, the initial value's.
+        dtype: Its type. Defaults to float32.
+        initializer: Its initial value, or a function that makes it. Defaults to `None`, the
+            scope's.
+        regularizer: Makes a loss of it. Defaults to `None`.
+        trainable: Whether optimizers update it. Defaults to `True`.
+        collections: More collections that it goes into. Defaults to `None`.
+        caching_device: As for `tf.compat.v1.get_variable`. Defaults to `None`.
+        device: As for `variable`. Defaults to `None`.
+        partitioner: As for `tf.compat.v1.get_variable`. Defaults to `None`.
+        custom_getter: As for `variable`. Defaults to `None`.
+        use_resource: Whether it is a resource variable. Defaults to `None`, the enclosing scope's setting.
+        synchronization: As for `variable`. Defaults to `AUTO`.
+        aggregation: As for `variable`. Defaults to `NONE`.
+
+    Returns:
+        The variable.
+    """
+    return variable(
+        name,
+        shape=shape,
+        dtype=dtype,
+        initializer=initializer,
+        regularizer=regularizer,
+        trainable=trainable,
+        collections=[*(collections or []), _Keys.GLOBAL_VARIABLES, _Keys.MODEL_VARIABLES],
+        caching_device=caching_device,
+        device=device,
+        partitioner=partitioner,
+        custom_getter=custom_getter,
+        use_resource=use_resource,
+        synchronization=synchronization,
+        aggregation=aggregation,
+    )
+
+
+def add_model_variable(var: tf.Variable) -> None:
+    """Adds a variable to `GraphKeys.MODEL_VARIABLES`, if it is not there.
+
+    Args:
+        var: The variable.
+    """
+    if not any(each is var for each in v1.get_collection(_Keys.MODEL_VARIABLES)):
+        v1.add_to_collection(_Keys.MODEL_VARIABLES, var)
+
+
+def get_variables(
+    scope: Any = None, suffix: str | None = None, collection: str = _Keys.GLOBAL_VARIABLES
+) -> list[tf.Variable]:
+    """Finds variables by scope and by the end of their names.
+
+    Args:
+        scope: A variable scope, or a regular expression that names begin with. Defaults to
+            `None`, all.
+        suffix: The end of the names, without the number of the output. Defaults to `None`, any.
+        collection: Where they are looked for. Defaults to all variables.
+
+    Returns:
+        The variables.
+    """
+    start = scope.name if isinstance(scope, v1.VariableScope) else scope
+    if suffix is not None:
+        end = suffix if ":" in suffix else f"{suffix}:"
+        start = f"{start or ''}.*{end}"
+    return v1.get_collection(collection, start)
+
+
+def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[tf.Variable]:
+    """Finds variables of `GraphKeys.MODEL_VARIABLES`, as `get_variables` does.
+
+    Args:
+        scope: As for `get_variables`. Defaults to `None`.
+        suffix: As for `get_variables`. Defaults to `None`.
+
+    Returns:
+        The variables.
+    """
+    return get_variables(scope, suffix, _Keys.MODEL_VARIABLES)
+
+
+def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[tf.Variable]:
+    """Finds local variables, as `get_variables` does.
+
+    Args:
+        scope: As for `get_variables`. Defaults to `None`.
+        suffix: As for `get_variables`. Defaults to `None`.
+
+    Returns:
+        The variables.
+    """
+    return get_variables(scope, suffix, _Keys.LOCAL_VARIABLES)
+
+
+def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[tf.Variable]:
+    """Finds trainable variables, as `get_variables` does.
+
+    Args:
+        scope: As for `get_variables`. Defaults to `None`.
+        suffix: As for `get_variables`. Defaults to `None`.
+
+    Returns:
+        The variables.
+    """
+    return get_variables(scope, suffix, _Keys.TRAINABLE_VARIABLES)
+
+
+def get_variables_to_restore(
+    include: Sequence[str] | None = None, exclude: Sequence[str] | None = None
+) -> list[tf.Variable]:
+    """Finds the variables of some scopes that are not in others.
+
+    Args:
+        include: The scopes. Defaults to `None`, all variables.
+        exclude: The scopes to leave out. Defaults to `None`.
+
+    Returns:
+        The variables.
+
+    Raises:
+        TypeError: If one of them is not a list or tuple.
+    """
+    for given in (include, exclude):
+        if given is not None and not isinstance(given, (list, tuple)):
+            raise TypeError(f"Scopes are given as a list of names; got {given!r}.")
+    found = get_variables() if include is None else _of_scopes(include)
+    left_out = {id(each) for each in _of_scopes(exclude or ())}
+    return [each for each in found if id(each) not in left_out]
+
+
+def _of_scopes(scopes: Sequence[str]) -> list[tf.Variable]:
+    return [each for scope in scopes for each in get_variables(scope)]
+
+
+def get_variables_by_name(given_name: str, scope: Any = None) -> list[tf.Variable]:
+    """Finds variables by the last part of their names.
+
+    Args:
+        given_name: The last part, or several with slashes.
+        scope: As for `get_variables`. Defaults to `None`.
+
+    Returns:
+        The variables.
+    """
+    return get_variables(scope, f"/{given_name}:|^{given_name}:")
+
+
+def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[tf.Variable]:
+    """Finds variables by the end of their names.
+
+    Args:
+        suffix: The end.
+        scope: As for `get_variables`. Defaults to `None`.
+
+    Returns:
+        The variables.
+    """
+    return get_variables(scope, suffix)
+
+
+def get_unique_variable(var_op_name: str) -> tf.Variable:
+    """Finds the variable with a name.
+
+    Args:
+        var_op_name: Its whole name, without the number of the output.
+
+    Returns:
+        The variable.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    found = get_variables(var_op_name)
+    for each in found:
+        if each.op.name == var_op_name:
+            return each
+    others = ", ".join(each.op.name for each in found)
+    raise ValueError(
+        f"Unknown variable {var_op_name!r}"
+        + (f"; several names start with it: {others}." if others else ".")
+    )

@@ -1,0 +1,116 @@
+"""Replaces `tf.contrib.layers`, with the same arguments and the same variables."""
+
+from tfx_tpu_trainer.compat.contrib.layers.batch_norm import batch_norm
+from tfx_tpu_trainer.compat.contrib.layers.convolution import (
+    conv1d,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    convolution,
+    convolution1d,
+    convolution2d,
+    convolution2d_transpose,
+    convolution3d,
+    separable_conv2d,
+    separable_convolution2d,
+)
+from tfx_tpu_trainer.compat.contrib.layers.dense import (
+    bias_add,
+    elu,
+    embed_sequence,
+    embedding_lookup_unique,
+    fully_connected,
+    linear,
+    relu,
+    relu6,
+)
+from tfx_tpu_trainer.compat.contrib.layers.group_norm import group_norm, instance_norm
+from tfx_tpu_trainer.compat.contrib.layers.initializers import (
+    variance_scaling_initializer,
+    xavier_initializer,
+    xavier_initializer_conv2d,
+)
+from tfx_tpu_trainer.compat.contrib.layers.layer_norm import layer_norm
+from tfx_tpu_trainer.compat.contrib.layers.optimize_loss import (
+    OPTIMIZER_CLS_NAMES,
+    OPTIMIZER_SUMMARIES,
+    optimize_loss,
+)
+from tfx_tpu_trainer.compat.contrib.layers.pooling import (
+    avg_pool2d,
+    dropout,
+    flatten,
+    max_pool2d,
+    maxout,
+    one_hot_encoding,
+    repeat,
+    softmax,
+    stack,
+    unit_norm,
+)
+from tfx_tpu_trainer.compat.contrib.layers.regularizers import (
+    apply_regularization,
+    l1_l2_regularizer,
+    l1_regularizer,
+    l2_regularizer,
+    sum_regularizer,
+)
+from tfx_tpu_trainer.compat.contrib.layers.summaries import (
+    summarize_activation,
+    summarize_activations,
+    summarize_collection,
+    summarize_tensor,
+    summarize_tensors,
+)
+
+__all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
+    "apply_regularization",
+    "avg_pool2d",
+    "batch_norm",
+    "bias_add",
+    "conv1d",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "convolution",
+    "convolution1d",
+    "convolution2d",
+    "convolution2d_transpose",
+    "convolution3d",
+    "dropout",
+    "elu",
+    "embed_sequence",
+    "embedding_lookup_unique",
+    "flatten",
+    "fully_connected",
+    "group_norm",
+    "instance_norm",
+    "l1_l2_regularizer",
+    "l1_regularizer",
+    "l2_regularizer",
+    "layer_norm",
+    "linear",
+    "max_pool2d",
+    "maxout",
+    "one_hot_encoding",
+    "optimize_loss",
+    "relu",
+    "relu6",
+    "repeat",
+    "separable_conv2d",
+    "separable_convolution2d",
+    "softmax",
+    "stack",
+    "sum_regularizer",
+    "summarize_activation",
+    "summarize_activations",
+    "summarize_collection",
+    "summarize_tensor",
+    "summarize_tensors",
+    "unit_norm",
+    "variance_scaling_initializer",
+    "xavier_initializer",
+    "xavier_initializer_conv2d",
+]

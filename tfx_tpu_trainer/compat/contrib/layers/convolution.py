@@ -1,0 +1,369 @@
+"""Convolutions with the variables of `tf.contrib.layers`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
+from tfx_tpu_trainer.compat.contrib.layers.initializers import xavier_initializer
+from tfx_tpu_trainer.compat.contrib.layers.layer_parts import (
+    Activation,
+    channels_of,
+    check_data_format,
+    normalized_or_biased,
+    parameter,
+    several,
+)
+from tfx_tpu_trainer.compat.contrib.named_outputs import collect_named_outputs
+
+v1 = tf.compat.v1
+_FORMATS = {3: ("NWC", "NCW"), 4: ("NHWC", "NCHW"), 5: ("NDHWC", "NCDHW")}
+
+
+@add_arg_scope
+def convolution(
+    inputs: Any,
+    num_outputs: int,
+    kernel_size: Any,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str | None = None,
+    rate: Any = 1,
+    activation_fn: Activation = tf.nn.relu,
+    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: Any = xavier_initializer(),  # noqa: B008 - makes a function, as contrib did.
+    weights_regularizer: Any = None,
+    biases_initializer: Any = v1.zeros_initializer(),  # noqa: B008
+    biases_regularizer: Any = None,
+    reuse: bool | None = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    conv_dims: int | None = None,
+) -> tf.Tensor:
+    """Convolves along one, two or three spatial axes, adds biases, and applies an activation.
+
+    Its variables are `weights` and `biases` in the variable scope `Conv`, `Conv_1` and so on.
+    Semantics of `tf.contrib.layers.convolution` of TensorFlow 1.15. `conv1d`, `conv2d` and
+    `conv3d` take the same arguments.
+
+    Args:
+        inputs: A tensor of a batch, spatial axes and channels.
+        num_outputs: The number of filters.
+        kernel_size: The filters' size: an integer, or one for each spatial axis.
+        stride: The step between places: an integer, or one for each spatial axis. Defaults to 1.
+        padding: `"SAME"` or `"VALID"`. Defaults to `"SAME"`.
+        data_format: `"NWC"`, `"NHWC"`, `"NDHWC"`, or with `C` after `N`. Defaults to `None`,
+            channels last.
+        rate: The dilation: an integer, or one for each spatial axis; more than 1 only with a
+            stride of 1. Defaults to 1.
+        activation_fn: Applied to the output. Defaults to a ReLU; `None` for nothing.
+        normalizer_fn: Called instead of adding biases. Defaults to `None`.
+        normalizer_params: Its arguments. Defaults to `None`.
+        weights_initializer: Makes the first weights. Defaults to `xavier_initializer()`.
+        weights_regularizer: Makes a loss of them. Defaults to `None`.
+        biases_initializer: Makes the first biases; `None` for no biases. Defaults to zeros.
+        biases_regularizer: Makes a loss of them. Defaults to `None`.
+        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+            scope's setting.
+        variables_collections: Collections of the variables, or a dict of them by `"weights"` and
+            `"biases"`. Defaults to `None`.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        trainable: Whether optimizers update the variables. Defaults to `True`.
+        scope: The variable scope. Defaults to `None`, `Conv` with a number if it is taken.
+        conv_dims: How many spatial axes there must be. Defaults to `None`, any.
+
+    Returns:
+        A tensor of as many axes.
+
+    Raises:
+        ValueError: If the inputs have other axes, the channels are not known, or an argument is
+            none of those named.
+    """
+    known = [each for pair in _FORMATS.values() for each in pair]
+    channels_first = check_data_format(data_format, *known)
+    with v1.variable_scope(scope, "Conv", [inputs], reuse=reuse) as variable_scope:
+        inputs = tf.convert_to_tensor(inputs)
+        rank = inputs.shape.rank
+        if conv_dims is not None and conv_dims + 2 != rank:
+            raise ValueError(f"This convolution expects {conv_dims + 2} axes; got {rank}.")
+        if rank not in _FORMATS:
+            raise ValueError(f"A convolution takes 3, 4 or 5 axes; got {rank}.")
+        size = several(kernel_size, rank - 2, "kernel_size")
+        channels = channels_of(inputs, channels_first)
+        weights = parameter(
+            "weights",
+            [*size, channels, int(num_outputs)],
+            inputs,
+            initializer=weights_initializer,
+            regularizer=weights_regularizer,
+            collections=variables_collections,
+            trainable=trainable,
+        )
+        outputs = tf.nn.convolution(
+            inputs,
+            weights,
+            strides=several(stride, rank - 2, "stride"),
+            padding=padding.upper(),
+            data_format=_FORMATS[rank][channels_first],
+            dilations=several(rate, rank - 2, "rate"),
+        )
+        outputs = normalized_or_biased(
+            outputs,
+            int(num_outputs),
+            normalizer_fn=normalizer_fn,
+            normalizer_params=normalizer_params,
+            biases_initializer=biases_initializer,
+            biases_regularizer=biases_regularizer,
+            variables_collections=variables_collections,
+            trainable=trainable,
+            data_format=data_format,
+        )
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+
+
+def _of_dimensions(count: int, name: str) -> Callable[..., tf.Tensor]:
+    def convolve(*args: Any, **kwargs: Any) -> tf.Tensor:
+        return convolution(*args, **{**kwargs, "conv_dims": count})
+
+    *arguments, _ = inspect.signature(convolution).parameters.values()
+    convolve.__signature__ = inspect.Signature(arguments)  # type: ignore[attr-defined]
+    convolve.__name__ = convolve.__qualname__ = name
+    axes = "axis" if count == 1 else "axes"
+    convolve.__doc__ = f"Convolves along {count} spatial {axes}; see `convolution`."
+    return add_arg_scope(convolve)
+
+
+convolution1d = conv1d = _of_dimensions(1, "convolution1d")
+convolution2d = conv2d = _of_dimensions(2, "convolution2d")
+convolution3d = conv3d = _of_dimensions(3, "convolution3d")
+
+
+@add_arg_scope
+def convolution2d_transpose(
+    inputs: Any,
+    num_outputs: int,
+    kernel_size: Any,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str = "NHWC",
+    activation_fn: Activation = tf.nn.relu,
+    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: Any = xavier_initializer(),  # noqa: B008
+    weights_regularizer: Any = None,
+    biases_initializer: Any = v1.zeros_initializer(),  # noqa: B008
+    biases_regularizer: Any = None,
+    reuse: bool | None = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> tf.Tensor:
+    """Transposes a convolution along two spatial axes: the output has `stride` times the size.
+
+    Its variables are `weights` and `biases` in the variable scope `Conv2d_transpose`,
+    `Conv2d_transpose_1` and so on.
+
+    Args:
+        inputs: A tensor of four axes.
+        num_outputs: The number of filters.
+        kernel_size: The filters' size: an integer or two.
+        stride: An integer or two. Defaults to 1.
+        padding: `"SAME"` or `"VALID"`. Defaults to `"SAME"`.
+        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
+        activation_fn: As for `convolution`. Defaults to a ReLU.
+        normalizer_fn: As for `convolution`. Defaults to `None`.
+        normalizer_params: As for `convolution`. Defaults to `None`.
+        weights_initializer: As for `convolution`. Defaults to `xavier_initializer()`.
+        weights_regularizer: As for `convolution`. Defaults to `None`.
+        biases_initializer: As for `convolution`. Defaults to zeros.
+        biases_regularizer: As for `convolution`. Defaults to `None`.
+        reuse: As for `convolution`. Defaults to `None`.
+        variables_collections: As for `convolution`. Defaults to `None`.
+        outputs_collections: As for `convolution`. Defaults to `None`.
+        trainable: As for `convolution`. Defaults to `True`.
+        scope: The variable scope. Defaults to `None`.
+
+    Returns:
+        A tensor of four axes.
+
+    Raises:
+        ValueError: If the channels are not known, or an argument is none of those named.
+    """
+    channels_first = check_data_format(data_format, "NHWC", "NCHW")
+    with v1.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as variable_scope:
+        inputs = tf.convert_to_tensor(inputs)
+        size, steps = several(kernel_size, 2, "kernel_size"), several(stride, 2, "stride")
+        weights = parameter(
+            "weights",
+            [*size, int(num_outputs), channels_of(inputs, channels_first)],
+            inputs,
+            initializer=weights_initializer,
+            regularizer=weights_regularizer,
+            collections=variables_collections,
+            trainable=trainable,
+        )
+        first = 2 if channels_first else 1
+        dynamic = tf.shape(inputs)
+        lengths = [
+            _transposed_length(
+                inputs.shape[axis] if inputs.shape[axis] is not None else dynamic[axis],
+                size[axis - first],
+                steps[axis - first],
+                padding.upper(),
+            )
+            for axis in (first, first + 1)
+        ]
+        shape = [num_outputs, *lengths] if channels_first else [*lengths, num_outputs]
+        outputs = tf.nn.conv2d_transpose(
+            inputs, weights, [dynamic[0], *shape], steps, padding.upper(), data_format
+        )
+        known = [None if isinstance(each, tf.Tensor) else each for each in shape]
+        outputs.set_shape([inputs.shape[0], *known])
+        outputs = normalized_or_biased(
+            outputs,
+            int(num_outputs),
+            normalizer_fn=normalizer_fn,
+            normalizer_params=normalizer_params,
+            biases_initializer=biases_initializer,
+            biases_regularizer=biases_regularizer,
+            variables_collections=variables_collections,
+            trainable=trainable,
+            data_format=data_format,
+        )
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+
+
+conv2d_transpose = convolution2d_transpose
+
+
+def _transposed_length(length: Any, size: int, step: int, padding: str) -> Any:
+    return length * step + (max(size - step, 0) if padding == "VALID" else 0)
+
+
+@add_arg_scope
+def separable_convolution2d(
+    inputs: Any,
+    num_outputs: int | None,
+    kernel_size: Any,
+    depth_multiplier: int = 1,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str = "NHWC",
+    rate: Any = 1,
+    activation_fn: Activation = tf.nn.relu,
+    normalizer_fn: Callable[..., tf.Tensor] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: Any = xavier_initializer(),  # noqa: B008
+    pointwise_initializer: Any = None,
+    weights_regularizer: Any = None,
+    biases_initializer: Any = v1.zeros_initializer(),  # noqa: B008
+    biases_regularizer: Any = None,
+    reuse: bool | None = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> tf.Tensor:
+    """Convolves each channel by itself, and then mixes the channels.
+
+    Its variables are `depthwise_weights`, `pointwise_weights` and `biases` in the variable scope
+    `SeparableConv2d`, `SeparableConv2d_1` and so on.
+
+    Args:
+        inputs: A tensor of four axes.
+        num_outputs: The number of filters that mix; `None` for no mixing.
+        kernel_size: The filters' size: an integer or two.
+        depth_multiplier: How many outputs each channel has before mixing. Defaults to 1.
+        stride: An integer or two. Defaults to 1.
+        padding: `"SAME"` or `"VALID"`. Defaults to `"SAME"`.
+        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
+        rate: The dilation: an integer or two. Defaults to 1.
+        activation_fn: As for `convolution`. Defaults to a ReLU.
+        normalizer_fn: As for `convolution`. Defaults to `None`.
+        normalizer_params: As for `convolution`. Defaults to `None`.
+        weights_initializer: Makes the first weights of each channel. Defaults to
+            `xavier_initializer()`.
+        pointwise_initializer: Makes the first weights that mix. Defaults to `None`, as
+            `weights_initializer`.
+        weights_regularizer: Makes a loss of both. Defaults to `None`.
+        biases_initializer: As for `convolution`. Defaults to zeros.
+        biases_regularizer: As for `convolution`. Defaults to `None`.
+        reuse: As for `convolution`. Defaults to `None`.
+        variables_collections: As for `convolution`. Defaults to `None`.
+        outputs_collections: As for `convolution`. Defaults to `None`.
+        trainable: As for `convolution`. Defaults to `True`.
+        scope: The variable scope. Defaults to `None`.
+
+    Returns:
+        A tensor of four axes.
+
+    Raises:
+        ValueError: If the channels are not known, or an argument is none of those named.
+    """
+    channels_first = check_data_format(data_format, "NHWC", "NCHW")
+    with v1.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as variable_scope:
+        inputs = tf.convert_to_tensor(inputs)
+        channels = channels_of(inputs, channels_first)
+        depth = channels * depth_multiplier
+
+        def weights(name: str, shape: list[int], initializer: Any) -> tf.Variable:
+            return parameter(
+                name,
+                shape,
+                inputs,
+                initializer=initializer,
+                regularizer=weights_regularizer,
+                collections=variables_collections,
+                trainable=trainable,
+                key="weights",
+            )
+
+        size = several(kernel_size, 2, "kernel_size")
+        depthwise = weights(
+            "depthwise_weights", [*size, channels, depth_multiplier], weights_initializer
+        )
+        steps = several(stride, 2, "stride")
+        outputs = v1.nn.depthwise_conv2d(
+            inputs,
+            depthwise,
+            [1, 1, *steps] if channels_first else [1, *steps, 1],
+            padding.upper(),
+            rate=several(rate, 2, "rate"),
+            data_format=data_format,
+        )
+        if num_outputs is not None:
+            pointwise = weights(
+                "pointwise_weights",
+                [1, 1, depth, int(num_outputs)],
+                weights_initializer if pointwise_initializer is None else pointwise_initializer,
+            )
+            outputs = tf.nn.conv2d(outputs, pointwise, 1, "VALID", data_format)
+        outputs = normalized_or_biased(
+            outputs,
+            depth if num_outputs is None else int(num_outputs),
+            normalizer_fn=normalizer_fn,
+            normalizer_params=normalizer_params,
+            biases_initializer=biases_initializer,
+            biases_regularizer=biases_regularizer,
+            variables_collections=variables_collections,
+            trainable=trainable,
+            data_format=data_format,
+        )
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+
+
+separable_conv2d = separable_convolution2d

@@ -1,0 +1,190 @@
+"""Normalization of each example by itself: by groups of channels, or channel by channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
+from tfx_tpu_trainer.compat.contrib.layers.layer_parts import (
+    Activation,
+    channels_of,
+    check_data_format,
+    parameter,
+)
+from tfx_tpu_trainer.compat.contrib.named_outputs import collect_named_outputs
+
+v1 = tf.compat.v1
+
+
+@add_arg_scope
+def group_norm(
+    inputs: Any,
+    groups: int = 32,
+    channels_axis: int = -1,
+    reduction_axes: Sequence[int] = (-3, -2),
+    center: bool = True,
+    scale: bool = True,
+    epsilon: float = 1e-6,
+    activation_fn: Activation = None,
+    param_initializers: Mapping[str, Any] | None = None,
+    reuse: bool | None = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    mean_close_to_zero: bool = False,
+) -> tf.Tensor:
+    """Normalizes groups of channels of each example; `beta` and `gamma` are by channel.
+
+    Its variables are in the variable scope `GroupNorm`, `GroupNorm_1` and so on. Semantics of
+    `tf.contrib.layers.group_norm` of TensorFlow 1.15.
+
+    Args:
+        inputs: A tensor whose sizes along the channels and the reduced axes are known.
+        groups: The number of groups, a divisor of the channels. Defaults to 32.
+        channels_axis: The axis of the channels. Defaults to -1, the last.
+        reduction_axes: The other axes that mean and variance are taken over. Defaults to
+            (-3, -2).
+        center: Whether to add `beta`. Defaults to `True`.
+        scale: Whether to multiply by `gamma`. Defaults to `True`.
+        epsilon: Added to the variance. Defaults to 1e-6.
+        activation_fn: Applied to the output. Defaults to `None`, nothing.
+        param_initializers: Initializers by `"beta"` and `"gamma"`. Defaults to `None`.
+        reuse: Whether the variables are those of an earlier call; it needs `scope`. Defaults to `None`, the enclosing
+            scope's setting.
+        variables_collections: Collections of the variables, or a dict of them by name. Defaults to
+            `None`.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        trainable: Whether optimizers update the variables. Defaults to `True`.
+        scope: The variable scope. Defaults to `None`.
+        mean_close_to_zero: Whether to compute the variance in one pass. Defaults to `False`.
+
+    Returns:
+        A tensor of the shape of `inputs`.
+
+    Raises:
+        ValueError: If the rank or a size is not known, an axis is not there, or `groups` is no
+            divisor.
+    """
+    inputs = tf.convert_to_tensor(inputs)
+    rank = inputs.shape.rank
+    if rank is None:
+        raise ValueError(f"group_norm needs inputs of known rank; {inputs.name} has none.")
+    if not -rank <= channels_axis < rank:
+        raise ValueError(f"channels_axis is an axis of {rank}; got {channels_axis}.")
+    channels_axis %= rank
+    channels = inputs.shape[channels_axis]
+    axes = [axis + rank if axis < 0 else axis for axis in reduction_axes]
+    if channels is None or any(not 0 <= axis < rank or inputs.shape[axis] is None for axis in axes):
+        raise ValueError(
+            f"group_norm needs to know the sizes of axes {[channels_axis, *axes]}; the shape is {inputs.shape}."
+        )
+    if channels_axis in axes:
+        raise ValueError(f"The channels' axis {channels_axis} can't be in reduction_axes {axes}.")
+    if groups > channels or channels % groups:
+        raise ValueError(
+            f"{channels} channels can't be divided into {groups} groups of equal size."
+        )
+    sizes = [tf.shape(inputs)[at] if each is None else each for at, each in enumerate(inputs.shape)]
+    split = [groups, channels // groups]
+    grouped = tf.reshape(inputs, [*sizes[:channels_axis], *split, *sizes[channels_axis + 1 :]])
+    within = [channels_axis + 1, *(axis + (axis > channels_axis) for axis in axes)]
+    by_channel = [1] * channels_axis + split + [1] * (rank - 1 - channels_axis)
+    with v1.variable_scope(scope, "GroupNorm", [grouped], reuse=reuse) as variable_scope:
+
+        def variable(name: str, initializer: Any) -> tf.Tensor:
+            made = parameter(
+                name,
+                [channels],
+                inputs,
+                initializer=(param_initializers or {}).get(name, initializer),
+                regularizer=None,
+                collections=variables_collections,
+                trainable=trainable,
+            )
+            return tf.reshape(made, by_channel)
+
+        beta = variable("beta", v1.zeros_initializer()) if center else None
+        gamma = variable("gamma", v1.ones_initializer()) if scale else None
+        if mean_close_to_zero:
+            mean = tf.reduce_mean(grouped, within, keepdims=True)
+            variance = tf.reduce_mean(tf.square(grouped), within, keepdims=True) - tf.square(mean)
+        else:
+            mean, variance = v1.nn.moments(grouped, within, keep_dims=True)
+        outputs = tf.nn.batch_normalization(grouped, mean, variance, beta, gamma, epsilon)
+        outputs = tf.reshape(outputs, sizes)
+        outputs.set_shape(inputs.shape)
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+
+
+@add_arg_scope
+def instance_norm(
+    inputs: Any,
+    center: bool = True,
+    scale: bool = True,
+    epsilon: float = 1e-6,
+    activation_fn: Activation = None,
+    param_initializers: Mapping[str, Any] | None = None,
+    reuse: bool | None = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    data_format: str = "NHWC",
+    scope: Any = None,
+) -> tf.Tensor:
+    """Normalizes each channel of each example.
+
+    Its variables are `beta` and `gamma` in the variable scope `InstanceNorm` and so on.
+
+    Args:
+        inputs: A tensor whose number of channels is known.
+        center: Whether to add `beta`. Defaults to `True`.
+        scale: Whether to multiply by `gamma`. Defaults to `True`.
+        epsilon: Added to the variance. Defaults to 1e-6.
+        activation_fn: Applied to the output. Defaults to `None`, nothing.
+        param_initializers: Initializers by `"beta"` and `"gamma"`. Defaults to `None`.
+        reuse: Whether the variables are those of an earlier call. Defaults to `None`.
+        variables_collections: As for `group_norm`. Defaults to `None`.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        trainable: Whether optimizers update the variables. Defaults to `True`.
+        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
+        scope: The variable scope. Defaults to `None`.
+
+    Returns:
+        A tensor of the shape of `inputs`.
+
+    Raises:
+        ValueError: If the channels are not known, or the data format is neither of the two.
+    """
+    channels_first = check_data_format(data_format, "NHWC", "NCHW")
+    inputs = tf.convert_to_tensor(inputs)
+    channels = channels_of(inputs, channels_first)
+    rank = inputs.shape.rank
+    with v1.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse) as variable_scope:
+
+        def variable(name: str, initializer: Any) -> tf.Tensor:
+            made = parameter(
+                name,
+                [channels],
+                inputs,
+                initializer=(param_initializers or {}).get(name, initializer),
+                regularizer=None,
+                collections=variables_collections,
+                trainable=trainable,
+            )
+            return tf.reshape(made, [1, -1] + [1] * (rank - 2)) if channels_first else made
+
+        beta = variable("beta", v1.zeros_initializer()) if center else None
+        gamma = variable("gamma", v1.ones_initializer()) if scale else None
+        axes = list(range(2, rank)) if channels_first else list(range(1, rank - 1))
+        mean, variance = v1.nn.moments(inputs, axes, keep_dims=True)
+        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
+        outputs.set_shape(inputs.shape)
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)

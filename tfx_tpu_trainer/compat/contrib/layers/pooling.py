@@ -1,0 +1,322 @@
+"""Pooling, dropout and changes of shape: layers without variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
+from tfx_tpu_trainer.compat.contrib.framework.conditions import smart_cond
+from tfx_tpu_trainer.compat.contrib.layers.layer_parts import check_data_format, several
+from tfx_tpu_trainer.compat.contrib.named_outputs import collect_named_outputs
+
+v1 = tf.compat.v1
+
+
+@add_arg_scope
+def max_pool2d(
+    inputs: Any,
+    kernel_size: Any,
+    stride: Any = 2,
+    padding: str = "VALID",
+    data_format: str = "NHWC",
+    outputs_collections: Any = None,
+    scope: str | None = None,
+) -> tf.Tensor:
+    """Takes the greatest value of each window.
+
+    Args:
+        inputs: A tensor of four axes.
+        kernel_size: The window's size: an integer or two.
+        stride: The step between windows: an integer or two. Defaults to 2.
+        padding: `"SAME"` or `"VALID"`. Defaults to `"VALID"`.
+        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        scope: The name scope. Defaults to `None`, `MaxPool2D`.
+
+    Returns:
+        A tensor of four axes.
+
+    Raises:
+        ValueError: If an argument is none of those named.
+    """
+    return _pooled(
+        tf.nn.max_pool2d,
+        "MaxPool2D",
+        inputs,
+        (kernel_size, stride, padding, data_format),
+        outputs_collections,
+        scope,
+    )
+
+
+@add_arg_scope
+def avg_pool2d(
+    inputs: Any,
+    kernel_size: Any,
+    stride: Any = 2,
+    padding: str = "VALID",
+    data_format: str = "NHWC",
+    outputs_collections: Any = None,
+    scope: str | None = None,
+) -> tf.Tensor:
+    """Takes the mean of each window.
+
+    Args:
+        inputs: A tensor of four axes.
+        kernel_size: The window's size: an integer or two.
+        stride: The step between windows: an integer or two. Defaults to 2.
+        padding: `"SAME"` or `"VALID"`. Defaults to `"VALID"`.
+        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        scope: The name scope. Defaults to `None`, `AvgPool2D`.
+
+    Returns:
+        A tensor of four axes.
+
+    Raises:
+        ValueError: If an argument is none of those named.
+    """
+    return _pooled(
+        tf.nn.avg_pool2d,
+        "AvgPool2D",
+        inputs,
+        (kernel_size, stride, padding, data_format),
+        outputs_collections,
+        scope,
+    )
+
+
+def _pooled(
+    pool: Callable[..., tf.Tensor],
+    name: str,
+    inputs: Any,
+    how: tuple[Any, Any, str, str],
+    collections: Any,
+    scope: str | None,
+) -> tf.Tensor:
+    kernel_size, stride, padding, data_format = how
+    check_data_format(data_format, "NHWC", "NCHW")
+    with v1.name_scope(scope, name, [inputs]) as name_scope:
+        outputs = pool(
+            tf.convert_to_tensor(inputs),
+            several(kernel_size, 2, "kernel_size"),
+            several(stride, 2, "stride"),
+            padding.upper(),
+            data_format,
+        )
+        return collect_named_outputs(collections, name_scope, outputs)
+
+
+@add_arg_scope
+def dropout(
+    inputs: Any,
+    keep_prob: Any = 0.5,
+    noise_shape: Any = None,
+    is_training: Any = True,
+    outputs_collections: Any = None,
+    scope: Any = None,
+    seed: int | None = None,
+) -> tf.Tensor:
+    """Sets values to 0 at random, and scales the others so that the sum stays the same.
+
+    Args:
+        inputs: A tensor.
+        keep_prob: The probability that a value stays: a number or a scalar. Defaults to 0.5.
+        noise_shape: The shape of what is drawn, 1 where an axis shares it. Defaults to `None`,
+            that of the inputs.
+        is_training: Whether to do it: a bool, or a tensor. Defaults to `True`.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        scope: The variable scope. Defaults to `None`, `Dropout`.
+        seed: For the same numbers every time. Defaults to `None`.
+
+    Returns:
+        A tensor of the shape of `inputs`.
+    """
+    with v1.variable_scope(scope, "Dropout", [inputs]) as variable_scope:
+        inputs = tf.convert_to_tensor(inputs)
+        outputs = smart_cond(
+            is_training,
+            lambda: tf.nn.dropout(inputs, 1 - keep_prob, noise_shape=noise_shape, seed=seed),
+            lambda: tf.identity(inputs),
+        )
+        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+
+
+@add_arg_scope
+def flatten(inputs: Any, outputs_collections: Any = None, scope: str | None = None) -> tf.Tensor:
+    """Makes one axis of all but the first.
+
+    Args:
+        inputs: A tensor of two axes or more.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        scope: The name scope. Defaults to `None`, `Flatten`.
+
+    Returns:
+        A tensor of two axes.
+    """
+    with v1.name_scope(scope, "Flatten", [inputs]) as name_scope:
+        inputs = tf.convert_to_tensor(inputs)
+        rest = inputs.shape[1:]
+        if rest.is_fully_defined():
+            # The number of columns stays known, and an empty batch has a shape.
+            outputs = tf.reshape(inputs, [tf.shape(inputs)[0], rest.num_elements()])
+            outputs.set_shape([inputs.shape[0], rest.num_elements()])
+        else:
+            outputs = tf.reshape(inputs, [tf.shape(inputs)[0], -1])
+            outputs.set_shape([inputs.shape[0], None])
+        return collect_named_outputs(outputs_collections, name_scope, outputs)
+
+
+@add_arg_scope
+def one_hot_encoding(
+    labels: Any,
+    num_classes: int,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    outputs_collections: Any = None,
+    scope: str | None = None,
+) -> tf.Tensor:
+    """Makes a row of each label that has one value at its place and another elsewhere.
+
+    Args:
+        labels: Integers.
+        num_classes: The row's length.
+        on_value: The value at the label's place. Defaults to 1.0.
+        off_value: The value elsewhere. Defaults to 0.0.
+        outputs_collections: Collections of the output. Defaults to `None`.
+        scope: The name scope. Defaults to `None`, `OneHotEncoding`.
+
+    Returns:
+        A tensor with one axis more than `labels`.
+    """
+    with v1.name_scope(scope, "OneHotEncoding", [labels, num_classes]) as name_scope:
+        outputs = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
+        return collect_named_outputs(outputs_collections, name_scope, outputs)
+
+
+@add_arg_scope
+def softmax(logits: Any, scope: Any = None) -> tf.Tensor:
+    """Makes probabilities of the last axis.
+
+    Args:
+        logits: A tensor of two axes or more.
+        scope: The variable scope. Defaults to `None`, `softmax`.
+
+    Returns:
+        A tensor of the same shape.
+    """
+    with v1.variable_scope(scope, "softmax", [logits]):
+        return tf.nn.softmax(logits)
+
+
+@add_arg_scope
+def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> tf.Tensor:
+    """Scales an axis to length 1.
+
+    Args:
+        inputs: A tensor of known rank.
+        dim: The axis, counted from the first.
+        epsilon: Added to the square of the length. Defaults to 1e-7.
+        scope: The variable scope. Defaults to `None`, `UnitNorm`.
+
+    Returns:
+        A tensor of the same shape.
+
+    Raises:
+        ValueError: If the rank is not known, or the axis does not exist.
+    """
+    with v1.variable_scope(scope, "UnitNorm", [inputs]):
+        rank = inputs.shape.rank
+        if rank is None or not 0 <= dim < rank:
+            raise ValueError(f"unit_norm takes an axis of 0 to rank - 1; got {dim} of {rank}.")
+        squares = tf.reduce_sum(tf.square(inputs), dim, keepdims=True)
+        return inputs / tf.sqrt(epsilon + squares)
+
+
+@add_arg_scope
+def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> tf.Tensor:
+    """Takes the greatest of each group of values along an axis.
+
+    Args:
+        inputs: A tensor whose size along the axis is known.
+        num_units: The number of groups, a divisor of that size.
+        axis: The axis. Defaults to -1, the last.
+        scope: The variable scope. Defaults to `None`, `MaxOut`.
+
+    Returns:
+        A tensor with `num_units` values along the axis.
+
+    Raises:
+        ValueError: If `num_units` is not a divisor.
+    """
+    with v1.variable_scope(scope, "MaxOut", [inputs]):
+        inputs = tf.convert_to_tensor(inputs)
+        size = inputs.shape[axis]
+        if size % num_units:
+            raise ValueError(f"maxout of {size} features takes a divisor of it; got {num_units}.")
+        shape = [
+            tf.shape(inputs)[at] if each is None else each for at, each in enumerate(inputs.shape)
+        ]
+        shape[axis] = num_units
+        return tf.reduce_max(tf.reshape(inputs, [*shape, size // num_units]), -1)
+
+
+def repeat(
+    inputs: Any, repetitions: int, layer: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Applies a layer several times, each time in a separate variable scope.
+
+    Args:
+        inputs: The first layer's inputs.
+        repetitions: How many times.
+        layer: The layer; it takes a `scope`.
+        *args: Its arguments after the inputs.
+        **kwargs: Its other arguments; `scope` is the scope of all, and its name with `_1`, `_2` and
+            so on that of each.
+
+    Returns:
+        The last layer's output.
+    """
+    return _in_a_row(inputs, "Repeat", "repeat", layer, [args] * repetitions, kwargs)
+
+
+def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **kwargs: Any) -> Any:
+    """Applies a layer several times, with other arguments each time.
+
+    Args:
+        inputs: The first layer's inputs.
+        layer: The layer; it takes a `scope`.
+        stack_args: For each time its arguments after the inputs: one, or a list of them.
+        **kwargs: Its other arguments; `scope` as in `repeat`.
+
+    Returns:
+        The last layer's output.
+
+    Raises:
+        ValueError: If `stack_args` is not a list.
+    """
+    if not isinstance(stack_args, (list, tuple)):
+        raise ValueError(f"stack_args is a list or tuple; got {stack_args!r}.")
+    arguments = [each if isinstance(each, (list, tuple)) else [each] for each in stack_args]
+    return _in_a_row(inputs, "Stack", "stack", layer, arguments, kwargs)
+
+
+def _in_a_row(
+    inputs: Any,
+    default_scope: str,
+    default_name: str,
+    layer: Callable[..., Any],
+    arguments: Sequence[Sequence[Any]],
+    kwargs: dict[str, Any],
+) -> Any:
+    scope = kwargs.pop("scope", None)
+    with v1.variable_scope(scope, default_scope, [inputs]):
+        outputs = tf.convert_to_tensor(inputs)
+        function = getattr(layer, "func", layer)
+        name = scope or getattr(layer, "__name__", getattr(function, "__name__", default_name))
+        for number, each in enumerate(arguments, 1):
+            outputs = layer(outputs, *each, **kwargs, scope=f"{name}_{number}")
+        return outputs

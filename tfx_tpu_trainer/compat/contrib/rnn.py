@@ -1,0 +1,371 @@
+"""Recurrent cells that `tf.compat.v1.nn.rnn_cell` lacks, with contrib's variables.
+
+They are Keras 2 layers, as all cells of TensorFlow 1 are: TensorFlow 2.16 has them with TF_USE_LEGACY_KERAS=1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer.compat.contrib.keras2 import rnn_cells
+from tfx_tpu_trainer.compat.contrib.layers.layer_norm import layer_norm as normalize
+
+v1 = tf.compat.v1
+_cells = rnn_cells()
+_State = tuple[Any, Any]
+
+__all__ = [
+    "InputProjectionWrapper",
+    "LSTMBlockCell",
+    "LayerNormBasicLSTMCell",
+    "OutputProjectionWrapper",
+    "stack_bidirectional_dynamic_rnn",
+]
+
+
+class LSTMBlockCell(_cells.RNNCell):
+    """An LSTM cell with the variables of contrib's, which was one op."""
+
+    def __init__(
+        self,
+        num_units: int,
+        forget_bias: float = 1.0,
+        cell_clip: float | None = None,
+        use_peephole: bool = False,
+        dtype: Any = None,
+        reuse: bool | None = None,
+        name: str = "lstm_cell",
+    ) -> None:
+        """Makes the cell.
+
+        Args:
+            num_units: The size of the output.
+            forget_bias: Added to the forget gate. Defaults to 1.0.
+            cell_clip: Where the cell's state is cut. Defaults to `None`, nowhere.
+            use_peephole: Whether the gates see the cell's state. Defaults to `False`.
+            dtype: The variables' type. Defaults to `None`, that of the first input.
+            reuse: Whether the variables are those of another cell. Defaults to `None`.
+            name: The variable scope. Defaults to `"lstm_cell"`.
+        """
+        super().__init__(_reuse=reuse, dtype=dtype, name=name)
+        self._num_units, self._forget_bias = num_units, forget_bias
+        self._cell_clip, self._use_peephole = cell_clip, use_peephole
+
+    @property
+    def state_size(self) -> Any:
+        """The sizes of the cell's state and of the output."""
+        return _cells.LSTMStateTuple(self._num_units, self._num_units)
+
+    @property
+    def output_size(self) -> int:
+        """The size of the output."""
+        return self._num_units
+
+    def build(self, inputs_shape: Any) -> None:
+        """Makes the variables.
+
+        Args:
+            inputs_shape: The inputs' shape.
+
+        Raises:
+            ValueError: If their size is not known.
+        """
+        size = tf.TensorShape(inputs_shape)[-1]
+        if size is None:
+            raise ValueError(f"The inputs' last size must be known; the shape is {inputs_shape}.")
+        units = self._num_units
+        self._kernel = self.add_weight("kernel", [size + units, 4 * units])
+        self._bias = self.add_weight("bias", [4 * units], initializer=v1.zeros_initializer())
+        names = ("w_i_diag", "w_f_diag", "w_o_diag") if self._use_peephole else ()
+        self._diagonals = [self.add_weight(name, [units]) for name in names]
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, state: _State) -> tuple[tf.Tensor, Any]:
+        """Makes a step.
+
+        Args:
+            inputs: `[batch, size]`.
+            state: The cell's state and the last output.
+
+        Returns:
+            The output, and the new state.
+        """
+        before, output = state
+        gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, output], 1), self._kernel), self._bias)
+        enter, candidate, forget, leave = tf.split(gates, 4, 1)
+        if self._use_peephole:
+            enter += before * self._diagonals[0]
+            forget += before * self._diagonals[1]
+        after = tf.sigmoid(forget + self._forget_bias) * before
+        after += tf.sigmoid(enter) * tf.tanh(candidate)
+        if self._cell_clip is not None and self._cell_clip > 0:
+            after = tf.clip_by_value(after, -self._cell_clip, self._cell_clip)
+        if self._use_peephole:
+            leave += after * self._diagonals[2]
+        output = tf.sigmoid(leave) * tf.tanh(after)
+        return output, _cells.LSTMStateTuple(after, output)
+
+
+class LayerNormBasicLSTMCell(_cells.RNNCell):
+    """An LSTM cell whose gates and state are normalized, with dropout of what enters the state."""
+
+    def __init__(
+        self,
+        num_units: int,
+        forget_bias: float = 1.0,
+        input_size: Any = None,
+        activation: Callable[[tf.Tensor], tf.Tensor] = tf.tanh,
+        layer_norm: bool = True,
+        norm_gain: float = 1.0,
+        norm_shift: float = 0.0,
+        dropout_keep_prob: Any = 1.0,
+        dropout_prob_seed: int | None = None,
+        reuse: bool | None = None,
+    ) -> None:
+        """Makes the cell.
+
+        Args:
+            num_units: The size of the output.
+            forget_bias: Added to the forget gate. Defaults to 1.0.
+            input_size: Not used.
+            activation: That of the state. Defaults to tanh.
+            layer_norm: Whether to normalize. Defaults to `True`.
+            norm_gain: What `gamma` begins with. Defaults to 1.0.
+            norm_shift: What `beta` begins with. Defaults to 0.0.
+            dropout_keep_prob: The probability that a value enters the state: a number or a scalar.
+                Defaults to 1.0.
+            dropout_prob_seed: For the same numbers every time. Defaults to `None`.
+            reuse: Whether the variables are those of another cell. Defaults to `None`.
+        """
+        del input_size
+        super().__init__(_reuse=reuse)
+        self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
+        self._layer_norm, self._gain, self._shift = layer_norm, norm_gain, norm_shift
+        self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
+
+    @property
+    def state_size(self) -> Any:
+        """The sizes of the cell's state and of the output."""
+        return _cells.LSTMStateTuple(self._num_units, self._num_units)
+
+    @property
+    def output_size(self) -> int:
+        """The size of the output."""
+        return self._num_units
+
+    def _norm(self, values: tf.Tensor, scope: str) -> tf.Tensor:
+        if not self._layer_norm:
+            return values
+        shape = values.shape[-1:]
+        with v1.variable_scope(scope):
+            for name, value in (("gamma", self._gain), ("beta", self._shift)):
+                start = v1.constant_initializer(value)
+                v1.get_variable(name, shape, values.dtype, initializer=start)
+        return normalize(values, reuse=True, scope=scope)
+
+    def call(self, inputs: tf.Tensor, state: _State) -> tuple[tf.Tensor, Any]:
+        """Makes a step.
+
+        Args:
+            inputs: `[batch, size]`.
+            state: The cell's state and the last output.
+
+        Returns:
+            The output, and the new state.
+        """
+        before, output = state
+        given = tf.concat([inputs, output], 1)
+        kernel = v1.get_variable("kernel", [given.shape[-1], 4 * self._num_units], given.dtype)
+        gates = tf.matmul(given, kernel)
+        if not self._layer_norm:
+            gates = tf.nn.bias_add(
+                gates, v1.get_variable("bias", [4 * self._num_units], given.dtype)
+            )
+        names = ("input", "transform", "forget", "output")
+        enter, candidate, forget, leave = (
+            self._norm(each, name) for each, name in zip(tf.split(gates, 4, 1), names)
+        )
+        candidate = self._activation(candidate)
+        if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
+            candidate = tf.nn.dropout(candidate, 1 - self._keep_prob, seed=self._seed)
+        after = before * tf.sigmoid(forget + self._forget_bias) + tf.sigmoid(enter) * candidate
+        after = self._norm(after, "state")
+        output = self._activation(after) * tf.sigmoid(leave)
+        return output, _cells.LSTMStateTuple(after, output)
+
+
+class _Projection(_cells.RNNCell):
+    """A cell with a product by `kernel`, and `bias`, before or after it."""
+
+    def __init__(
+        self, cell: Any, size: int, activation: Callable[[tf.Tensor], tf.Tensor] | None, reuse: Any
+    ) -> None:
+        super().__init__(_reuse=reuse)
+        self._cell, self._size, self._activation = cell, size, activation
+
+    @property
+    def state_size(self) -> Any:
+        """The sizes of the cell's state."""
+        return self._cell.state_size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        """Returns the cell's first state.
+
+        Args:
+            batch_size: The number of rows.
+            dtype: The type.
+        """
+        return self._cell.zero_state(batch_size, dtype)
+
+    def _projected(self, values: tf.Tensor) -> tf.Tensor:
+        kernel = v1.get_variable("kernel", [values.shape[-1], self._size], values.dtype)
+        bias = v1.get_variable(
+            "bias", [self._size], values.dtype, initializer=v1.zeros_initializer()
+        )
+        projected = tf.nn.bias_add(tf.matmul(values, kernel), bias)
+        return projected if self._activation is None else self._activation(projected)
+
+
+class InputProjectionWrapper(_Projection):
+    """A cell whose inputs are projected."""
+
+    def __init__(
+        self,
+        cell: Any,
+        num_proj: int,
+        activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        input_size: Any = None,
+        reuse: bool | None = None,
+    ) -> None:
+        """Wraps a cell.
+
+        Args:
+            cell: The cell.
+            num_proj: The size of its inputs.
+            activation: Applied to them. Defaults to `None`, nothing.
+            input_size: Not used.
+            reuse: Whether the variables are those of another cell. Defaults to `None`.
+        """
+        del input_size
+        super().__init__(cell, num_proj, activation, reuse)
+
+    @property
+    def output_size(self) -> Any:
+        """The size of the output."""
+        return self._cell.output_size
+
+    def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+        """Makes a step.
+
+        Args:
+            inputs: `[batch, size]`.
+            state: The cell's state.
+
+        Returns:
+            The output, and the new state.
+        """
+        return self._cell(self._projected(inputs), state)
+
+
+class OutputProjectionWrapper(_Projection):
+    """A cell whose output is projected."""
+
+    def __init__(
+        self,
+        cell: Any,
+        output_size: int,
+        activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        reuse: bool | None = None,
+    ) -> None:
+        """Wraps a cell.
+
+        Args:
+            cell: The cell.
+            output_size: The size of the output.
+            activation: Applied to it. Defaults to `None`, nothing.
+            reuse: Whether the variables are those of another cell. Defaults to `None`.
+        """
+        super().__init__(cell, output_size, activation, reuse)
+
+    @property
+    def output_size(self) -> int:
+        """The size of the output."""
+        return self._size
+
+    def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+        """Makes a step.
+
+        Args:
+            inputs: `[batch, size]`.
+            state: The cell's state.
+
+        Returns:
+            The output, and the new state.
+        """
+        output, new = self._cell(inputs, state)
+        return self._projected(output), new
+
+
+def stack_bidirectional_dynamic_rnn(
+    cells_fw: Sequence[Any],
+    cells_bw: Sequence[Any],
+    inputs: tf.Tensor,
+    initial_states_fw: Sequence[Any] | None = None,
+    initial_states_bw: Sequence[Any] | None = None,
+    dtype: Any = None,
+    sequence_length: Any = None,
+    parallel_iterations: int | None = None,
+    time_major: bool = False,
+    scope: Any = None,
+    swap_memory: bool = False,
+) -> tuple[tf.Tensor, tuple[Any, ...], tuple[Any, ...]]:
+    """Runs several layers of cells, each forwards and backwards over the outputs of the one below.
+
+    Args:
+        cells_fw: A cell for each layer, forwards.
+        cells_bw: A cell for each layer, backwards.
+        inputs: `[batch, length, size]`.
+        initial_states_fw: A state for each layer. Defaults to `None`, zeros.
+        initial_states_bw: A state for each layer. Defaults to `None`, zeros.
+        dtype: The states' type, where they are zeros. Defaults to `None`.
+        sequence_length: The length of each row. Defaults to `None`, all of it.
+        parallel_iterations: As for `tf.compat.v1.nn.bidirectional_dynamic_rnn`. Defaults to
+            `None`.
+        time_major: Whether the time comes first. Defaults to `False`.
+        scope: The variable scope. Defaults to `None`, `stack_bidirectional_rnn`.
+        swap_memory: As for `tf.compat.v1.nn.bidirectional_dynamic_rnn`. Defaults to `False`.
+
+    Returns:
+        The last layer's outputs, both ways side by side, and the last states of all layers.
+
+    Raises:
+        ValueError: If there are no cells, or the lists have other lengths.
+    """
+    count = len(cells_fw)
+    lists = (cells_fw, cells_bw, initial_states_fw, initial_states_bw)
+    if not count or any(each is not None and len(each) != count for each in lists):
+        lengths = [None if each is None else len(each) for each in lists]
+        raise ValueError(f"Cells and states are lists of one length, 1 or more; got {lengths}.")
+    states: list[_State] = []
+    with v1.variable_scope(scope or "stack_bidirectional_rnn"):
+        for layer in range(count):
+            with v1.variable_scope(f"cell_{layer}"):
+                outputs, last = without_notice(v1.nn.bidirectional_dynamic_rnn)(
+                    cells_fw[layer],
+                    cells_bw[layer],
+                    inputs,
+                    initial_state_fw=initial_states_fw[layer] if initial_states_fw else None,
+                    initial_state_bw=initial_states_bw[layer] if initial_states_bw else None,
+                    sequence_length=sequence_length,
+                    parallel_iterations=parallel_iterations,
+                    dtype=dtype,
+                    swap_memory=swap_memory,
+                    time_major=time_major,
+                )
+                inputs = tf.concat(outputs, 2)
+            states.append(last)
+    return inputs, tuple(each[0] for each in states), tuple(each[1] for each in states)

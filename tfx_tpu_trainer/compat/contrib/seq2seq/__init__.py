@@ -1,0 +1,69 @@
+"""Replaces `tf.contrib.seq2seq`: decoders, their helpers, attention, and the loss of sequences."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfx_tpu_trainer.compat.contrib.seq2seq.beam_search import (
+    BeamSearchDecoder,
+    BeamSearchDecoderOutput,
+    BeamSearchDecoderState,
+    FinalBeamSearchDecoderOutput,
+    gather_tree,
+)
+from tfx_tpu_trainer.compat.contrib.seq2seq.decoding import (
+    BasicDecoder,
+    BasicDecoderOutput,
+    Decoder,
+    dynamic_decode,
+)
+from tfx_tpu_trainer.compat.contrib.seq2seq.helpers import (
+    CustomHelper,
+    GreedyEmbeddingHelper,
+    Helper,
+    SampleEmbeddingHelper,
+    ScheduledEmbeddingTrainingHelper,
+    TrainingHelper,
+)
+from tfx_tpu_trainer.compat.contrib.seq2seq.sequences import hardmax, sequence_loss, tile_batch
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.compat.contrib.seq2seq.attention import (
+        AttentionMechanism,
+        AttentionWrapper,
+        AttentionWrapperState,
+        BahdanauAttention,
+        LuongAttention,
+    )
+
+__all__ = [
+    "AttentionMechanism",
+    "AttentionWrapper",
+    "AttentionWrapperState",
+    "BahdanauAttention",
+    "BasicDecoder",
+    "BasicDecoderOutput",
+    "BeamSearchDecoder",
+    "BeamSearchDecoderOutput",
+    "BeamSearchDecoderState",
+    "CustomHelper",
+    "Decoder",
+    "FinalBeamSearchDecoderOutput",
+    "GreedyEmbeddingHelper",
+    "Helper",
+    "LuongAttention",
+    "SampleEmbeddingHelper",
+    "ScheduledEmbeddingTrainingHelper",
+    "TrainingHelper",
+    "dynamic_decode",
+    "gather_tree",
+    "hardmax",
+    "sequence_loss",
+    "tile_batch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Cells are Keras 2 layers, which TensorFlow has only where TF_USE_LEGACY_KERAS asks for them.
+    if "Attention" in name:
+        return getattr(importlib.import_module(f"{__name__}.attention"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

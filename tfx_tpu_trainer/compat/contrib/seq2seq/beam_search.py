@@ -1,0 +1,302 @@
+"""A decoder that keeps the best few sequences of each row."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.compat.contrib.seq2seq.decoding import Decoder
+
+v1 = tf.compat.v1
+
+
+class BeamSearchDecoderState(NamedTuple):
+    """The state of a beam search.
+
+    Attributes:
+        cell_state: That of the cell, `[batch, beam, ...]`.
+        log_probs: The logarithm of each sequence's probability, `[batch, beam]`.
+        finished: Which have ended.
+        lengths: Their lengths, int64.
+        accumulated_attention_probs: `()`.
+    """
+
+    cell_state: Any
+    log_probs: Any
+    finished: Any
+    lengths: Any
+    accumulated_attention_probs: Any
+
+
+class BeamSearchDecoderOutput(NamedTuple):
+    """The output of a step, `[batch, beam]` each.
+
+    Attributes:
+        scores: The sequences' scores.
+        predicted_ids: Their last ids.
+        parent_ids: Which of the sequences before they go on.
+    """
+
+    scores: Any
+    predicted_ids: Any
+    parent_ids: Any
+
+
+class FinalBeamSearchDecoderOutput(NamedTuple):
+    """The output of the search.
+
+    Attributes:
+        predicted_ids: The sequences, the best first, `[batch, length, beam]`.
+        beam_search_decoder_output: The steps' outputs.
+    """
+
+    predicted_ids: Any
+    beam_search_decoder_output: Any
+
+
+def gather_tree(
+    step_ids: Any,
+    parent_ids: Any,
+    max_sequence_lengths: Any,
+    end_token: Any,
+    name: str | None = None,
+) -> tf.Tensor:
+    """Follows the sequences of a beam search back to their beginnings.
+
+    Args:
+        step_ids: The ids of each step, `[length, batch, beam]`, int32.
+        parent_ids: Which sequence of the step before each goes on, of the same shape.
+        max_sequence_lengths: The greatest length of each row, `[batch]`.
+        end_token: What ends a sequence, and is returned after its end.
+        name: The ops' name scope. Defaults to `None`.
+
+    Returns:
+        The sequences, `[length, batch, beam]`.
+    """
+    with v1.name_scope(name, "GatherTree"):
+        ids = tf.convert_to_tensor(step_ids)
+        length, batch, beam = tf.unstack(tf.shape(ids))
+        end = tf.cast(end_token, ids.dtype)
+        inside = tf.range(length)[:, tf.newaxis] < tf.cast(max_sequence_lengths, tf.int32)
+        start = tf.zeros([batch, 1], tf.int32) + tf.range(beam)
+
+        def back(last: tuple[tf.Tensor, tf.Tensor], at: tuple[tf.Tensor, ...]) -> Any:
+            here, parents, there = at
+            _, beams = last
+            found = tf.gather(here, beams, axis=1, batch_dims=1)
+            before = tf.gather(parents, beams, axis=1, batch_dims=1)
+            there = there[:, tf.newaxis]
+            return tf.where(there, found, end), tf.where(there, before, beams)
+
+        first = (tf.zeros_like(ids[0]), start)
+        found, _ = tf.scan(back, (ids, tf.cast(parent_ids, tf.int32), inside), first, reverse=True)
+        ended = tf.cumsum(tf.cast(tf.equal(found, end), tf.int32), 0, exclusive=True) > 0
+        return tf.where(ended, end, found)
+
+
+class BeamSearchDecoder(Decoder):
+    """A cell, and the best few sequences of each row."""
+
+    def __init__(
+        self,
+        cell: Any,
+        embedding: Any,
+        start_tokens: Any,
+        end_token: Any,
+        initial_state: Any,
+        beam_width: int,
+        output_layer: Any = None,
+        length_penalty_weight: Any = 0.0,
+        coverage_penalty_weight: Any = 0.0,
+        reorder_tensor_arrays: bool = True,
+    ) -> None:
+        """Keeps the cell.
+
+        Args:
+            cell: A cell of `tf.compat.v1.nn.rnn_cell`, or an `AttentionWrapper` of memory that
+                `tile_batch` has repeated, without its history.
+            embedding: A function of ids, or the embeddings.
+            start_tokens: The token of each row that begins it.
+            end_token: The token that ends a sequence, a scalar.
+            initial_state: The cell's first state, of `batch * beam_width` rows: see `tile_batch`.
+            beam_width: How many sequences are kept.
+            output_layer: Applied to the cell's output. Defaults to `None`, nothing.
+            length_penalty_weight: How much longer sequences are preferred. Defaults to 0.0.
+            coverage_penalty_weight: Not supported; 0.0.
+            reorder_tensor_arrays: Not used.
+
+        Raises:
+            ValueError: If the tokens have another shape, or what is not supported is requested.
+        """
+        del reorder_tensor_arrays
+        if not isinstance(coverage_penalty_weight, (int, float)) or coverage_penalty_weight:
+            raise ValueError(
+                "Coverage penalty is not supported; coverage_penalty_weight must be 0.0, got "
+                f"{coverage_penalty_weight!r}."
+            )
+        if callable(embedding):
+            self._embedding_fn = embedding
+        else:
+            self._embedding_fn = lambda ids: tf.nn.embedding_lookup(embedding, ids)
+        tokens = tf.convert_to_tensor(start_tokens, tf.int32)
+        self._end_token = tf.convert_to_tensor(end_token, tf.int32)
+        if tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
+            raise ValueError(
+                "start_tokens is a vector and end_token a scalar; got the shapes "
+                f"{tokens.shape} and {self._end_token.shape}."
+            )
+        self._cell, self._output_layer, self._beam_width = cell, output_layer, beam_width
+        self._length_weight = length_penalty_weight
+        self._batch_size = tf.size(tokens)
+        self._initial_state = tf.nest.map_structure(self._split, initial_state)
+        self._start_inputs = self._embedding_fn(tf.tile(tokens[:, tf.newaxis], [1, beam_width]))
+
+    @property
+    def batch_size(self) -> Any:
+        """The number of rows, without their copies."""
+        return self._batch_size
+
+    @property
+    def tracks_own_finished(self) -> bool:
+        """Sequences change their places: the decoder knows which have ended."""
+        return True
+
+    @property
+    def _dtype(self) -> Any:
+        return tf.nest.flatten(self._initial_state)[0].dtype
+
+    @property
+    def output_size(self) -> BeamSearchDecoderOutput:
+        """The sizes of a row's outputs."""
+        return BeamSearchDecoderOutput(*[tf.TensorShape([self._beam_width])] * 3)
+
+    @property
+    def output_dtype(self) -> BeamSearchDecoderOutput:
+        """The outputs' types."""
+        return BeamSearchDecoderOutput(self._dtype, tf.int32, tf.int32)
+
+    def _split(self, values: Any) -> Any:
+        """Makes an axis of the copies."""
+        if isinstance(values, tf.TensorArray) or values.shape.rank == 0:
+            return values
+        shape = tf.concat([[self._batch_size, self._beam_width], tf.shape(values)[1:]], 0)
+        split = tf.reshape(values, shape)
+        known = tf.get_static_value(self._batch_size)
+        split.set_shape([known, self._beam_width, *values.shape[1:]])
+        return split
+
+    def _merge(self, values: Any) -> Any:
+        if isinstance(values, tf.TensorArray) or values.shape.rank == 0:
+            return values
+        merged = tf.reshape(values, tf.concat([[-1], tf.shape(values)[2:]], 0))
+        known = tf.get_static_value(self._batch_size)
+        merged.set_shape([None if known is None else known * self._beam_width, *values.shape[2:]])
+        return merged
+
+    def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
+        """Returns which sequences have ended, the first inputs, and the first state.
+
+        Args:
+            name: Not used.
+        """
+        del name
+        # All begin alike: the first alone counts.
+        first = tf.zeros([self._batch_size], tf.int32)
+        finished = tf.one_hot(
+            first, self._beam_width, on_value=False, off_value=True, dtype=tf.bool
+        )
+        dtype = self._dtype
+        log_probs = tf.one_hot(
+            first,
+            self._beam_width,
+            on_value=tf.constant(0.0, dtype),
+            off_value=tf.constant(float("-inf"), dtype),
+        )
+        state = BeamSearchDecoderState(
+            cell_state=self._initial_state,
+            log_probs=log_probs,
+            finished=finished,
+            lengths=tf.zeros([self._batch_size, self._beam_width], tf.int64),
+            accumulated_attention_probs=(),
+        )
+        return finished, self._start_inputs, state
+
+    def step(
+        self, time: Any, inputs: Any, state: Any, name: str | None = None
+    ) -> tuple[Any, Any, Any, Any]:
+        """Returns the outputs, the next state, the next inputs, and which sequences have ended.
+
+        Args:
+            time: Not used.
+            inputs: The step's inputs.
+            state: The state.
+            name: The ops' name scope. Defaults to `None`.
+        """
+        del time
+        with v1.name_scope(name, "BeamSearchDecoderStep"):
+            logits, cell_state = self._cell(
+                tf.nest.map_structure(self._merge, inputs),
+                tf.nest.map_structure(self._merge, state.cell_state),
+            )
+            logits = self._split(logits)
+            if self._output_layer is not None:
+                logits = self._output_layer(logits)
+            output, state = self._chosen(
+                logits, tf.nest.map_structure(self._split, cell_state), state
+            )
+            return output, state, self._embedding_fn(output.predicted_ids), state.finished
+
+    def _chosen(
+        self, logits: tf.Tensor, cell_state: Any, before: BeamSearchDecoderState
+    ) -> tuple[BeamSearchDecoderOutput, BeamSearchDecoderState]:
+        count = logits.shape[-1] or tf.shape(logits)[-1]
+        ended = before.finished[:, :, tf.newaxis]
+        # A sequence that has ended goes on with the end alone.
+        only_end = tf.one_hot(
+            self._end_token, count, on_value=0.0, off_value=logits.dtype.min, dtype=logits.dtype
+        )
+        log_probs = tf.where(ended, only_end, tf.nn.log_softmax(logits))
+        total = before.log_probs[:, :, tf.newaxis] + log_probs
+        longer = tf.one_hot(self._end_token, count, on_value=0, off_value=1, dtype=tf.int64)
+        lengths = before.lengths[:, :, tf.newaxis] + tf.where(ended, tf.zeros_like(longer), longer)
+        weight = tf.cast(self._length_weight, logits.dtype)
+        scores = total / tf.pow((5.0 + tf.cast(lengths, logits.dtype)) / 6.0, weight)
+        flat = tf.reshape(scores, [self._batch_size, -1])
+        best, places = tf.math.top_k(flat, self._beam_width)
+        known = tf.get_static_value(self._batch_size)
+        for each in (best, places):
+            each.set_shape([known, self._beam_width])
+        ids, parents = places % count, places // count
+
+        def of_parents(values: Any) -> Any:
+            if isinstance(values, tf.TensorArray) or values.shape.rank < 2:
+                return values
+            return tf.gather(values, parents, axis=1, batch_dims=1)
+
+        was_finished = of_parents(before.finished)
+        by_row = tf.reshape(total, [self._batch_size, -1])
+        log_probs = tf.ensure_shape(
+            tf.gather(by_row, places, axis=1, batch_dims=1), [known, self._beam_width]
+        )
+        state = BeamSearchDecoderState(
+            cell_state=tf.nest.map_structure(of_parents, cell_state),
+            log_probs=log_probs,
+            finished=tf.logical_or(was_finished, tf.equal(ids, self._end_token)),
+            lengths=of_parents(before.lengths) + tf.cast(tf.logical_not(was_finished), tf.int64),
+            accumulated_attention_probs=(),
+        )
+        return BeamSearchDecoderOutput(best, ids, parents), state
+
+    def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
+        """Returns the sequences, and the state as it is.
+
+        Args:
+            outputs: Those of all steps.
+            final_state: The last state.
+            sequence_lengths: Not used.
+        """
+        del sequence_lengths
+        longest = tf.reduce_max(final_state.lengths, 1)
+        found = gather_tree(outputs.predicted_ids, outputs.parent_ids, longest, self._end_token)
+        return FinalBeamSearchDecoderOutput(found, outputs), final_state

@@ -1,0 +1,277 @@
+"""Decoders, and the loop that runs them."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.compat.contrib.seq2seq.helpers import Helper
+
+v1 = tf.compat.v1
+
+
+class BasicDecoderOutput(NamedTuple):
+    """The output of a `BasicDecoder`.
+
+    Attributes:
+        rnn_output: The cell's output, or the output layer's.
+        sample_id: The helper's sample.
+    """
+
+    rnn_output: Any
+    sample_id: Any
+
+
+class Decoder(abc.ABC):
+    """A decoder for `dynamic_decode`."""
+
+    @property
+    @abc.abstractmethod
+    def batch_size(self) -> Any:
+        """The number of rows."""
+
+    @property
+    @abc.abstractmethod
+    def output_size(self) -> Any:
+        """The sizes of a row's outputs, in their structure."""
+
+    @property
+    @abc.abstractmethod
+    def output_dtype(self) -> Any:
+        """The outputs' types."""
+
+    @abc.abstractmethod
+    def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
+        """Returns which rows have ended, the first inputs, and the first state.
+
+        Args:
+            name: The ops' name scope. Defaults to `None`.
+        """
+
+    @abc.abstractmethod
+    def step(
+        self, time: Any, inputs: Any, state: Any, name: str | None = None
+    ) -> tuple[Any, Any, Any, Any]:
+        """Returns the outputs, the next state, the next inputs, and which rows have ended.
+
+        Args:
+            time: The step's number.
+            inputs: Its inputs.
+            state: The state.
+            name: The ops' name scope. Defaults to `None`.
+        """
+
+    def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
+        """Returns the outputs and the state, as they leave the loop.
+
+        Args:
+            outputs: Those of all steps.
+            final_state: The last state.
+            sequence_lengths: The length of each row.
+
+        Raises:
+            NotImplementedError: Where they leave it as they are.
+        """
+        raise NotImplementedError
+
+    @property
+    def tracks_own_finished(self) -> bool:
+        """Whether a row that has ended may go on: the decoder says so with each step."""
+        return False
+
+
+class BasicDecoder(Decoder):
+    """A cell, and a helper that makes its inputs."""
+
+    def __init__(
+        self, cell: Any, helper: Helper, initial_state: Any, output_layer: Any = None
+    ) -> None:
+        """Keeps the cell.
+
+        Args:
+            cell: A cell of `tf.compat.v1.nn.rnn_cell`.
+            helper: The helper.
+            initial_state: The cell's first state.
+            output_layer: Applied to the cell's output. Defaults to `None`, nothing.
+
+        Raises:
+            TypeError: If `helper` is none.
+        """
+        if not isinstance(helper, Helper):
+            raise TypeError(
+                f"helper is one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
+            )
+        self._cell, self._helper = cell, helper
+        self._initial_state, self._output_layer = initial_state, output_layer
+
+    @property
+    def batch_size(self) -> Any:
+        """The number of rows."""
+        return self._helper.batch_size
+
+    def _rnn_output_size(self) -> Any:
+        size = self._cell.output_size
+        if self._output_layer is None:
+            return size
+        shapes = tf.nest.map_structure(lambda each: tf.TensorShape([None]).concatenate(each), size)
+        shapes = self._output_layer.compute_output_shape(shapes)
+        return tf.nest.map_structure(lambda each: each[1:], shapes)
+
+    @property
+    def output_size(self) -> BasicDecoderOutput:
+        """The sizes of a row's outputs."""
+        return BasicDecoderOutput(self._rnn_output_size(), self._helper.sample_ids_shape)
+
+    @property
+    def output_dtype(self) -> BasicDecoderOutput:
+        """The outputs' types."""
+        dtype = tf.nest.flatten(self._initial_state)[0].dtype
+        return BasicDecoderOutput(
+            tf.nest.map_structure(lambda _: dtype, self._rnn_output_size()),
+            self._helper.sample_ids_dtype,
+        )
+
+    def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
+        """Returns which rows have ended, the first inputs, and the first state.
+
+        Args:
+            name: Not used.
+        """
+        del name
+        return (*self._helper.initialize(), self._initial_state)
+
+    def step(
+        self, time: Any, inputs: Any, state: Any, name: str | None = None
+    ) -> tuple[Any, Any, Any, Any]:
+        """Returns the outputs, the next state, the next inputs, and which rows have ended.
+
+        Args:
+            time: The step's number.
+            inputs: Its inputs.
+            state: The cell's state.
+            name: The ops' name scope. Defaults to `None`.
+        """
+        with v1.name_scope(name, "BasicDecoderStep"):
+            outputs, state = self._cell(inputs, state)
+            if self._output_layer is not None:
+                outputs = self._output_layer(outputs)
+            samples = self._helper.sample(time=time, outputs=outputs, state=state)
+            finished, inputs, state = self._helper.next_inputs(
+                time=time, outputs=outputs, state=state, sample_ids=samples
+            )
+        return BasicDecoderOutput(outputs, samples), state, inputs, finished
+
+
+def dynamic_decode(
+    decoder: Decoder,
+    output_time_major: bool = False,
+    impute_finished: bool = False,
+    maximum_iterations: Any = None,
+    parallel_iterations: int = 32,
+    swap_memory: bool = False,
+    scope: Any = None,
+    **kwargs: Any,
+) -> tuple[Any, Any, tf.Tensor]:
+    """Runs a decoder until all rows have ended.
+
+    Args:
+        decoder: The decoder.
+        output_time_major: Whether the outputs' time comes first. Defaults to `False`.
+        impute_finished: Whether a row's outputs are 0, and its state stays, after its end. Defaults
+            to `False`.
+        maximum_iterations: How many steps there are at most. Defaults to `None`, any number; on
+            cores, and in exports for them, it has to be given.
+        parallel_iterations: As for `tf.while_loop`. Defaults to 32.
+        swap_memory: As for `tf.while_loop`. Defaults to `False`.
+        scope: The variable scope. Defaults to `None`, `decoder`.
+        **kwargs: Not used.
+
+    Returns:
+        The outputs of all steps, the last state, and the length of each row.
+
+    Raises:
+        TypeError: If `decoder` is none.
+    """
+    del kwargs
+    if not isinstance(decoder, Decoder):
+        raise TypeError(f"dynamic_decode takes a Decoder; got {type(decoder)}.")
+    with v1.variable_scope(scope, "decoder"):
+        finished, inputs, state = decoder.initialize()
+        if maximum_iterations is not None:
+            maximum_iterations = tf.convert_to_tensor(maximum_iterations, tf.int32)
+            finished = tf.logical_or(finished, maximum_iterations <= 0)
+        known = tf.get_static_value(tf.convert_to_tensor(decoder.batch_size))
+
+        def shape_of(size: Any) -> tf.TensorShape:
+            row = tf.TensorShape(size) if not isinstance(size, int) else tf.TensorShape([size])
+            return tf.TensorShape([known]).concatenate(row)
+
+        steps = 0 if maximum_iterations is None else maximum_iterations
+        outputs = tf.nest.map_structure(
+            lambda size, dtype: tf.TensorArray(
+                dtype,
+                steps,
+                dynamic_size=maximum_iterations is None,
+                element_shape=shape_of(size),
+                clear_after_read=False,
+            ),
+            decoder.output_size,
+            decoder.output_dtype,
+        )
+
+        def going_on(
+            time: Any, outputs: Any, state: Any, inputs: Any, finished: Any, lengths: Any
+        ) -> Any:
+            del time, outputs, state, inputs, lengths
+            return tf.logical_not(tf.reduce_all(finished))
+
+        def step(
+            time: Any, outputs: Any, state: Any, inputs: Any, finished: Any, lengths: Any
+        ) -> Any:
+            made, next_state, next_inputs, ended = decoder.step(time, inputs, state)
+            if not decoder.tracks_own_finished:
+                ended = tf.logical_or(ended, finished)
+            lengths = tf.where(finished, lengths, time + 1)
+            if impute_finished:
+                made = tf.nest.map_structure(
+                    lambda each: _where(finished, tf.zeros_like(each), each), made
+                )
+                next_state = tf.nest.map_structure(
+                    lambda new, old: _where(finished, old, new), next_state, state
+                )
+            outputs = tf.nest.map_structure(lambda each, row: each.write(time, row), outputs, made)
+            return time + 1, outputs, next_state, next_inputs, ended, lengths
+
+        time, outputs, state, _, _, lengths = v1.while_loop(
+            going_on,
+            step,
+            (tf.constant(0), outputs, state, inputs, finished, tf.zeros_like(finished, tf.int32)),
+            parallel_iterations=parallel_iterations,
+            maximum_iterations=maximum_iterations,
+            swap_memory=swap_memory,
+        )
+        # A limit on the steps makes room for all of them; those that ran are put out.
+        made = tf.nest.map_structure(lambda each: each.stack()[:time], outputs)
+        with contextlib.suppress(NotImplementedError):
+            made, state = decoder.finalize(made, state, lengths)
+        if not output_time_major:
+            made = tf.nest.map_structure(_batch_first, made)
+    return made, state, lengths
+
+
+def _where(condition: tf.Tensor, values: Any, others: Any) -> Any:
+    """Chooses row by row; what has no rows stays new."""
+    if isinstance(values, tf.TensorArray) or others.shape.rank == 0:
+        return others
+    others.set_shape(values.shape)
+    shape = [-1] + [1] * (values.shape.rank - 1)
+    return tf.where(tf.reshape(condition, shape), values, others)
+
+
+def _batch_first(values: tf.Tensor) -> tf.Tensor:
+    if values.shape.rank is not None and values.shape.rank < 2:
+        return values
+    return tf.transpose(values, [1, 0, *range(2, values.shape.rank)])

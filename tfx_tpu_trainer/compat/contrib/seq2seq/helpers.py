@@ -1,0 +1,440 @@
+"""Where a decoder's inputs come from: the targets in training, its own outputs in inference."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.deprecated_calls import without_notice
+
+v1 = tf.compat.v1
+_Step = tuple[Any, Any, Any]
+
+
+def _time_first(values: tf.Tensor) -> tf.Tensor:
+    return tf.transpose(values, [1, 0, *range(2, values.shape.rank)])
+
+
+class Helper(abc.ABC):
+    """Samples from a decoder's outputs, and makes the next inputs of them."""
+
+    @property
+    @abc.abstractmethod
+    def batch_size(self) -> Any:
+        """The number of rows, a scalar."""
+
+    @property
+    def sample_ids_shape(self) -> Any:
+        """The shape of a row's sample."""
+        return tf.TensorShape([])
+
+    @property
+    def sample_ids_dtype(self) -> Any:
+        """The samples' type."""
+        return tf.int32
+
+    @abc.abstractmethod
+    def initialize(self, name: str | None = None) -> tuple[Any, Any]:
+        """Returns which rows have ended before the first step, and the first inputs.
+
+        Args:
+            name: The ops' name scope. Defaults to `None`.
+        """
+
+    @abc.abstractmethod
+    def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
+        """Returns samples of a step.
+
+        Args:
+            time: The step's number.
+            outputs: The decoder's outputs.
+            state: Its state.
+            name: The ops' name scope. Defaults to `None`.
+        """
+
+    @abc.abstractmethod
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
+    ) -> _Step:
+        """Returns which rows have ended, the next inputs, and the next state.
+
+        Args:
+            time: The step's number.
+            outputs: The decoder's outputs.
+            state: Its state.
+            sample_ids: The samples.
+            name: The ops' name scope. Defaults to `None`.
+        """
+
+
+class CustomHelper(Helper):
+    """A helper of three functions."""
+
+    def __init__(
+        self,
+        initialize_fn: Callable[[], tuple[Any, Any]],
+        sample_fn: Callable[..., Any],
+        next_inputs_fn: Callable[..., _Step],
+        sample_ids_shape: Any = None,
+        sample_ids_dtype: Any = None,
+    ) -> None:
+        """Keeps the functions.
+
+        Args:
+            initialize_fn: Returns which rows have ended, and the first inputs.
+            sample_fn: A function of `time`, `outputs` and `state`.
+            next_inputs_fn: A function of those and of `sample_ids`.
+            sample_ids_shape: The shape of a row's sample. Defaults to `None`, a scalar.
+            sample_ids_dtype: The samples' type. Defaults to `None`, int32.
+        """
+        self._initialize_fn, self._sample_fn = initialize_fn, sample_fn
+        self._next_inputs_fn = next_inputs_fn
+        self._shape, self._dtype = tf.TensorShape(sample_ids_shape or []), sample_ids_dtype
+        self._batch_size: Any = None
+
+    @property
+    def batch_size(self) -> Any:
+        """The number of rows, once the first inputs are there."""
+        if self._batch_size is None:
+            raise ValueError("batch_size is known only after initialize().")
+        return self._batch_size
+
+    @property
+    def sample_ids_shape(self) -> Any:
+        """The shape of a row's sample."""
+        return self._shape
+
+    @property
+    def sample_ids_dtype(self) -> Any:
+        """The samples' type."""
+        return self._dtype or tf.int32
+
+    def initialize(self, name: str | None = None) -> tuple[Any, Any]:
+        """Calls the function.
+
+        Args:
+            name: The ops' name scope. Defaults to `None`.
+
+        Returns:
+            Which rows have ended, and the first inputs.
+        """
+        with v1.name_scope(name, "CustomHelperInitialize"):
+            finished, inputs = self._initialize_fn()
+            if self._batch_size is None:
+                self._batch_size = tf.size(finished)
+            return finished, inputs
+
+    def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
+        """Calls the function.
+
+        Args:
+            time: The step's number.
+            outputs: The decoder's outputs.
+            state: Its state.
+            name: The ops' name scope. Defaults to `None`.
+
+        Returns:
+            The samples.
+        """
+        with v1.name_scope(name, "CustomHelperSample"):
+            return self._sample_fn(time=time, outputs=outputs, state=state)
+
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
+    ) -> _Step:
+        """Calls the function.
+
+        Args:
+            time: The step's number.
+            outputs: The decoder's outputs.
+            state: Its state.
+            sample_ids: The samples.
+            name: The ops' name scope. Defaults to `None`.
+
+        Returns:
+            Which rows have ended, the next inputs, and the next state.
+        """
+        with v1.name_scope(name, "CustomHelperNextInputs"):
+            return self._next_inputs_fn(
+                time=time, outputs=outputs, state=state, sample_ids=sample_ids
+            )
+
+
+class TrainingHelper(Helper):
+    """Reads the inputs of each step from a tensor, whatever the outputs are."""
+
+    def __init__(
+        self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None
+    ) -> None:
+        """Keeps the inputs.
+
+        Args:
+            inputs: `[batch, length, ...]`, or a structure of such.
+            sequence_length: The length of each row.
+            time_major: Whether the time comes first. Defaults to `False`.
+            name: The ops' name scope. Defaults to `None`.
+
+        Raises:
+            ValueError: If there is no length for each row.
+        """
+        with v1.name_scope(name, "TrainingHelper"):
+            self._inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+            self._by_time = (
+                self._inputs if time_major else tf.nest.map_structure(_time_first, self._inputs)
+            )
+            self._sequence_length = tf.convert_to_tensor(sequence_length)
+            if self._sequence_length.shape.rank != 1:
+                raise ValueError(
+                    "sequence_length is a vector, a length for each row; got the shape "
+                    f"{self._sequence_length.shape}."
+                )
+            self._batch_size = tf.size(self._sequence_length)
+
+    @property
+    def inputs(self) -> Any:
+        """The inputs, as given."""
+        return self._inputs
+
+    @property
+    def sequence_length(self) -> tf.Tensor:
+        """The length of each row."""
+        return self._sequence_length
+
+    @property
+    def batch_size(self) -> tf.Tensor:
+        """The number of rows."""
+        return self._batch_size
+
+    def _at(self, time: Any, finished: tf.Tensor) -> Any:
+        """Returns the inputs of a step; zeros where all rows have ended."""
+        done = tf.reduce_all(finished)
+
+        def read(values: tf.Tensor) -> tf.Tensor:
+            last = tf.shape(values)[0] - 1
+            here = values[tf.minimum(tf.cast(time, tf.int32), last)]
+            return tf.where(done, tf.zeros_like(here), here)
+
+        return tf.nest.map_structure(read, self._by_time)
+
+    def initialize(self, name: str | None = None) -> tuple[Any, Any]:
+        """Returns which rows are empty, and the first inputs.
+
+        Args:
+            name: The ops' name scope. Defaults to `None`.
+        """
+        with v1.name_scope(name, "TrainingHelperInitialize"):
+            finished = tf.equal(0, self._sequence_length)
+            return finished, self._at(0, finished)
+
+    def sample(
+        self, time: Any, outputs: Any, state: Any = None, name: str | None = None
+    ) -> tf.Tensor:
+        """Returns the greatest output's number.
+
+        Args:
+            time: Not used.
+            outputs: The decoder's outputs.
+            state: Not used.
+            name: The ops' name scope. Defaults to `None`.
+        """
+        del time, state
+        with v1.name_scope(name, "TrainingHelperSample"):
+            return tf.argmax(outputs, -1, output_type=tf.int32)
+
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
+    ) -> _Step:
+        """Returns which rows have ended, the next inputs, and the state as it is.
+
+        Args:
+            time: The step's number.
+            outputs: Not used.
+            state: The decoder's state.
+            sample_ids: Not used.
+            name: The ops' name scope. Defaults to `None`.
+        """
+        del outputs, sample_ids
+        with v1.name_scope(name, "TrainingHelperNextInputs"):
+            finished = (time + 1) >= tf.cast(self._sequence_length, tf.int32)
+            return finished, self._at(time + 1, finished), state
+
+
+class GreedyEmbeddingHelper(Helper):
+    """Feeds the embedding of the greatest output, until a token ends the row."""
+
+    def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
+        """Keeps the tokens.
+
+        Args:
+            embedding: A function of ids, or the embeddings.
+            start_tokens: The token of each row that begins it.
+            end_token: The token that ends a row, a scalar.
+
+        Raises:
+            ValueError: If the tokens have another shape.
+        """
+        if callable(embedding):
+            self._embedding_fn = embedding
+        else:
+            self._embedding_fn = lambda ids: tf.nn.embedding_lookup(embedding, ids)
+        self._start_tokens = tf.convert_to_tensor(start_tokens, tf.int32)
+        self._end_token = tf.convert_to_tensor(end_token, tf.int32)
+        if self._start_tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
+            raise ValueError(
+                "start_tokens is a vector and end_token a scalar; got the shapes "
+                f"{self._start_tokens.shape} and {self._end_token.shape}."
+            )
+        self._batch_size = tf.size(self._start_tokens)
+        self._start_inputs = self._embedding_fn(self._start_tokens)
+
+    @property
+    def batch_size(self) -> tf.Tensor:
+        """The number of rows."""
+        return self._batch_size
+
+    def initialize(self, name: str | None = None) -> tuple[Any, Any]:
+        """Returns that no row has ended, and the embedding of the first tokens.
+
+        Args:
+            name: Not used.
+        """
+        del name
+        return tf.fill([self._batch_size], False), self._start_inputs
+
+    def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
+        """Returns the greatest output's number.
+
+        Args:
+            time: Not used.
+            outputs: Logits.
+            state: Not used.
+            name: Not used.
+        """
+        del time, state, name
+        return tf.argmax(outputs, -1, output_type=tf.int32)
+
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
+    ) -> _Step:
+        """Returns which rows have ended, the samples' embedding, and the state as it is.
+
+        Args:
+            time: Not used.
+            outputs: Not used.
+            state: The decoder's state.
+            sample_ids: The samples.
+            name: Not used.
+        """
+        del time, outputs, name
+        finished = tf.equal(sample_ids, self._end_token)
+        return finished, self._embedding_fn(sample_ids), state
+
+
+class SampleEmbeddingHelper(GreedyEmbeddingHelper):
+    """Feeds the embedding of an output that is drawn by its probability."""
+
+    def __init__(
+        self,
+        embedding: Any,
+        start_tokens: Any,
+        end_token: Any,
+        softmax_temperature: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        """Keeps the tokens.
+
+        Args:
+            embedding: A function of ids, or the embeddings.
+            start_tokens: The token of each row that begins it.
+            end_token: The token that ends a row, a scalar.
+            softmax_temperature: What logits are divided by. Defaults to `None`, 1.
+            seed: For the same numbers every time. Defaults to `None`.
+        """
+        super().__init__(embedding, start_tokens, end_token)
+        self._temperature, self._seed = softmax_temperature, seed
+
+    def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
+        """Returns a number for each row, drawn.
+
+        Args:
+            time: Not used.
+            outputs: Logits.
+            state: Not used.
+            name: Not used.
+        """
+        del time, state, name
+        logits = outputs if self._temperature is None else outputs / self._temperature
+        drawn = without_notice(v1.multinomial)(logits, 1, seed=self._seed, output_dtype=tf.int32)
+        return tf.squeeze(drawn, -1)
+
+
+class ScheduledEmbeddingTrainingHelper(TrainingHelper):
+    """Reads the inputs, and at times feeds the embedding of what the decoder has drawn instead."""
+
+    def __init__(
+        self,
+        inputs: Any,
+        sequence_length: Any,
+        embedding: Any,
+        sampling_probability: Any,
+        time_major: bool = False,
+        seed: int | None = None,
+        scheduling_seed: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Keeps the inputs.
+
+        Args:
+            inputs: As for `TrainingHelper`.
+            sequence_length: As for `TrainingHelper`.
+            embedding: A function of ids, or the embeddings.
+            sampling_probability: How often a row's sample is fed: a scalar, or one for each row.
+            time_major: As for `TrainingHelper`. Defaults to `False`.
+            seed: Of the samples. Defaults to `None`.
+            scheduling_seed: Of the choice. Defaults to `None`.
+            name: The ops' name scope. Defaults to `None`.
+        """
+        if callable(embedding):
+            self._embedding_fn = embedding
+        else:
+            self._embedding_fn = lambda ids: tf.nn.embedding_lookup(embedding, ids)
+        self._probability = tf.convert_to_tensor(sampling_probability)
+        self._seed, self._scheduling_seed = seed, scheduling_seed
+        super().__init__(inputs, sequence_length, time_major, name)
+
+    def sample(
+        self, time: Any, outputs: Any, state: Any = None, name: str | None = None
+    ) -> tf.Tensor:
+        """Returns a number for the rows whose sample is fed, and -1 for the others.
+
+        Args:
+            time: Not used.
+            outputs: Logits.
+            state: Not used.
+            name: Not used.
+        """
+        del time, state, name
+        chosen = (
+            tf.random.uniform([self.batch_size], seed=self._scheduling_seed) < self._probability
+        )
+        drawn = without_notice(v1.multinomial)(outputs, 1, seed=self._seed, output_dtype=tf.int32)
+        return tf.where(chosen, tf.squeeze(drawn, -1), -1)
+
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
+    ) -> _Step:
+        """Returns which rows have ended, the next inputs, and the state as it is.
+
+        Args:
+            time: The step's number.
+            outputs: Not used.
+            state: The decoder's state.
+            sample_ids: The samples.
+            name: The ops' name scope. Defaults to `None`.
+        """
+        finished, inputs, state = super().next_inputs(time, outputs, state, sample_ids, name)
+        fed = self._embedding_fn(tf.maximum(sample_ids, 0))
+        return finished, tf.where((sample_ids > -1)[:, tf.newaxis], fed, inputs), state

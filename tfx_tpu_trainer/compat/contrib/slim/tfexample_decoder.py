@@ -1,0 +1,367 @@
+"""Decoders of serialized `tf.train.Example`s: items made of features by handlers."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.compat.contrib.slim import data_decoder
+
+v1 = tf.compat.v1
+
+__all__ = [
+    "BackupHandler",
+    "BoundingBox",
+    "Image",
+    "ItemHandler",
+    "ItemHandlerCallback",
+    "LookupTensor",
+    "SparseTensor",
+    "TFExampleDecoder",
+    "Tensor",
+]
+
+_Tensors = Mapping[str, Any]
+
+
+def _dense(tensor: Any, default: Any = None) -> Any:
+    if not isinstance(tensor, tf.SparseTensor):
+        return tensor
+    return tf.sparse.to_dense(tensor, default)
+
+
+class ItemHandler(abc.ABC):
+    """Makes one item of some features."""
+
+    def __init__(self, keys: Any) -> None:
+        """Keeps the features' keys.
+
+        Args:
+            keys: The keys, or one.
+        """
+        self._keys = keys if isinstance(keys, (tuple, list)) else [keys]
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The keys of the features."""
+        return self._keys
+
+    @abc.abstractmethod
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> Any:
+        """Makes the item.
+
+        Args:
+            keys_to_tensors: Key -> feature, as parsed.
+
+        Returns:
+            The item.
+        """
+
+
+class ItemHandlerCallback(ItemHandler):
+    """Makes an item by a function."""
+
+    def __init__(self, keys: Any, func: Callable[[_Tensors], Any]) -> None:
+        """Keeps the function.
+
+        Args:
+            keys: The keys of the features.
+            func: A function of the features by key.
+        """
+        super().__init__(keys)
+        self._func = func
+
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> Any:
+        """Returns what the function makes.
+
+        Args:
+            keys_to_tensors: Key -> feature.
+        """
+        return self._func(keys_to_tensors)
+
+
+class BoundingBox(ItemHandler):
+    """Makes boxes of four features, `[boxes, 4]`."""
+
+    def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
+        """Keeps the keys.
+
+        Args:
+            keys: Four keys. Defaults to `None`: `ymin`, `xmin`, `ymax`, `xmax`.
+            prefix: What goes before each. Defaults to nothing.
+
+        Raises:
+            ValueError: If there are not four.
+        """
+        names = ["ymin", "xmin", "ymax", "xmax"] if keys is None else list(keys)
+        if len(names) != 4:
+            raise ValueError(f"A BoundingBox has 4 keys; got {len(names)}: {names}.")
+        super().__init__([prefix + name for name in names])
+
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
+        """Returns the boxes.
+
+        Args:
+            keys_to_tensors: Key -> feature.
+        """
+        sides = [keys_to_tensors[key] for key in self.keys]
+        values = [each.values if isinstance(each, tf.SparseTensor) else each for each in sides]
+        return tf.stack(values, 1)
+
+
+class Tensor(ItemHandler):
+    """Makes a tensor of a feature, with a shape."""
+
+    def __init__(
+        self,
+        tensor_key: str,
+        shape_keys: Any = None,
+        shape: Any = None,
+        default_value: Any = 0,
+    ) -> None:
+        """Keeps the key and the shape.
+
+        Args:
+            tensor_key: The feature's key.
+            shape_keys: The keys of features that are its shape, or one. Defaults to `None`.
+            shape: Its shape. Defaults to `None`, as parsed.
+            default_value: What a sparse feature has where it has no value. Defaults to 0.
+
+        Raises:
+            ValueError: If both kinds of shape are given.
+        """
+        if shape_keys and shape is not None:
+            raise ValueError(
+                f"A Tensor has shape_keys or a shape, not both: {shape_keys}, {shape}."
+            )
+        self._shape_keys = [shape_keys] if isinstance(shape_keys, str) else list(shape_keys or ())
+        self._shape = shape
+        self._default_value = default_value
+        super().__init__([tensor_key, *self._shape_keys])
+
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
+        """Returns the tensor.
+
+        Args:
+            keys_to_tensors: Key -> feature.
+        """
+        tensor, shape = keys_to_tensors[self.keys[0]], self._shape
+        if self._shape_keys:
+            sizes = [_dense(keys_to_tensors[key]) for key in self._shape_keys]
+            shape = tf.reshape(tf.stack(sizes), [-1])
+        if isinstance(tensor, tf.SparseTensor):
+            if shape is not None:
+                tensor = tf.sparse.reshape(tensor, shape)
+            return _dense(tensor, self._default_value)
+        return tensor if shape is None else tf.reshape(tensor, shape)
+
+
+class LookupTensor(Tensor):
+    """Makes a tensor of a feature by a table."""
+
+    def __init__(
+        self,
+        tensor_key: str,
+        table: Any,
+        shape_keys: Any = None,
+        shape: Any = None,
+        default_value: Any = "",
+    ) -> None:
+        """Keeps the table.
+
+        Args:
+            tensor_key: As for `Tensor`.
+            table: The table.
+            shape_keys: As for `Tensor`. Defaults to `None`.
+            shape: As for `Tensor`. Defaults to `None`.
+            default_value: As for `Tensor`. Defaults to an empty string.
+        """
+        self._table = table
+        super().__init__(tensor_key, shape_keys, shape, default_value)
+
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
+        """Returns what the table has for the tensor.
+
+        Args:
+            keys_to_tensors: Key -> feature.
+        """
+        return self._table.lookup(super().tensors_to_item(keys_to_tensors))
+
+
+class BackupHandler(ItemHandler):
+    """Makes an item by one handler, or by another where that makes an empty one."""
+
+    def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
+        """Keeps both.
+
+        Args:
+            handler: The one.
+            backup: The other.
+
+        Raises:
+            ValueError: If one is not a handler.
+        """
+        for each in (handler, backup):
+            if not isinstance(each, ItemHandler):
+                raise ValueError(f"A BackupHandler takes two ItemHandlers; got {each!r}.")
+        self._handler, self._backup = handler, backup
+        super().__init__([*handler.keys, *backup.keys])
+
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
+        """Returns the item.
+
+        Args:
+            keys_to_tensors: Key -> feature.
+        """
+        item = self._handler.tensors_to_item(keys_to_tensors)
+        return tf.cond(
+            tf.equal(tf.size(item), 0),
+            lambda: self._backup.tensors_to_item(keys_to_tensors),
+            lambda: item,
+        )
+
+
+class SparseTensor(ItemHandler):
+    """Makes a sparse tensor of a feature with places and one with values."""
+
+    def __init__(
+        self,
+        indices_key: str | None = None,
+        values_key: str | None = None,
+        shape_key: str | None = None,
+        shape: Any = None,
+        densify: bool = False,
+        default_value: Any = 0,
+    ) -> None:
+        """Keeps the keys.
+
+        Args:
+            indices_key: The key of the places. Defaults to `None`, `indices`.
+            values_key: The key of the values. Defaults to `None`, `values`.
+            shape_key: The key of the shape. Defaults to `None`.
+            shape: The shape. Defaults to `None`, that of the places.
+            densify: Whether the item is dense. Defaults to `False`.
+            default_value: What it then has where it has no value. Defaults to 0.
+        """
+        self._shape_key, self._shape = shape_key, shape
+        self._densify, self._default_value = densify, default_value
+        keys = [indices_key or "indices", values_key or "values"]
+        super().__init__([*keys, shape_key] if shape_key else keys)
+
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> Any:
+        """Returns the tensor.
+
+        Args:
+            keys_to_tensors: Key -> feature.
+        """
+        places, values = (keys_to_tensors[key] for key in self.keys[:2])
+        if self._shape_key:
+            shape = _dense(keys_to_tensors[self._shape_key])
+        else:
+            shape = self._shape or places.dense_shape
+        columns = [places.indices[:, :-1], tf.cast(places.values, tf.int64)[:, tf.newaxis]]
+        tensor = tf.SparseTensor(tf.concat(columns, 1), values.values, shape)
+        return _dense(tensor, self._default_value) if self._densify else tensor
+
+
+class Image(ItemHandler):
+    """Makes an image of its bytes."""
+
+    def __init__(
+        self,
+        image_key: str | None = None,
+        format_key: str | None = None,
+        shape: Any = None,
+        channels: int = 3,
+        dtype: tf.DType = tf.uint8,
+        repeated: bool = False,
+        dct_method: str = "",
+    ) -> None:
+        """Keeps the keys.
+
+        Args:
+            image_key: The key of the bytes. Defaults to `None`, `image/encoded`.
+            format_key: The key of the format. Defaults to `None`, `image/format`.
+            shape: The image's shape. Defaults to `None`, as decoded.
+            channels: The number of channels. Defaults to 3.
+            dtype: The type. Defaults to uint8.
+            repeated: Whether the feature has several images. Defaults to `False`.
+            dct_method: How a JPEG is decoded. Defaults to the decoder's choice.
+        """
+        super().__init__([image_key or "image/encoded", format_key or "image/format"])
+        self._shape, self._channels, self._dtype = shape, channels, dtype
+        self._repeated, self._dct_method = repeated, dct_method
+
+    def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
+        """Returns the image, or the images.
+
+        Args:
+            keys_to_tensors: Key -> feature.
+        """
+        encoded, kind = (keys_to_tensors[key] for key in self.keys)
+        if not self._repeated:
+            return self._decoded(encoded, kind)
+        return tf.map_fn(
+            lambda each: self._decoded(each, kind), encoded, fn_output_signature=self._dtype
+        )
+
+    def _decoded(self, encoded: tf.Tensor, kind: tf.Tensor) -> tf.Tensor:
+        def jpeg() -> tf.Tensor:
+            return tf.cast(
+                tf.io.decode_jpeg(encoded, self._channels, dct_method=self._dct_method), self._dtype
+            )
+
+        def other() -> tf.Tensor:
+            image = tf.io.decode_image(encoded, self._channels, expand_animations=False)
+            return tf.cast(image, self._dtype)
+
+        image = tf.cond(
+            tf.logical_or(tf.equal(kind, "raw"), tf.equal(kind, "RAW")),
+            lambda: tf.io.decode_raw(encoded, self._dtype),
+            lambda: tf.cond(tf.io.is_jpeg(encoded), jpeg, other),
+        )
+        if self._shape is not None:
+            return tf.reshape(image, self._shape)
+        return tf.ensure_shape(image, [None, None, self._channels])
+
+
+class TFExampleDecoder(data_decoder.DataDecoder):
+    """Decodes a serialized `tf.train.Example` to items."""
+
+    def __init__(
+        self,
+        keys_to_features: Mapping[str, Any],
+        items_to_handlers: Mapping[str, ItemHandler],
+    ) -> None:
+        """Keeps what to parse, and what to make of it.
+
+        Args:
+            keys_to_features: Key -> how the feature is parsed.
+            items_to_handlers: Item -> its handler.
+        """
+        self._keys_to_features = keys_to_features
+        self._items_to_handlers = items_to_handlers
+
+    def list_items(self) -> list[str]:
+        """Returns the items' names."""
+        return list(self._items_to_handlers)
+
+    def decode(self, data: Any, items: Sequence[str] | None = None) -> list[Any]:
+        """Decodes an example.
+
+        Args:
+            data: The example, a string.
+            items: The items' names. Defaults to `None`, all.
+
+        Returns:
+            The items.
+        """
+        example = tf.io.parse_single_example(data, dict(self._keys_to_features))
+        made = []
+        for item in items or self.list_items():
+            handler = self._items_to_handlers[item]
+            made.append(handler.tensors_to_item({key: example[key] for key in handler.keys}))
+        return made

@@ -1,0 +1,36 @@
+"""Replaces `tf.contrib.training`: hyperparameters, train ops, loops that train and evaluate."""
+
+from tfx_tpu_trainer.compat.contrib.training.evaluation import (
+    StopAfterNEvalsHook,
+    SummaryAtEndHook,
+    evaluate_once,
+    evaluate_repeatedly,
+    get_or_create_eval_step,
+)
+from tfx_tpu_trainer.compat.contrib.training.hparams import HParams, parse_values
+from tfx_tpu_trainer.compat.contrib.training.train_loop import train
+from tfx_tpu_trainer.compat.contrib.training.train_op import (
+    add_gradients_summaries,
+    clip_gradient_norms,
+    clip_gradient_norms_fn,
+    create_train_op,
+    multiply_gradients,
+    wait_for_new_checkpoint,
+)
+
+__all__ = [
+    "HParams",
+    "StopAfterNEvalsHook",
+    "SummaryAtEndHook",
+    "add_gradients_summaries",
+    "clip_gradient_norms",
+    "clip_gradient_norms_fn",
+    "create_train_op",
+    "evaluate_once",
+    "evaluate_repeatedly",
+    "get_or_create_eval_step",
+    "multiply_gradients",
+    "parse_values",
+    "train",
+    "wait_for_new_checkpoint",
+]

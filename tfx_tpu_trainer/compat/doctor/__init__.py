@@ -1,0 +1,43 @@
+"""Finds out what a `tf.estimator` program needs today, without running it.
+
+`examine` reads one file, `repair` makes the mechanical edits, `examine_notebook` and
+`repair_notebook` do so in notebooks, `python_files` lists what a path holds. Nothing here imports TensorFlow or TFX.
+"""
+
+from tfx_tpu_trainer.compat.doctor._examine import examine
+from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
+from tfx_tpu_trainer.compat.doctor._notebooks import (
+    NotANotebookError,
+    examine_notebook,
+    notebook_code,
+    repair_notebook,
+)
+from tfx_tpu_trainer.compat.doctor._program import NotPythonError
+from tfx_tpu_trainer.compat.doctor._repair import Repaired, repair
+from tfx_tpu_trainer.compat.doctor._source_files import (
+    NOTEBOOK,
+    Source,
+    UnreadableError,
+    python_files,
+    read_source,
+    write_source,
+)
+
+__all__ = [
+    "NOTEBOOK",
+    "Finding",
+    "NotANotebookError",
+    "NotPythonError",
+    "Repaired",
+    "Source",
+    "UnreadableError",
+    "Verdict",
+    "examine",
+    "examine_notebook",
+    "notebook_code",
+    "python_files",
+    "read_source",
+    "repair",
+    "repair_notebook",
+    "write_source",
+]

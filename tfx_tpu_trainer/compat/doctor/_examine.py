@@ -1,0 +1,108 @@
+"""One program, examined."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final
+
+from tfx_tpu_trainer.compat.doctor._findings import Finding, told_once
+from tfx_tpu_trainer.compat.doctor._name_findings import NameFindings
+from tfx_tpu_trainer.compat.doctor._program_visitors import read_program
+from tfx_tpu_trainer.compat.doctor._spelling import Spelling
+from tfx_tpu_trainer.compat.doctor.checks import check
+from tfx_tpu_trainer.compat.doctor.checks.context import Context
+from tfx_tpu_trainer.compat.doctor.checks.copies import copied_estimator
+from tfx_tpu_trainer.compat.doctor.checks.keras_functions import replaced_functions
+from tfx_tpu_trainer.compat.doctor.rules import numpy_names
+
+# Parsing is what takes long, and most files of a folder have nothing to do with estimators.
+_CONCERNED: Final = re.compile(
+    r"\b(tensorflow\w*|tfx\w*)\b|^\s*(import|from) keras\b", re.MULTILINE
+)
+_NUMPY: Final = re.compile(r"\bimport numpy\b")
+_OLD_NUMPY: Final = re.compile(
+    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, numpy_names.ALL)) + r")\b"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Examined:
+    """What was found in a program.
+
+    Attributes:
+        findings: In the order of their lines.
+        tensorflow: The version of TensorFlow that it was written for, 1 or 2, by the names that it
+            takes from `tf`; `None` where they are in both.
+    """
+
+    findings: list[Finding]
+    tensorflow: int | None
+
+
+def examine(text: str) -> list[Finding]:
+    r"""Reports what a program uses, and whether it still works.
+
+    Examples:
+        >>> from tfx_tpu_trainer.compat.doctor import examine
+        >>> program = "from tensorflow.contrib import tpu\nestimator = tpu.TPUEstimator\n"
+        >>> (finding,) = examine(program)
+        >>> finding.line, finding.name, finding.fixable
+        (1, 'tf.contrib.tpu', True)
+
+    Args:
+        text: The program. It is parsed, and never run.
+
+    Returns:
+        The findings, in the order of their lines; none if it mentions neither TensorFlow nor TFX.
+
+    Raises:
+        NotPythonError: If it is not Python 3; the message names the line.
+    """
+    return look_at(text).findings
+
+
+def look_at(text: str) -> Examined:
+    """Examines a program, as `examine` does, and says which TensorFlow it is for.
+
+    Args:
+        text: The program.
+
+    Returns:
+        The findings, and the version.
+
+    Raises:
+        NotPythonError: As `examine`.
+    """
+    examined = found_in(text)
+    return dataclasses.replace(examined, findings=told_once(examined.findings))
+
+
+def found_in(text: str) -> Examined:
+    """Examines a program, as `look_at` does, with each finding in its place.
+
+    Args:
+        text: The program.
+
+    Returns:
+        The findings, in no order, and the version. The same thing may be said of many lines.
+
+    Raises:
+        NotPythonError: As `examine`.
+    """
+    if not (_CONCERNED.search(text) or (_NUMPY.search(text) and _OLD_NUMPY.search(text))):
+        return Examined([], None)
+    program = read_program(text)
+    copied = copied_estimator(program)
+    if copied is not None:
+        return Examined([copied], 1)
+    spelling = Spelling(program)
+    context = Context(program, spelling)
+    replaced = replaced_functions(context)
+    findings = [
+        each
+        for each in (*NameFindings(program, spelling).all(), *check(context))
+        if not any(function.has(each) for function in replaced)
+    ]
+    findings += [each.finding for each in replaced]
+    return Examined(findings, 1 if spelling.is_tf1 else 2 if spelling.is_tf2 else None)

@@ -1,0 +1,383 @@
+"""Findings on names: what the program imports and uses, against the rules' tables."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from typing import Final
+
+from tfx_tpu_trainer.compat.doctor._call_rewrites import rewrite_call
+from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
+from tfx_tpu_trainer.compat.doctor._import_edits import REMOVED, MovedTo, import_edits
+from tfx_tpu_trainer.compat.doctor._parts import Binding, Call, Place, Use
+from tfx_tpu_trainer.compat.doctor._program import Program
+from tfx_tpu_trainer.compat.doctor._shown_names import (
+    old_part,
+    prefix_in,
+    shown,
+    to_class,
+    why_switched,
+)
+from tfx_tpu_trainer.compat.doctor._spelling import TENSORFLOW, V1, Spelling
+from tfx_tpu_trainer.compat.doctor._text_edits import TextEdit
+from tfx_tpu_trainer.compat.doctor.rules import CONTRIB, MODULES, canonical, is_module, look_up
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
+from tfx_tpu_trainer.compat.doctor.rules.moved_names import CHANGED, is_only_in_v1
+
+# Modules that can't be imported by the name that their public names have, and how they can.
+IMPORTED_AS: Final = {"tensorflow.distribute": "tensorflow.compat.v2.distribute"}
+_LEAVE_OUT: Final = "leave it out: nothing uses it anymore"
+_LAST_USE: Final = "remove it together with its last use, see below"
+
+
+class NameFindings:
+    """The findings on the names of one program."""
+
+    def __init__(self, program: Program, spelling: Spelling) -> None:
+        """Keeps the program.
+
+        Args:
+            program: The program.
+            spelling: How it writes names.
+        """
+        self._program = program
+        self._spelling = spelling
+        self._calls = {(call.name_place.start, call.name_place.end): call for call in program.calls}
+        self._found: list[Finding] = []
+        self._moved: dict[Binding, MovedTo] = {}
+        # Findings that wait for the edits of their import statement.
+        self._on_imports: list[tuple[Binding, Finding]] = []
+
+    def all(self) -> list[Finding]:
+        """Returns the findings, in no order."""
+        self._switch_to_v1()
+        for binding in self._program.bindings:
+            if _is_of_api(binding):
+                self._look_at_uses(binding)
+            elif binding.assigned:
+                self._look_at_assignment(binding)
+            else:
+                self._look_at_import(binding)
+        self._edit_imports()
+        return self._found
+
+    def _switch_to_v1(self) -> None:
+        """Names of TF 1 only: by their import where the program is all TF 1, else one by one."""
+        old = self._spelling.old_names
+        switched = self._spelling.switched()
+        for binding in switched:
+            self._moved[binding] = MovedTo(V1, "")
+            self._found.append(
+                Finding(
+                    line=binding.statement_place.line,
+                    column=binding.statement_place.column,
+                    theme="names",
+                    name=self._program.written(binding.statement),
+                    verdict=Verdict.EDIT,
+                    says=why_switched(old),
+                    edit=f"import {V1} as {binding.local}",
+                    fixable=True,
+                    edits=(binding.place.replaced_by(f"{V1} as {binding.local}"),),
+                )
+            )
+        if self._spelling.is_tf1:
+            return
+        for use in old:
+            if use.binding.assigned or not use.writes(use.name):
+                continue
+            if use.name.startswith(CONTRIB) or use.binding.name != TENSORFLOW:
+                continue
+            written = old_part(use)
+            self._replaced(
+                use,
+                written,
+                written,
+                Advice(
+                    "names",
+                    Verdict.EDIT,
+                    "TensorFlow 2 has this name in tf.compat.v1 only.",
+                    becomes=f"{V1}.{written[len(TENSORFLOW) + 1 :]}",
+                ),
+            )
+
+    def _look_at_uses(self, binding: Binding) -> None:
+        """Looks at `tf.contrib.tpu.TPUEstimator`, where the import itself is fine."""
+        assigned = {each.end for each in self._assigned_values()}
+        for use in binding.uses:
+            if use.place.end not in assigned or not canonical(use.name).startswith(CONTRIB):
+                self._look_at_use(use)
+
+    def _assigned_values(self) -> Iterator[Place]:
+        """Yields where the values of `layers = tf.contrib.layers` stand: told with the assignment."""
+        for binding in self._program.bindings:
+            if isinstance(binding.statement, ast.Assign) and binding.uses:
+                yield self._program.place(binding.statement.value)
+
+    def _look_at_use(self, use: Use) -> bool:
+        """Reports what the rules say of a use; whether nothing of it is left to be edited by hand."""
+        name = canonical(use.name)
+        found = look_up(name)
+        if found is None:
+            return not name.startswith(CONTRIB)
+        key, advice = found
+        written = prefix_in(use.name, name, key)
+        if not use.writes(written):
+            return True
+        if advice.verdict is Verdict.EDIT and self._is_switched(use):
+            # The edit of the import may be all it needs.
+            in_v1 = look_up(f"{V1}{use.name.removeprefix(TENSORFLOW)}")
+            advice = in_v1[1] if in_v1 and in_v1[1].verdict is Verdict.WORKS else advice
+            if advice.becomes == f"{V1}{key.removeprefix(TENSORFLOW)}":
+                return True
+        if advice.verdict is not Verdict.EDIT:
+            self._works(use, advice)
+            return True
+        return self._replaced(use, written, key, advice)
+
+    def _is_switched(self, use: Use) -> bool:
+        return use.binding in self._moved and not use.name.startswith(CONTRIB)
+
+    def _replaced(self, use: Use, written: str, key: str, advice: Advice) -> bool:
+        """Reports a use that is to be edited.
+
+        Args:
+            use: The use.
+            written: The part of its name, as the program has it, that is to be replaced.
+            key: The same as the rules spell it.
+            advice: What the rules say of it.
+
+        Returns:
+            Whether the edit is mechanical.
+        """
+        place = use.prefix(written)
+        rewritten = self._rewritten(use, written, key, advice)
+        text, edits = rewritten if rewritten is not None else (advice.edit, ())
+        self._found.append(
+            Finding(
+                line=place.line,
+                column=place.column,
+                theme=advice.theme,
+                name=shown(use.name),
+                verdict=advice.verdict,
+                says=advice.says,
+                edit=text,
+                fixable=bool(edits),
+                edits=edits,
+            )
+        )
+        return bool(edits)
+
+    def _rewritten(
+        self, use: Use, written: str, key: str, advice: Advice
+    ) -> tuple[str, tuple[TextEdit, ...]] | None:
+        if advice.becomes is None or not _is_reached(advice.becomes):
+            return None
+        if advice.calls_only:
+            call = self._call(use)
+            if call is None or written != use.name:
+                return None
+            return rewrite_call(self._program, call, key, advice.becomes, self._spelling)
+        text, added = self._spelling.spell(advice.becomes)
+        rest = use.name[len(written) :]
+        return text + rest, (use.prefix(written).replaced_by(text), *added)
+
+    def _call(self, use: Use) -> Call | None:
+        return self._calls.get((use.place.start, use.place.end))
+
+    def _works(self, use: Use, advice: Advice) -> None:
+        self._found.append(
+            Finding(
+                line=use.place.line,
+                column=use.place.column,
+                theme=advice.theme,
+                name=shown(to_class(use.name)),
+                verdict=advice.verdict,
+                says=advice.says,
+                edit=advice.edit,
+            )
+        )
+
+    def _look_at_import(self, binding: Binding) -> None:
+        """Looks at an import of something that the rules know, as a whole."""
+        name = canonical(binding.name)
+        if binding.name == TENSORFLOW and binding.imported.startswith(CONTRIB):
+            self._report_import(
+                binding,
+                Advice(
+                    "contrib",
+                    Verdict.EDIT,
+                    "TensorFlow 2 has no tf.contrib.",
+                    "import tensorflow as tf",
+                ),
+            )
+            return
+        if self._is_old_name(binding):
+            becomes = f"{V1}.{binding.name[len(TENSORFLOW) + 1 :]}"
+            self._move(
+                binding,
+                becomes,
+                Advice("names", Verdict.EDIT, "TensorFlow 2 has this name in tf.compat.v1 only."),
+            )
+            self._look_at_name_of_v1(binding, becomes)
+            return
+        found = look_up(name)
+        if found is None:
+            # A package some of whose names the rules know, such as TFMA.
+            for use in binding.uses:
+                self._look_at_use(use)
+            return
+        key, advice = found
+        if advice.verdict is not Verdict.EDIT:
+            for use in binding.uses:
+                self._look_at_use_of_import(use)
+        elif name in MODULES:
+            self._move_module(binding, MODULES[name], advice)
+        elif is_module(name) or advice.calls_only:
+            self._drop_module(binding, advice)
+        elif advice.becomes is not None:
+            self._move(binding, advice.becomes + name[len(key) :], advice)
+        else:
+            self._report_import(binding, advice)
+
+    def _look_at_name_of_v1(self, binding: Binding, name: str) -> None:
+        """Reports what is left to do for a name, such as a queue, once its import is of tf.compat.v1."""
+        found = look_up(name)
+        if found is not None and found[1].verdict is Verdict.EDIT and not binding.guarded:
+            self._found.append(_finding(binding, found[1], name=name))
+
+    def _look_at_assignment(self, binding: Binding) -> None:
+        """Looks at what is used by way of `layers = tf.contrib.layers`."""
+        if self._is_of_moved_import(binding):
+            self._look_at_names_of_module(binding, MODULES[canonical(binding.name)])
+            return
+        fixed = [self._look_at_use_of_import(use) for use in binding.uses]
+        if not fixed or not canonical(binding.name).startswith(CONTRIB):
+            return
+        found = look_up(canonical(binding.name))
+        advice = found[1] if found is not None else Advice("contrib", Verdict.EDIT, "")
+        if all(fixed):
+            self._remove(binding, advice)
+        else:
+            self._report_import(binding, dataclasses.replace(advice, edit=_LAST_USE))
+
+    def _is_old_name(self, binding: Binding) -> bool:
+        if not binding.name.startswith(f"{TENSORFLOW}."):
+            return False
+        path = binding.name[len(TENSORFLOW) + 1 :]
+        return is_only_in_v1(path) or (self._spelling.is_tf1 and path in CHANGED)
+
+    def _move_module(self, binding: Binding, new: str, advice: Advice) -> None:
+        """An import of tf.contrib.tpu: of today's module, and what that has not is looked at alone."""
+        self._look_at_names_of_module(binding, new)
+        self._move(binding, new, advice)
+
+    def _look_at_names_of_module(self, binding: Binding, new: str) -> None:
+        """Looks at the names of a module that is another one's soon, where it has them not."""
+        for use in binding.uses:
+            name = canonical(use.name)
+            if name == canonical(binding.name):
+                continue
+            found = look_up(name)
+            becomes = found[1].becomes if found and not found[1].calls_only else None
+            rest = name[len(found[0]) :] if found else ""
+            if f"{becomes}{rest}" != new + name[len(canonical(binding.name)) :]:
+                self._look_at_use_of_import(use)
+
+    def _is_of_moved_import(self, binding: Binding) -> bool:
+        """Whether `slim = contrib_slim` stands for an import that becomes one of today's module."""
+        value = binding.statement.value if isinstance(binding.statement, ast.Assign) else None
+        found = self._program.full_name(value) if isinstance(value, ast.Name) else None
+        return found is not None and canonical(binding.name) in MODULES and not found[1].guarded
+
+    def _drop_module(self, binding: Binding, advice: Advice) -> None:
+        fixed = [self._look_at_use_of_import(use) for use in binding.uses]
+        if all(fixed):
+            self._remove(binding, advice)
+        else:
+            self._report_import(binding, dataclasses.replace(advice, edit=_LAST_USE))
+
+    def _look_at_use_of_import(self, use: Use) -> bool:
+        """Looks at a use where the import, or assignment, is what has to go."""
+        name = canonical(use.name)
+        found = look_up(name)
+        if found is None:
+            return False
+        key, advice = found
+        if advice.verdict is not Verdict.EDIT:
+            self._works(use, advice)
+            return True
+        written = prefix_in(use.name, name, key)
+        return self._replaced(use, written if use.writes(written) else use.name, key, advice)
+
+    def _move(self, binding: Binding, becomes: str, advice: Advice) -> None:
+        module, _, name = becomes.rpartition(".")
+        for public, imported in IMPORTED_AS.items():
+            if f"{module}.".startswith(f"{public}."):
+                module = imported + module[len(public) :]
+        self._moved[binding] = MovedTo(module, name)
+        alias = "" if name == binding.local else f" as {binding.local}"
+        self._report_import(
+            binding, dataclasses.replace(advice, edit=f"from {module} import {name}{alias}")
+        )
+
+    def _remove(self, binding: Binding, advice: Advice) -> None:
+        self._moved[binding] = REMOVED
+        self._report_import(binding, dataclasses.replace(advice, edit=_LEAVE_OUT))
+
+    def _report_import(self, binding: Binding, advice: Advice) -> None:
+        verdict, says = advice.verdict, advice.says
+        if binding.guarded:
+            verdict = Verdict.NOTE
+            says += " The import is guarded: its `except` branch runs."
+            self._moved.pop(binding, None)
+        told = dataclasses.replace(advice, verdict=verdict, says=says)
+        self._on_imports.append((binding, _finding(binding, told, name=binding.imported)))
+
+    def _edit_imports(self) -> None:
+        """Makes the edits of each statement once all of its names are looked at."""
+        edits: dict[int, tuple[TextEdit, ...]] = {}
+        for binding, finding in self._on_imports:
+            statement = binding.statement
+            if id(statement) not in edits:
+                bound = [each for each in self._program.bindings if each.statement is statement]
+                moves = any(each in self._moved for each in bound)
+                edits[id(statement)] = (
+                    import_edits(self._program, bound, self._moved) if moves else ()
+                )
+            made = edits[id(statement)] if binding in self._moved else ()
+            self._found.append(dataclasses.replace(finding, fixable=bool(made), edits=made))
+
+
+def _finding(binding: Binding, advice: Advice, *, name: str) -> Finding:
+    """Returns what is said of an imported name, at the import."""
+    return Finding(
+        line=binding.place.line,
+        column=binding.place.column,
+        theme=advice.theme,
+        name=shown(name),
+        verdict=advice.verdict,
+        says=advice.says,
+        edit=advice.edit,
+    )
+
+
+def _is_reached(name: str) -> bool:
+    """Whether a new name can be written behind `tf`, or a module of ours: others must be imported."""
+    return "." not in name or (
+        name.startswith(("tensorflow.", "tfx_tpu_trainer."))
+        and not name.startswith("tensorflow.python.")
+    )
+
+
+def _is_of_api(binding: Binding) -> bool:
+    """Whether what an import binds stays, so that its uses are looked at one by one."""
+    if binding.assigned:
+        # `tf = tf.compat.v1`, under whatever condition.
+        return binding.name == V1
+    return binding.name in (
+        TENSORFLOW,
+        V1,
+        "tensorflow.compat.v2",
+        "tensorflow.compat",
+    ) and not binding.imported.startswith(CONTRIB)

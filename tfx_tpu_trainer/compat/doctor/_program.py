@@ -1,0 +1,233 @@
+"""A program as the rules see it: the names it uses in full, its calls, functions and imports."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Final
+
+from tfx_tpu_trainer.compat.doctor._parts import Binding, Call, Function, FunctionNode, Place, Use
+from tfx_tpu_trainer.compat.doctor._scopes import Scope
+
+_V1: Final = "tensorflow.compat.v1"
+_COMPAT_TWICE: Final = re.compile(r"tensorflow(\.compat\.v[12])+\.compat\.(?=v[12]\b)")
+_LINE_END: Final = re.compile(rb"\r\n|\r|\n")
+_BLANK: Final = rb"(?:[ \t\f]|\\\r?\n)"
+_DEFINED_NAME: Final = re.compile(rb"(?:async" + _BLANK + rb"+)?def" + _BLANK + rb"+")
+_FROM: Final = re.compile(rb"from" + _BLANK + rb"+")
+
+
+class NotPythonError(ValueError):
+    """A text that Python 3 can't parse; the message names the line.
+
+    Attributes:
+        line: The line, from 1.
+        reason: What is wrong there.
+    """
+
+    def __init__(self, line: int, reason: str, *, cell: int | None = None) -> None:
+        """Writes the message.
+
+        Args:
+            line: The line, from 1.
+            reason: What is wrong there.
+            cell: The code cell of a notebook that the line is in. Defaults to `None`.
+        """
+        super().__init__(f"{f'cell {cell}, ' if cell else ''}line {line}: {reason}")
+        self.line = line
+        self.reason = reason
+
+
+class Program:
+    """A parsed program; `read_program` fills in what it holds.
+
+    Attributes:
+        text: Its text.
+        source: The same in UTF-8, which all places count in.
+        tree: Its syntax tree.
+        bindings: What it imports.
+        uses: The imported names that it uses.
+        calls: Its calls.
+        functions: Its functions.
+        bound_names: All names that anything in it is bound to.
+        values: The attributes of that name, of whatever.
+        relative: The names that it imports relatively, and so from next to it.
+        scopes: The scope of each name in the tree.
+        parents: The node around each node.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Parses the text.
+
+        Args:
+            text: A Python program.
+
+        Raises:
+            NotPythonError: If it is none; the message names the line.
+        """
+        self.text = text
+        self.source = text.encode()
+        self.tree = _parsed(text)
+        self._line_starts = [0, *(each.end() for each in _LINE_END.finditer(self.source))]
+        self.bound_names: set[str] = set()
+        self.bindings: list[Binding] = []
+        self.uses: list[Use] = []
+        self.calls: list[Call] = []
+        self.functions: list[Function] = []
+        self.values: list[ast.Attribute] = []
+        self.relative: set[str] = set()
+        self.scopes: dict[ast.Name, Scope] = {}
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._by_statement: dict[tuple[int, str], Binding] = {}
+
+    def index_bindings(self) -> None:
+        """Makes names known by their imports, once all are found, and adds names assigned to them."""
+        self._by_statement = {
+            (id(binding.statement), binding.local): binding for binding in self.bindings
+        }
+        self._bind_assigned_names()
+
+    def place(self, node: ast.expr | ast.stmt | ast.alias | ast.keyword | ast.arg) -> Place:
+        """Returns a node's place, without the white space around it."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start = self._line_starts[node.lineno - 1] + node.col_offset
+        return self._place(
+            node.lineno, start, self._line_starts[node.end_lineno - 1] + node.end_col_offset
+        )
+
+    def place_of_last_part(self, node: ast.Attribute) -> Place:
+        """Returns the place of `c` in `a.b.c`, which stands in one line."""
+        whole = self.place(node)
+        assert node.end_lineno is not None
+        start = whole.end - len(node.attr.encode())
+        return self._place(node.end_lineno, start, whole.end)
+
+    def place_of_keyword(self, node: ast.keyword) -> Place:
+        """Returns the place of a keyword in a call, without its value."""
+        assert node.arg is not None
+        whole = self.place(node)
+        return self._place(whole.line, whole.start, whole.start + len(node.arg.encode()))
+
+    def place_of_name(self, node: FunctionNode) -> Place:
+        """Returns the place of a function's name in its definition."""
+        start = self._line_starts[node.lineno - 1] + node.col_offset
+        match = _DEFINED_NAME.match(self.source, start)
+        start = match.end() if match else start
+        line = node.lineno + self.source.count(b"\n", match.start() if match else start, start)
+        return self._place(line, start, start + len(node.name.encode()))
+
+    def place_of_module(self, node: ast.ImportFrom) -> Place | None:
+        """Returns the place of the module in `from module import ...`; `None` where it is oddly written."""
+        start = self._line_starts[node.lineno - 1] + node.col_offset
+        match = _FROM.match(self.source, start)
+        module = (node.module or "").encode()
+        if match is None or not self.source.startswith(module, match.end()):
+            return None
+        return self._place(node.lineno, match.end(), match.end() + len(module))
+
+    def _place(self, line: int, start: int, end: int) -> Place:
+        column = len(self.source[self._line_starts[line - 1] : start].decode(errors="replace")) + 1
+        return Place(line, column, start, end)
+
+    def written(self, node: ast.expr | ast.stmt) -> str:
+        """Returns the text of a node."""
+        place = self.place(node)
+        return self.source[place.start : place.end].decode(errors="replace")
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Goes from a node's parent to the module."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def full_name(self, node: ast.expr) -> tuple[str, Binding] | None:
+        """Returns what a name with dots stands for, if it is imported, and its import."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        binding = self._binding(node)
+        if binding is None:
+            return None
+        name = ".".join([binding.name, *reversed(parts)])
+        # `tf.compat.v2` of tf.compat.v1 is the same module.
+        return _COMPAT_TWICE.sub("tensorflow.compat.", name), binding
+
+    def name_of(self, node: ast.expr | None) -> str:
+        """Returns a name in full; "" for what is not an imported name."""
+        found = self.full_name(node) if node is not None else None
+        return found[0] if found else ""
+
+    def function_named(self, name: str) -> Function | None:
+        """Returns the function of a name, the first of several."""
+        return next((each for each in self.functions if each.name == name), None)
+
+    def _binding(self, name: ast.Name) -> Binding | None:
+        scope = self.scopes.get(name)
+        if scope is None:
+            return None
+        found = [
+            binding
+            for statement in scope.assignments(name.id)
+            if (binding := self._by_statement.get((id(statement), name.id))) is not None
+        ]
+        # Of a try with several imports, the one that works today counts.
+        return max(found, key=lambda each: (each.works_today, each.place.start), default=None)
+
+    def _bind_assigned_names(self) -> None:
+        """Takes `flags = tf.flags` at the top of the module for the import that it stands for."""
+        for statement in self.tree.body:
+            if isinstance(statement, ast.Assign):
+                self._bind_assigned(statement)
+            elif isinstance(statement, ast.If | ast.Try):
+                for inner in ast.walk(statement):
+                    # What is assigned in one case only stands for nothing, but for TensorFlow itself.
+                    if isinstance(inner, ast.Assign) and self.name_of(inner.value) == _V1:
+                        self._bind_assigned(inner)
+
+    def _bind_assigned(self, statement: ast.Assign) -> None:
+        target = statement.targets[0]
+        value = statement.value
+        if isinstance(value, ast.IfExp):
+            value = value.body if self.name_of(value.body) == _V1 else value.orelse
+        found = self.full_name(value)
+        if found is None or len(statement.targets) != 1 or not isinstance(target, ast.Name):
+            return
+        binding = Binding(
+            name=found[0],
+            local=target.id,
+            imported=found[0],
+            place=self.place(target),
+            statement=statement,
+            statement_place=self.place(statement),
+            assigned=True,
+        )
+        self.bindings.append(binding)
+        self._by_statement[id(statement), target.id] = binding
+
+
+def _parsed(text: str) -> ast.Module:
+    null = text.find("\0")
+    if null >= 0:
+        # Python's own words, and error, are others in each version.
+        line = text.count("\n", 0, null) + 1
+        raise NotPythonError(line, "a null byte, which no Python program may contain.")
+    try:
+        with warnings.catch_warnings():
+            # What Python thinks of the program's escapes is not asked for.
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        # What Python advises for numbers of thousands of digits is no help here.
+        reason = str(error.msg).partition("; use sys.")[0]
+        raise NotPythonError(
+            error.lineno or 1,
+            f"{reason} (convert a Python 2 program with 2to3 first)",
+        ) from None
+    except (RecursionError, MemoryError):
+        raise NotPythonError(1, "too deeply nested to parse") from None

@@ -1,0 +1,150 @@
+"""How a program is to write a name: by which import, and with which one added."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tfx_tpu_trainer.compat.doctor._parts import Binding, Use
+from tfx_tpu_trainer.compat.doctor._program import Program
+from tfx_tpu_trainer.compat.doctor._text_edits import TextEdit
+from tfx_tpu_trainer.compat.doctor.rules import MODULES, canonical
+from tfx_tpu_trainer.compat.doctor.rules.moved_names import is_only_in_v1, is_only_in_v2
+
+TENSORFLOW: Final = "tensorflow"
+V1: Final = "tensorflow.compat.v1"
+_V2: Final = "tensorflow.compat.v2"
+# Modules of ours that a repaired program may import, and the local names to choose from.
+_OURS: Final = {
+    "tfx_tpu_trainer.estimator.tpu": ("tpu", "tpu_estimators", "tfx_tpu_estimators"),
+    "tfx_tpu_trainer.estimator": ("estimators", "tfx_estimators", "tfx_tpu_trainer_estimators"),
+    "tfx_tpu_trainer.compat.contrib": ("contrib", "tfx_contrib", "tfx_tpu_trainer_contrib"),
+}
+
+
+class Spelling:
+    """What names are called in one program, once it is repaired.
+
+    Attributes:
+        old_names: Uses of names that only TF 1 has, as `tf.placeholder` after `import tensorflow as tf`.
+        is_tf1: Whether the program was written for TF 1 only, so that the whole API is to be
+            that of tf.compat.v1.
+        is_tf2: Whether it uses names that TF 1 lacks, by way of `tf`.
+    """
+
+    def __init__(self, program: Program) -> None:
+        """Looks at what the program uses.
+
+        Args:
+            program: The program.
+        """
+        self._program = program
+        # `tf = tf.compat.v1`, in a program for both versions.
+        self._becomes_v1 = {
+            each.local for each in program.bindings if each.assigned and each.name == V1
+        }
+        plain = [use for use in program.uses if use.name.startswith(f"{TENSORFLOW}.")]
+        self.old_names = [use for use in plain if is_only_in_v1(_path(use))]
+        from_tf1 = self.old_names or any(
+            binding.imported.startswith(f"{TENSORFLOW}.contrib") for binding in program.bindings
+        )
+        from_tf1 = from_tf1 or any(use.name.startswith(f"{TENSORFLOW}.contrib") for use in plain)
+        self.is_tf2 = any(
+            use.binding.name == TENSORFLOW and is_only_in_v2(_path(use)) for use in plain
+        )
+        self.is_tf1 = bool(from_tf1) and not self.is_tf2
+
+    def switched(self) -> list[Binding]:
+        """Returns the imports of TensorFlow that are to be imports of tf.compat.v1."""
+        if not self.is_tf1:
+            return []
+        today = {each.local for each in self._program.bindings if each.works_today}
+        return [
+            each
+            for each in self._program.bindings
+            if each.name == each.imported == TENSORFLOW
+            and not each.assigned
+            and not (each.guarded and each.local in today)
+            and each.local not in self._becomes_v1
+        ]
+
+    def spell(self, name: str) -> tuple[str, tuple[TextEdit, ...]]:
+        """Returns how the program writes a name.
+
+        Args:
+            name: A name in full, of TensorFlow or of tfx_tpu_trainer.
+
+        Returns:
+            What to write, and the import that is to be added for it.
+        """
+        module = next((each for each in _OURS if name.startswith(f"{each}.")), None)
+        if module is not None:
+            return self._ours(module, name[len(module) :])
+        tensorflow = self._tensorflow()
+        if tensorflow is None:
+            added = self._added(f"import {V1} as tf")
+            return _from_v1("tf", name), (added,)
+        is_v1 = tensorflow.name == V1 or tensorflow.local in self._becomes_v1
+        if is_v1 or (self.is_tf1 and tensorflow.name == TENSORFLOW):
+            return _from_v1(tensorflow.local, name), ()
+        return _from_v2(tensorflow.local, name), ()
+
+    def _tensorflow(self) -> Binding | None:
+        found = [
+            binding
+            for binding in self._program.bindings
+            if binding.name in (TENSORFLOW, V1, _V2) and not binding.assigned
+        ]
+        return min(found, key=lambda each: (each.in_function, each.place.start), default=None)
+
+    def _ours(self, module: str, rest: str) -> tuple[str, tuple[TextEdit, ...]]:
+        for binding in self._program.bindings:
+            # Imports of the old module become imports of ours.
+            becomes = MODULES.get(canonical(binding.name), binding.name)
+            stays = binding.guarded and binding.name != module
+            if becomes == module and not (binding.in_function or binding.assigned or stays):
+                return binding.local + rest, ()
+        parent, _, last = module.rpartition(".")
+        taken = self._program.bound_names
+        local = next((each for each in _OURS[module] if each not in taken), _OURS[module][-1])
+        alias = "" if local == last else f" as {local}"
+        return local + rest, (self._added(f"from {parent} import {last}{alias}"),)
+
+    def _added(self, statement: str) -> TextEdit:
+        """Adds an import below TensorFlow's, or above the first one."""
+        tops = [each for each in self._program.bindings if not (each.in_function or each.assigned)]
+        tensorflow = self._tensorflow()
+        if tensorflow is not None and not tensorflow.in_function:
+            at = self._line_end(tensorflow.statement_place.end)
+            indent = self._indent(tensorflow.statement_place.start)
+            return TextEdit(at, at, f"{indent}{statement}\n")
+        tops = [each for each in tops if not each.imported.startswith("__future__.")]
+        first = min((each.statement_place.start for each in tops), default=0)
+        at = first - len(self._indent(first))
+        return TextEdit(at, at, f"{statement}\n")
+
+    def _line_end(self, at: int) -> int:
+        newline = self._program.source.find(b"\n", at)
+        return newline + 1 if newline >= 0 else len(self._program.source)
+
+    def _indent(self, at: int) -> str:
+        start = self._program.source.rfind(b"\n", 0, at) + 1
+        return self._program.source[start:at].decode()
+
+
+def _path(use: Use) -> str:
+    return use.name[len(TENSORFLOW) + 1 :]
+
+
+def _from_v1(local: str, name: str) -> str:
+    for module in (V1, TENSORFLOW):
+        # tf.compat.v2 is reached from tf.compat.v1 too.
+        if name.startswith(f"{module}."):
+            return f"{local}.{name[len(module) + 1 :]}"
+    return name
+
+
+def _from_v2(local: str, name: str) -> str:
+    for module in (_V2, TENSORFLOW):
+        if name.startswith(f"{module}."):
+            return f"{local}.{name[len(module) + 1 :]}"
+    return name

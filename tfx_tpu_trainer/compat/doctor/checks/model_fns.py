@@ -1,0 +1,237 @@
+"""Model functions for cores: their optimizer, metrics, summaries, and ops that no TPU runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
+from tfx_tpu_trainer.compat.doctor._parts import Call, Function
+from tfx_tpu_trainer.compat.doctor._text_edits import TextEdit
+from tfx_tpu_trainer.compat.doctor.checks.context import Context, is_false, is_none
+
+_THEME: Final = "model_fn"
+# Arguments of an EstimatorSpec that a TPUEstimatorSpec does not take, and what it takes.
+_NOT_OF_TPU: Final = {
+    "eval_metric_ops": (
+        "eval_metrics=(metric_fn, [labels, logits]), where metric_fn(labels, logits) returns the "
+        "former eval_metric_ops"
+    ),
+    "scaffold": "scaffold_fn=..., a function without arguments that returns the Scaffold",
+    "training_chief_hooks": "training_hooks=[...]",
+}
+# Ops of strings, tables and Python: none has a TPU kernel.
+_HOST_ONLY: Final = re.compile(
+    r"tensorflow(\.compat\.v[12])?\.("
+    r"py_func|py_function|numpy_function|strings\.|string_|as_string|regex_replace|substr|"
+    r"lookup\.|io\.(parse|decode|read)|parse_|decode_|read_file|print\b|Print\b|image\.decode|"
+    r"contrib\.lookup\."
+    r")"
+)
+_SUMMARY: Final = re.compile(
+    r"tensorflow(\.compat\.v1)?\.summary\.(scalar|histogram|image|audio|text|tensor_summary|merge|merge_all|"
+    r"FileWriter)$"
+)
+
+
+def check_model_fns(context: Context) -> Iterator[Finding]:
+    """Looks at the model functions of programs that may run on cores.
+
+    Args:
+        context: The program.
+
+    Yields:
+        Findings.
+    """
+    yield from _arguments(context)
+    if not context.has_tpu_models:
+        return
+    hosted = _hosted_functions(context)
+    for function in context.tpu_model_fns:
+        yield from _params(context, function)
+        yield from _plain_metrics(context, function)
+        for call in context.calls_in(function):
+            if call.function is not None and call.function.name in hosted:
+                continue
+            if _is_tf1_summary(context, call):
+                yield _summary(context, call)
+            elif _HOST_ONLY.match(call.name):
+                yield _host_only(context, call)
+    yield from _host_calls(context)
+
+
+def _arguments(context: Context) -> Iterator[Finding]:
+    """Arguments of an EstimatorSpec that were given to a TPUEstimatorSpec."""
+    for call in context.api_calls("TPUEstimatorSpec"):
+        for argument in call.node.keywords:
+            if argument.arg in _NOT_OF_TPU:
+                yield context.finding(
+                    context.program.place_of_keyword(argument),
+                    Verdict.EDIT,
+                    theme=_THEME,
+                    name=f"TPUEstimatorSpec({argument.arg}=...)",
+                    says="An EstimatorSpec has this argument, a TPUEstimatorSpec does not: a "
+                    "TypeError.",
+                    edit=_NOT_OF_TPU[argument.arg],
+                )
+
+
+def _params(context: Context, function: Function) -> Iterator[Finding]:
+    if "features" not in function.parameters or function.takes_anything:
+        return
+    if "params" in function.parameters:
+        return
+    parameters, defaults = function.node.args.args, function.node.args.defaults
+    end = context.program.place(defaults[-1] if defaults else parameters[-1]).end
+    yield context.finding(
+        function.place,
+        Verdict.EDIT,
+        theme=_THEME,
+        name=function.name,
+        says="The model function of a TPUEstimator must take params, which hold its batch size: a "
+        "ValueError.",
+        edit=f"def {function.name}({', '.join(function.parameters)}, params)",
+        # Behind an argument with a default there must be another one.
+        edits=(
+            (TextEdit(end, end, ", params=None" if defaults else ", params"),)
+            if function.parameters[-1] == parameters[-1].arg
+            else ()
+        ),
+    )
+
+
+def _plain_metrics(context: Context, function: Function) -> Iterator[Finding]:
+    """A spec of an Estimator with metrics, from a function that a TPUEstimator was given."""
+    on_cpu = [each for each in context.on_cores if _evaluates_on_cpu(each)]
+    if on_cpu or not context.on_cores:
+        return
+    if any(
+        call.argument("eval_metrics", 4) is not None
+        for call in context.api_calls("TPUEstimatorSpec")
+        if call.function is not None and call.function.is_within(function)
+    ):
+        # A program for both: with use_tpu it returns the other one.
+        return
+    for call in context.api_calls("EstimatorSpec"):
+        metrics = call.argument("eval_metric_ops", 4)
+        if call.function is None or not call.function.is_within(function):
+            continue
+        if metrics is not None and not is_none(metrics):
+            yield context.finding(
+                call.place,
+                Verdict.EDIT,
+                theme=_THEME,
+                name="eval_metric_ops",
+                says=(
+                    "Evaluation on cores takes a TPUEstimatorSpec: metrics are computed on the host, from tensors "
+                    "that the cores send."
+                ),
+                edit=(
+                    "tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels, "
+                    "logits])), where metric_fn(labels, logits) returns the former "
+                    "eval_metric_ops; or eval_on_tpu=False"
+                ),
+            )
+
+
+def _evaluates_on_cpu(call: Call) -> bool:
+    return is_false(call.argument("eval_on_tpu", 9))
+
+
+def _is_tf1_summary(context: Context, call: Call) -> bool:
+    in_v1 = call.name.startswith("tensorflow.compat.v1.") or context.spelling.is_tf1
+    return in_v1 and _SUMMARY.match(call.name) is not None
+
+
+def _summary(context: Context, call: Call) -> Finding:
+    return context.finding(
+        call.place,
+        Verdict.EDIT,
+        theme="summaries",
+        name=f"tf.summary.{call.attribute}",
+        says=(
+            "A TensorFlow 1 summary in the model function: not written on cores, which write no "
+            "files."
+        ),
+        edit=(
+            "host_call=(host_call_fn, [tf.reshape(global_step, [1]), tf.reshape(loss, [1])]) in the spec; "
+            "docs/doctor.md has such a function"
+        ),
+    )
+
+
+def _host_only(context: Context, call: Call) -> Finding:
+    return context.finding(
+        call.place,
+        Verdict.NOTE,
+        theme=_THEME,
+        name=_shown(call.name),
+        says=(
+            "No TPU has this op. It runs with use_tpu=False, and on emulated cores with a "
+            "warning; preflight and a TPU refuse it."
+        ),
+        edit="for a TPU: do it in input_fn, or after the model in metric_fn or host_call",
+    )
+
+
+def _host_calls(context: Context) -> Iterator[Finding]:
+    """Functions of a host_call: summaries of TensorFlow 1 in them are refused on cores."""
+    for name in sorted(_host_call_functions(context)):
+        function = context.program.function_named(name)
+        for call in context.calls_in(function) if function else ():
+            if _is_tf1_summary(context, call):
+                kind = call.attribute
+                yield context.finding(
+                    call.place,
+                    Verdict.EDIT,
+                    theme="summaries",
+                    name=f"tf.summary.{kind}",
+                    says=(
+                        "A TensorFlow 1 summary in a host_call: on cores a ValueError. TensorFlow "
+                        "2 summaries need a writer that the function creates."
+                    ),
+                    edit=(
+                        "with tf.compat.v2.summary.create_file_writer(model_dir).as_default(), "
+                        "tf.compat.v2.summary.record_if(True): "
+                        f"tf.compat.v2.summary.{kind}(name, value[0], step=step[0]); return "
+                        "tf.compat.v1.summary.all_v2_summary_ops()"
+                    ),
+                )
+
+
+def _hosted_functions(context: Context) -> set[str]:
+    """The functions that run on the host: of host_call, of eval_metrics, of scaffold_fn."""
+    found = set(_host_call_functions(context))
+    for call in context.api_calls("TPUEstimatorSpec"):
+        for keyword, position in (("eval_metrics", 4), ("host_call", 7), ("scaffold_fn", 6)):
+            found |= _first_names(call.argument(keyword, position))
+    for call in context.program.calls:
+        if call.attribute == "outside_compilation":
+            found |= _first_names(call.argument("computation", 0))
+    return found | {
+        each.name
+        for each in context.program.functions
+        if re.search(r"metric_fn$|host_call|scaffold_fn$", each.name)
+    }
+
+
+def _host_call_functions(context: Context) -> set[str]:
+    found: set[str] = set()
+    for call in context.api_calls("TPUEstimatorSpec"):
+        found |= _first_names(call.argument("host_call", 7))
+    text = context.program.text
+    # host_call = (host_call_fn, [...]), given to the spec further on.
+    found |= set(re.findall(r"\bhost_call\s*=\s*\(\s*([A-Za-z_]\w*)\s*,", text))
+    return found
+
+
+def _first_names(value: ast.expr | None) -> set[str]:
+    if isinstance(value, ast.Tuple | ast.List) and value.elts:
+        value = value.elts[0]
+    return {value.id} if isinstance(value, ast.Name) else set()
+
+
+def _shown(name: str) -> str:
+    return re.sub(r"^tensorflow(\.compat\.v[12])?\.", "tf.", name)

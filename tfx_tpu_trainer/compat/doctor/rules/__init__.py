@@ -1,0 +1,178 @@
+"""What is known of names: tables, a module for each theme, and how a name is looked up in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+from tfx_tpu_trainer.compat.doctor._findings import Verdict
+from tfx_tpu_trainer.compat.doctor.rules import (
+    contrib_data,
+    contrib_estimator,
+    contrib_keras,
+    contrib_layers,
+    contrib_learn,
+    contrib_other,
+    contrib_ours,
+    contrib_summary,
+    contrib_tpu,
+    embeddings,
+    estimators,
+    gone_names,
+    keras,
+    original_package,
+    private_names,
+    private_tpu,
+    queues,
+    tfx,
+)
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
+
+CONTRIB: Final = "tensorflow.contrib"
+_NOT_IN_V1: Final = re.compile(
+    r"tensorflow\.compat\.v1\.(?=(contrib|examples|models|python|tools)\b)"
+)
+
+_CONTRIB_TABLES: Final = (
+    contrib_data,
+    contrib_estimator,
+    contrib_keras,
+    contrib_layers,
+    contrib_learn,
+    contrib_other,
+    contrib_ours,
+    contrib_summary,
+    contrib_tpu,
+)
+RULES: Final[dict[str, Advice]] = {
+    **{name: advice for table in _CONTRIB_TABLES for name, advice in table.RULES.items()},
+    **gone_names.RULES,
+    **private_names.RULES,
+    **private_tpu.RULES,
+    **embeddings.RULES,
+    **queues.RULES,
+    **keras.RULES,
+    **tfx.RULES,
+}
+# Modules that another one stands for, so that an import of the module is all there is to edit.
+MODULES: Final = {old: new for table in _CONTRIB_TABLES for old, new in table.MODULES.items()}
+
+
+# A program says the same names over and over.
+@functools.lru_cache(maxsize=4096)
+def canonical(name: str) -> str:
+    """Returns a name as the rules spell it.
+
+    Private paths become the public one, `tensorflow.contrib.tpu.python.tpu.tpu_config.TPUConfig`
+    that of tf.contrib.tpu; queues of `tf.train` become those of `tf.compat.v1.train`.
+
+    Args:
+        name: A name in full.
+
+    Returns:
+        The name in full.
+    """
+    name = _NOT_IN_V1.sub("tensorflow.", name)
+    if _longest(name, private_tpu.RULES):
+        return name
+    parts = name.split(".")
+    if name.startswith(f"{CONTRIB}.") and "python" in parts[3:4]:
+        # contrib.<package>.python.<folders>.<module>.<Name>; modules are in lower case.
+        private = _longest(name, contrib_ours.PRIVATE_MODULES)
+        if private is not None:
+            return contrib_ours.PRIVATE_MODULES[private] + name[len(private) :]
+        last = next((i for i, part in enumerate(parts[4:], 4) if part[:1].isupper()), None)
+        if last is None:
+            # Functions are in lower case too: the tables know their names.
+            part = ".".join(parts[:3])
+            last = next((i for i in range(4, len(parts)) if f"{part}.{parts[i]}" in RULES), None)
+        return ".".join(parts[:3] + (parts[last:] if last else []))
+    if parts[0] == "tensorflow" and parts[1:3] != ["compat", "v1"]:
+        in_v1 = ".".join(["tensorflow", "compat", "v1", *parts[1:]])
+        if _longest(in_v1, queues.RULES):
+            return in_v1
+    return name
+
+
+@functools.lru_cache(maxsize=4096)
+def look_up(name: str) -> tuple[str, Advice] | None:
+    """Finds the rule for a name.
+
+    Args:
+        name: A name in full, as `canonical` gives it.
+
+    Returns:
+        The part of the name that the rule speaks of, a prefix, and the advice; `None` if there is none.
+    """
+    key = _longest(name, RULES)
+    if key is not None:
+        return key, RULES[key]
+    for module in estimators.MODULES:
+        if name == module or name.startswith(f"{module}."):
+            return name, estimators.advice_on(module, name[len(module) + 1 :])
+    if name.startswith(f"{private_tpu.OURS}."):
+        return _not_of_ours(name)
+    if name.startswith(f"{contrib_ours.PACKAGE}."):
+        return _not_of_our_contrib(name)
+    advice = original_package.advice_on(name)
+    return (name, advice) if advice is not None else None
+
+
+def _not_of_ours(name: str) -> tuple[str, Advice] | None:
+    """Finds what to say of a name that our tpu lacks, such as one that only tf.contrib.tpu had."""
+    rest = name[len(private_tpu.OURS) + 1 :]
+    first = rest.partition(".")[0]
+    # Contrib's private modules, which an import of ours can't reach.
+    private = private_tpu.RULES.get(f"{CONTRIB}.tpu.python.tpu.{first}")
+    if private is not None:
+        says = f"{private_tpu.OURS} has no {first} of TensorFlow's."
+        return f"{private_tpu.OURS}.{first}", dataclasses.replace(private, says=says, becomes=None)
+    if first in private_tpu.OUR_NAMES or _is_our_module(private_tpu.OURS, rest):
+        return None
+    return _lacking(
+        private_tpu.OURS, f"{CONTRIB}.tpu", rest, "look for it in tfx_tpu_trainer.estimator"
+    )
+
+
+def _not_of_our_contrib(name: str) -> tuple[str, Advice] | None:
+    """Finds what to say of a name that our contrib lacks, such as one that only tf.contrib had."""
+    part, _, rest = name[len(contrib_ours.PACKAGE) + 1 :].partition(".")
+    home = f"{contrib_ours.PACKAGE}.{part}"
+    names = contrib_ours.NAMES.get(part)
+    if not rest or rest.partition(".")[0] in (names or "").split() or _is_our_module(home, rest):
+        return None
+    old = f"{CONTRIB}.{part}"
+    if names is None and _longest(f"{old}.{rest}", RULES) == CONTRIB:
+        return None
+    return _lacking(home, old, rest, RULES[_longest(old, RULES) or CONTRIB].edit or "")
+
+
+def _lacking(home: str, old: str, rest: str, elsewhere: str) -> tuple[str, Advice]:
+    """Names the replacement of a contrib name that a module of this package lacks, or where to look."""
+    key = _longest(f"{old}.{rest}", RULES)
+    name = rest.partition(".")[0] if key is None or len(key) <= len(old) else key[len(old) + 1 :]
+    says = f"{home} has no {name}."
+    if key is None or len(key) <= len(old):
+        return f"{home}.{name}", Advice("contrib", Verdict.EDIT, says, elsewhere)
+    return f"{home}.{name}", dataclasses.replace(RULES[key], says=says)
+
+
+def _is_our_module(home: str, rest: str) -> bool:
+    """Whether a name in a package of ours is a module, or is in one."""
+    path = PACKAGE_FOLDER.joinpath(*home.split(".")[1:], rest.partition(".")[0])
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def _longest(name: str, rules: Mapping[str, object]) -> str | None:
+    parts = name.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in rules), None)
+
+
+def is_module(name: str) -> bool:
+    """Whether a name in full is a module, names in which have rules of their own."""
+    return any(rule.startswith(f"{name}.") for rule in RULES)

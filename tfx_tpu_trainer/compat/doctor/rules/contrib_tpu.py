@@ -1,0 +1,132 @@
+"""tf.contrib.tpu, tf.contrib.cluster_resolver and tf.contrib.distribute."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, moved
+
+_THEME: Final = "contrib"
+_TPU: Final = "tensorflow.contrib.tpu"
+_DISTRIBUTE: Final = "tensorflow.contrib.distribute"
+
+RULES: Final[dict[str, Advice]] = {
+    **moved(
+        _THEME,
+        "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this name with the same arguments.",
+        _TPU,
+        "tfx_tpu_trainer.estimator.tpu",
+        "BatchConfig CrossShardOptimizer ExportSavedModelApiVersion InputPipelineConfig RunConfig TPUConfig "
+        "TPUEstimator TPUEstimatorSpec export_estimator_savedmodel",
+    ),
+    **moved(
+        _THEME,
+        "TensorFlow 2 has no tf.contrib; this name is in tf.compat.v1.tpu.",
+        _TPU,
+        "tensorflow.compat.v1.tpu",
+        "batch_parallel bfloat16_scope core cross_replica_sum initialize_system outside_compilation "
+        "replicate rewrite shard shutdown_system",
+    ),
+    **moved(
+        _THEME,
+        "TensorFlow 2 has no tf.contrib; this name is in tf.tpu.experimental.",
+        _TPU,
+        "tensorflow.tpu.experimental",
+        "DeviceAssignment Topology",
+    ),
+    **moved(
+        _THEME,
+        "TensorFlow 2 has no tf.contrib; the resolvers are in tf.distribute.cluster_resolver.",
+        "tensorflow.contrib.cluster_resolver",
+        "tensorflow.distribute.cluster_resolver",
+        "ClusterResolver GceClusterResolver:GCEClusterResolver KubernetesClusterResolver "
+        "SimpleClusterResolver SlurmClusterResolver TFConfigClusterResolver UnionResolver "
+        "UnionClusterResolver:UnionResolver",
+    ),
+    **moved(
+        _THEME,
+        "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which emulated cores answer.",
+        "tensorflow.contrib.cluster_resolver",
+        "tfx_tpu_trainer.estimator.tpu",
+        "TPUClusterResolver",
+    ),
+    **moved(
+        _THEME,
+        "TensorFlow 2 has no tf.contrib; this name is in tf.distribute.",
+        _DISTRIBUTE,
+        "tensorflow.distribute",
+        "CrossDeviceOps DistributionStrategy:Strategy OneDeviceStrategy Strategy has_strategy",
+    ),
+    **by_hand(
+        _THEME,
+        _TPU,
+        {
+            "": (
+                "TensorFlow 2 has no tf.contrib.",
+                "look for the name in tfx_tpu_trainer.estimator.tpu, tf.compat.v1.tpu or tf.tpu.experimental",
+            ),
+            "keras_to_tpu_model": (
+                "Gone since TensorFlow 2.0.",
+                (
+                    "estimator = tfx_tpu_trainer.estimator.keras_to_estimator(model, ...) runs a compiled Keras model "
+                    "on cores; or build and fit the model under tf.distribute.TPUStrategy(...).scope()"
+                ),
+            ),
+            "TPUDistributionStrategy": (
+                "Gone since TensorFlow 2.0.",
+                "tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver(...))",
+            ),
+            "AsyncCheckpointSaverHook": (
+                "It wrote checkpoints in a thread; it has no replacement.",
+                "RunConfig(save_checkpoints_steps=...): checkpoints are written between loops",
+            ),
+            "TPUInfeedOutfeedSessionHook": (
+                "No infeed needs a thread: batches are plain inputs of the loop.",
+                "leave the hook out",
+            ),
+        },
+    ),
+    **by_hand(
+        _THEME,
+        _DISTRIBUTE,
+        {
+            "": ("TensorFlow 2 has no tf.contrib.", "look for the name in tf.distribute"),
+            "MirroredStrategy": (
+                "TensorFlow 2 has no tf.contrib; num_gpus became devices.",
+                "tf.distribute.MirroredStrategy(devices=[...]), or without arguments for all GPUs",
+            ),
+            "CollectiveAllReduceStrategy": (
+                "TensorFlow 2 has no tf.contrib.",
+                "tf.distribute.MultiWorkerMirroredStrategy()",
+            ),
+            "ParameterServerStrategy": (
+                "TensorFlow 2 has no tf.contrib.",
+                "tf.compat.v1.distribute.experimental.ParameterServerStrategy()",
+            ),
+            "TPUStrategy": (
+                "TensorFlow 2 has no tf.contrib.",
+                "tf.distribute.TPUStrategy(resolver), given as RunConfig(train_distribute=...)",
+            ),
+            "DistributeConfig": (
+                "Gone since TensorFlow 2.0.",
+                "RunConfig(train_distribute=..., eval_distribute=...)",
+            ),
+        },
+    ),
+    **by_hand(
+        _THEME,
+        "tensorflow.contrib",
+        {
+            "cluster_resolver": (
+                "TensorFlow 2 has no tf.contrib.",
+                "look for the name in tf.distribute.cluster_resolver",
+            )
+        },
+    ),
+}
+
+# Modules that one of today's stands for, name by name.
+MODULES: Final = {
+    _TPU: "tfx_tpu_trainer.estimator.tpu",
+    "tensorflow.contrib.cluster_resolver": "tensorflow.distribute.cluster_resolver",
+}

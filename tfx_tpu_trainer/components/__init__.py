@@ -1,0 +1,75 @@
+"""What a TFX pipeline is made of: the components, and everything behind them that knows TFX.
+
+`trainer/` declares and runs the training, `gate/` judges its metrics and finds the model to compare with. They are
+built from `user_module/` (the user's code), `inputs/` (Transform's output as input functions), `evaluation/` (metrics
+as TFMA's artifacts and blessings), `report/` (a page about a training), `tuning/` (hyperparameter search) and
+`clusters/` (a pipeline compiled for Kubeflow Pipelines and Vertex AI), each with a face of its own.
+
+A name is imported when it is first used: configs are checked against the declared parameters without TFX.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfx_tpu_trainer._support.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.components.gate.gate import (
+        EvalMetricsGate,
+    )
+    from tfx_tpu_trainer.components.gate.last_blessed_model import (
+        LastBlessedModel,
+    )
+    from tfx_tpu_trainer.components.trainer.module_source import source_hash
+    from tfx_tpu_trainer.components.trainer.parameter_rules import (
+        broken_rule,
+    )
+    from tfx_tpu_trainer.components.trainer.parameter_values import (
+        plain_type,
+    )
+    from tfx_tpu_trainer.components.trainer.trainer import (
+        TpuTrainer,
+    )
+    from tfx_tpu_trainer.components.trainer.trainer_executor import (
+        TpuTrainerExecutor,
+    )
+    from tfx_tpu_trainer.components.trainer.trainer_parameters import (
+        TrainSettings,
+    )
+    from tfx_tpu_trainer.components.trainer.vertex_executor import (
+        VertexTpuTrainerExecutor,
+    )
+    from tfx_tpu_trainer.components.trainer.vertex_trainer import (
+        VertexTpuTrainer,
+    )
+
+__all__ = [
+    "EvalMetricsGate",
+    "LastBlessedModel",
+    "TpuTrainer",
+    "TpuTrainerExecutor",
+    "TrainSettings",
+    "VertexTpuTrainer",
+    "VertexTpuTrainerExecutor",
+    "broken_rule",
+    "plain_type",
+    "source_hash",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        ".gate.gate": ["EvalMetricsGate"],
+        ".gate.last_blessed_model": ["LastBlessedModel"],
+        ".trainer.module_source": ["source_hash"],
+        ".trainer.parameter_rules": ["broken_rule"],
+        ".trainer.parameter_values": ["plain_type"],
+        ".trainer.trainer": ["TpuTrainer"],
+        ".trainer.trainer_executor": ["TpuTrainerExecutor"],
+        ".trainer.trainer_parameters": ["TrainSettings"],
+        ".trainer.vertex_executor": ["VertexTpuTrainerExecutor"],
+        ".trainer.vertex_trainer": ["VertexTpuTrainer"],
+    },
+    extra="tfx",
+)

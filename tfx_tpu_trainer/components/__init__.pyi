@@ -1,0 +1,461 @@
+"""What a TFX user imports: the components and their executors. Made by `make docs`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+from tfx.v1.dsl.experimental import RuntimeParameter
+
+from tfx_tpu_trainer.components.clusters import VertexJob
+from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate as EvalMetricsGate
+from tfx_tpu_trainer.components.gate.last_blessed_model import LastBlessedModel as LastBlessedModel
+from tfx_tpu_trainer.components.trainer.module_source import source_hash as source_hash
+from tfx_tpu_trainer.components.trainer.parameter_rules import broken_rule as broken_rule
+from tfx_tpu_trainer.components.trainer.parameter_values import plain_type as plain_type
+from tfx_tpu_trainer.components.trainer.trainer_executor import (
+    TpuTrainerExecutor as TpuTrainerExecutor,
+)
+from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings as TrainSettings
+from tfx_tpu_trainer.components.trainer.vertex_executor import (
+    VertexTpuTrainerExecutor as VertexTpuTrainerExecutor,
+)
+from tfx_tpu_trainer.hardware import TpuSpec
+
+class TpuTrainer(tfx.types.BaseComponent):
+    """Trains a graph-mode `model_fn` with TPUEstimator on Transform's output.
+
+    Use it instead of the stock `Trainer` when the model is an Estimator model_fn, when it runs on TPU cores (or on
+    emulated ones), or when its own eval_metrics decide about a push (see `EvalMetricsGate`).
+
+    Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
+    (checkpoints, TensorBoard events and the page of the training), `evaluation` (a ModelEvaluation of
+    the eval split), `page` (the page again, as Kubeflow Pipelines and Vertex AI show it).
+
+    Examples:
+        In a pipeline the channels are outputs of Transform and SchemaGen:
+
+        >>> from tfx import v1 as tfx
+        >>> from tfx_tpu_trainer import TpuTrainer
+        >>> artifacts = tfx.types.standard_artifacts
+        >>> trainer = TpuTrainer(
+        ...     examples=tfx.dsl.Channel(type=artifacts.Examples),
+        ...     transform_graph=tfx.dsl.Channel(type=artifacts.TransformGraph),
+        ...     schema=tfx.dsl.Channel(type=artifacts.Schema),
+        ...     module="pipelines.taxi.model",
+        ...     label_key="big_tip",
+        ...     train_args=tfx.proto.TrainArgs(num_steps=1000),
+        ...     train_batch_size=256,
+        ...     tpu="v5e:2x4",
+        ... )
+        >>> sorted(trainer.outputs)
+        ['evaluation', 'model', 'model_run', 'page']
+        >>> trainer.tpu.num_replicas()
+        8
+
+    Every `int` and `str` parameter may be a `RuntimeParameter`, except `module` and `trainer_fn`, whose source is
+    hashed when the pipeline is made, and `tpu`. Booleans take `RuntimeParameter(ptype=int)` with 0 or 1, `params`,
+    `train_args`, `eval_args`, `slicing_specs` and `warmup_batch_sizes` one with a JSON string.
+    """
+
+    def __init__(
+        self,
+        *,
+        examples: tfx.types.BaseChannel,
+        transform_graph: tfx.types.BaseChannel,
+        schema: tfx.types.BaseChannel,
+        raw_examples: tfx.types.BaseChannel | None = None,
+        statistics: tfx.types.BaseChannel | None = None,
+        label_key: str | RuntimeParameter | None = None,
+        cache_input: bool | RuntimeParameter | None = None,
+        module_file: str | RuntimeParameter | None = None,
+        module: str | None = None,
+        trainer_fn: str | None = None,
+        restore_tf_estimator: bool | RuntimeParameter = True,
+        custom_config: Mapping[str, Any] | RuntimeParameter | None = None,
+        base_model: tfx.types.BaseChannel | None = None,
+        hyperparameters: tfx.types.BaseChannel | None = None,
+        params: Mapping[str, Any] | RuntimeParameter | None = None,
+        train_args: tfx.proto.TrainArgs | RuntimeParameter | None = None,
+        eval_args: tfx.proto.EvalArgs | RuntimeParameter | None = None,
+        train_batch_size: int | RuntimeParameter = 64,
+        eval_batch_size: int | RuntimeParameter | None = None,
+        predict_batch_size: int | RuntimeParameter | None = None,
+        iterations_per_loop: int | RuntimeParameter = 100,
+        tf_random_seed: int | RuntimeParameter | None = None,
+        tpu: TpuSpec | str | None = None,
+        use_tpu: bool | RuntimeParameter | None = None,
+        master: str | RuntimeParameter | None = None,
+        num_shards: int | RuntimeParameter | None = None,
+        num_cores_per_replica: int | RuntimeParameter | None = None,
+        start_timeout_secs: int | RuntimeParameter = 7200,
+        save_checkpoints_steps: int | RuntimeParameter | None = None,
+        keep_checkpoint_max: int | RuntimeParameter = 5,
+        save_summary_steps: int | RuntimeParameter = 100,
+        log_step_count_steps: int | RuntimeParameter = 100,
+        gradient_norms: bool | RuntimeParameter = False,
+        histograms: bool | RuntimeParameter = False,
+        profile_steps: tuple[int, int] | RuntimeParameter | None = None,
+        slicing_specs: Sequence[tfma.SlicingSpec | Mapping[str, Any]] | RuntimeParameter = (),
+        max_slices: int | RuntimeParameter = 50,
+        eval_every_steps: int | RuntimeParameter | None = None,
+        eval_every_secs: int | RuntimeParameter | None = None,
+        best_metric: str | RuntimeParameter | None = None,
+        best_metric_mode: str | RuntimeParameter = "max",
+        early_stopping_patience: int | RuntimeParameter | None = None,
+        export_to_cpu: bool | RuntimeParameter = True,
+        export_to_tpu: bool | RuntimeParameter | None = None,
+        export_saved_model_api_version: int | RuntimeParameter = 1,
+        preflight: str | RuntimeParameter = "off",
+        serving_check: str | RuntimeParameter = "error",
+        serving_check_timeout: int | RuntimeParameter = 300,
+        serving_model_name: str | RuntimeParameter = "model",
+        warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
+        resume: bool | RuntimeParameter = True,
+        checkpoint_root: str | RuntimeParameter | None = None,
+        save_input_position: bool | RuntimeParameter | None = None,
+        stall_timeout_secs: int | RuntimeParameter = 1800,
+    ) -> None:
+        """Declares a training.
+
+        Args:
+            examples: Transform's `transformed_examples`.
+            transform_graph: Transform's `transform_graph`.
+            schema: The schema of the raw data.
+            raw_examples: ExampleGen's `examples`, the ones Transform read: real rows for the
+                warm-up requests and for the check of the exported model. Defaults to `None`.
+            statistics: StatisticsGen's `statistics` of the raw examples, which the training's page
+                shows. Defaults to `None`.
+            label_key: Name of the transformed feature that is the label. Required unless the module
+                has an `input_fn` or its model_fn takes no labels. Defaults to `None`.
+            cache_input: Parse the training rows once and keep them for all epochs: in memory, up to
+                a quarter of what is available, or else on local disk (TMPDIR), up to half of what
+                is free. False parses them in every epoch. Only for modules without an `input_fn`.
+                Defaults to `True` if `num_steps` reaches a second epoch.
+            module_file: Path of a .py file that defines `model_fn`. TFX packages it as a wheel,
+                together with the .py files next to it. Defaults to `None`.
+            module: Import path of a module that defines `model_fn`; replaces `module_file`. Its
+                package must be importable where the trainer runs. Defaults to `None`.
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the
+                Estimator executor of TFX <= 1.15; replaces `module_file` and `module`, which may
+                also name a module with such a function. The function makes the estimator itself, so
+                parameters that would configure one are refused; see docs/legacy.md. Defaults to
+                `None`.
+            restore_tf_estimator: Whether to restore `tf.estimator` and `tfma.export` while a module
+                with a trainer_fn is imported and runs. Defaults to `True`.
+            custom_config: JSON values for `fn_args.custom_config`. Defaults to `None`.
+            base_model: A Model that provides the initial values of the variables. Defaults to
+                `None`.
+            hyperparameters: A Tuner's `best_hyperparameters`; they override all other params.
+                Defaults to `None`.
+            params: JSON values for model_fn's `params`; they override the module's own `params`.
+                Defaults to `{}`.
+            train_args: Splits (default: `train`) and `num_steps`, the global step to train to;
+                `num_steps` is required. Defaults to `None`.
+            eval_args: Splits (default: `eval`) and `num_steps`, the number of batches. Defaults to
+                whole split `eval`.
+            train_batch_size: Rows of a training step, over all cores. Defaults to `64`.
+            eval_batch_size: Rows of an evaluation batch. Defaults to `train_batch_size`.
+            predict_batch_size: Rows of a prediction batch. Defaults to the evaluation's.
+            iterations_per_loop: Training steps in one session call with `use_tpu`. Defaults to
+                `100`.
+            tf_random_seed: Seed of the graph and of the shuffling. Defaults to RunConfig's.
+            tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"). It sets `use_tpu` and
+                `num_shards`, is checked against the batch sizes, and is requested from the cluster
+                by the runners in `kubeflow/`. Without such a TPU, emulate its cores with
+                `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1. Defaults to `None`.
+            use_tpu: Train on TPU cores. `master` says where they are; the environment variable
+                TFX_TPU_TRAINER_EMULATE=1 emulates them. Defaults to `True` if `tpu` is set.
+            master: Address of the TPU's master, or "emulated" for emulated cores on this host.
+                Defaults to `None`.
+            num_shards: Number of model replicas. Defaults to the number that `tpu` has, else chosen
+                by the engine.
+            num_cores_per_replica: Number of cores that one replica is spread over. Defaults to one.
+            start_timeout_secs: Seconds that each of several hosts waits for the others to start.
+                Defaults to `7200`.
+            save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
+                Defaults to after 60 seconds, then at intervals that double up to 600 seconds.
+            keep_checkpoint_max: Number of checkpoints to keep; 0 keeps all. Defaults to `5`.
+            save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
+                `100`.
+            log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
+            gradient_norms: Write the global gradient norm and each variable's with the summaries;
+                see docs/tensorboard.md. Defaults to `False`.
+            histograms: Write histograms of gradients and weights with the summaries. Defaults to
+                `False`.
+            profile_steps: The first and the last training step to profile for TensorBoard's profile
+                plugin, as `(100, 105)`. Defaults to none.
+            slicing_specs: Slices of the eval split to measure in addition to the whole, with the
+                same metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
+                `feature_values`. They name features of Transform's output, the label, or, with
+                `raw_examples`, raw features. Defaults to `()`.
+            max_slices: Largest number of slices per spec; the rows of all further values are
+                measured together as `__OTHER__`. Defaults to `50`.
+            eval_every_steps: Evaluate at every multiple of this step during training: the learning
+                curve. Defaults to `None`.
+            eval_every_secs: Seconds of training between evaluations; replaces `eval_every_steps`.
+                Defaults to `None`.
+            best_metric: Metric that selects the best checkpoint, which is kept and exported at the
+                end. Defaults to none: the last checkpoint is exported.
+            best_metric_mode: "max" if a higher value of `best_metric` is better, "min" if a lower
+                one is. Defaults to `'max'`.
+            early_stopping_patience: Number of consecutive evaluations without improvement after
+                which training stops. Defaults to none: training runs to its last step.
+            export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
+            export_to_tpu: Write the metagraph `serve`, `tpu`. A model that no TPU can run is
+                refused before the first step. Defaults to `True`; without `use_tpu`, a model that
+                no TPU can run is exported without it, with a warning.
+            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: model_fn
+                does so itself. Defaults to `1`.
+            preflight: Whether to compile the model for `tpu` before training. "error" fails the
+                component if the model does not compile or does not fit, "warn" only logs it, "off"
+                skips the compilation. Needs the extra `preflight`; see docs/preflight.md. Defaults
+                to `'off'`.
+            serving_check: Whether to check the exported model. "error" fails the training if the
+                model fails its check, "warn" only logs it, "off" skips the check. Defaults to
+                `'error'`.
+            serving_check_timeout: Seconds that the check may take to load and run one metagraph.
+                Defaults to `300`.
+            serving_model_name: Name under which the model will be served. Defaults to `'model'`.
+            warmup_batch_sizes: Numbers of rows in the warm-up requests. Defaults to the sizes to
+                which the model pads its batches, or 1.
+            resume: Let another attempt at the same training resume from its last checkpoint.
+                Defaults to `True`.
+            checkpoint_root: Folder that holds the checkpoints until the training has ended; it must
+                belong to this pipeline only. Set it under Kubeflow and Vertex AI, where a new
+                attempt otherwise trains from scratch. Defaults to `checkpoints`, next to the
+                component's artifacts.
+            save_input_position: Save the position of the training input with each checkpoint, so
+                that another attempt continues with the next rows. For a module with its own
+                `input_fn`, set it to True yourself: state in the function's Python code is not
+                saved. Defaults to `True` if the module has no `input_fn`.
+            stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
+                attempt logs the stacks of all Python threads and ends, so that another one can
+                resume; 0 waits forever. The time of the first step includes building and compiling
+                the model. Defaults to `1800`.
+
+        Raises:
+            TypeError: There is no such parameter, or an input is missing or of another type.
+            ValueError: A parameter doesn't fit; names the value and the fix.
+        """
+
+    @property
+    def tpu(self) -> TpuSpec | None:
+        """The TPU slice that it trains on."""
+
+    @property
+    def pod_tpu(self) -> TpuSpec | None:
+        """The TPU slice on whose nodes its own pod must run."""
+
+class VertexTpuTrainer(TpuTrainer):
+    """Trains as TpuTrainer does, in a Vertex AI CustomJob on a TPU slice.
+
+    Use it on Vertex AI Pipelines, whose own tasks get no TPU slices, or anywhere else where the
+    pod of the trainer should only start the job and wait for it. Inputs, parameters and outputs
+    (`model`, `model_run`, `evaluation`, `page`) are TpuTrainer's; the job runs TpuTrainer's executor on the
+    same artifacts, so their folders must be in a bucket that it can write.
+
+    Examples:
+        >>> from tfx import v1 as tfx
+        >>> from tfx_tpu_trainer import VertexTpuTrainer
+        >>> from tfx_tpu_trainer.components.clusters._vertex_job import VertexJob
+        >>> artifacts = tfx.types.standard_artifacts
+        >>> trainer = VertexTpuTrainer(
+        ...     examples=tfx.dsl.Channel(type=artifacts.Examples),
+        ...     transform_graph=tfx.dsl.Channel(type=artifacts.TransformGraph),
+        ...     schema=tfx.dsl.Channel(type=artifacts.Schema),
+        ...     module="pipelines.taxi.model",
+        ...     train_args=tfx.proto.TrainArgs(num_steps=1000),
+        ...     train_batch_size=256,
+        ...     tpu="v5e:2x4",
+        ...     vertex_job=VertexJob(
+        ...         project="our-models-17", region="us-central1", image="gcr.io/our-models-17/taxi:1"
+        ...     ),
+        ... )
+        >>> sorted(trainer.outputs)
+        ['evaluation', 'model', 'model_run', 'page']
+    """
+
+    def __init__(
+        self,
+        *,
+        vertex_job: VertexJob,
+        examples: tfx.types.BaseChannel,
+        transform_graph: tfx.types.BaseChannel,
+        schema: tfx.types.BaseChannel,
+        raw_examples: tfx.types.BaseChannel | None = None,
+        statistics: tfx.types.BaseChannel | None = None,
+        label_key: str | RuntimeParameter | None = None,
+        cache_input: bool | RuntimeParameter | None = None,
+        module_file: str | RuntimeParameter | None = None,
+        module: str | None = None,
+        trainer_fn: str | None = None,
+        restore_tf_estimator: bool | RuntimeParameter = True,
+        custom_config: Mapping[str, Any] | RuntimeParameter | None = None,
+        base_model: tfx.types.BaseChannel | None = None,
+        hyperparameters: tfx.types.BaseChannel | None = None,
+        params: Mapping[str, Any] | RuntimeParameter | None = None,
+        train_args: tfx.proto.TrainArgs | RuntimeParameter | None = None,
+        eval_args: tfx.proto.EvalArgs | RuntimeParameter | None = None,
+        train_batch_size: int | RuntimeParameter = 64,
+        eval_batch_size: int | RuntimeParameter | None = None,
+        predict_batch_size: int | RuntimeParameter | None = None,
+        iterations_per_loop: int | RuntimeParameter = 100,
+        tf_random_seed: int | RuntimeParameter | None = None,
+        tpu: TpuSpec | str,
+        use_tpu: bool | RuntimeParameter | None = None,
+        master: str | RuntimeParameter | None = None,
+        num_shards: int | RuntimeParameter | None = None,
+        num_cores_per_replica: int | RuntimeParameter | None = None,
+        start_timeout_secs: int | RuntimeParameter = 7200,
+        save_checkpoints_steps: int | RuntimeParameter | None = None,
+        keep_checkpoint_max: int | RuntimeParameter = 5,
+        save_summary_steps: int | RuntimeParameter = 100,
+        log_step_count_steps: int | RuntimeParameter = 100,
+        gradient_norms: bool | RuntimeParameter = False,
+        histograms: bool | RuntimeParameter = False,
+        profile_steps: tuple[int, int] | RuntimeParameter | None = None,
+        slicing_specs: Sequence[tfma.SlicingSpec | Mapping[str, Any]] | RuntimeParameter = (),
+        max_slices: int | RuntimeParameter = 50,
+        eval_every_steps: int | RuntimeParameter | None = None,
+        eval_every_secs: int | RuntimeParameter | None = None,
+        best_metric: str | RuntimeParameter | None = None,
+        best_metric_mode: str | RuntimeParameter = "max",
+        early_stopping_patience: int | RuntimeParameter | None = None,
+        export_to_cpu: bool | RuntimeParameter = True,
+        export_to_tpu: bool | RuntimeParameter | None = None,
+        export_saved_model_api_version: int | RuntimeParameter = 1,
+        preflight: str | RuntimeParameter = "off",
+        serving_check: str | RuntimeParameter = "error",
+        serving_check_timeout: int | RuntimeParameter = 300,
+        serving_model_name: str | RuntimeParameter = "model",
+        warmup_batch_sizes: Sequence[int] | RuntimeParameter | None = None,
+        resume: bool | RuntimeParameter = True,
+        checkpoint_root: str | RuntimeParameter | None = None,
+        save_input_position: bool | RuntimeParameter | None = None,
+        stall_timeout_secs: int | RuntimeParameter = 1800,
+    ) -> None:
+        """Declares a training.
+
+        Args:
+            vertex_job: Where the job runs, and as whom.
+            examples: Transform's `transformed_examples`.
+            transform_graph: Transform's `transform_graph`.
+            schema: The schema of the raw data.
+            raw_examples: ExampleGen's `examples`, the ones Transform read: real rows for the
+                warm-up requests and for the check of the exported model. Defaults to `None`.
+            statistics: StatisticsGen's `statistics` of the raw examples, which the training's page
+                shows. Defaults to `None`.
+            label_key: Name of the transformed feature that is the label. Required unless the module
+                has an `input_fn` or its model_fn takes no labels. Defaults to `None`.
+            cache_input: Parse the training rows once and keep them for all epochs: in memory, up to
+                a quarter of what is available, or else on local disk (TMPDIR), up to half of what
+                is free. False parses them in every epoch. Only for modules without an `input_fn`.
+                Defaults to `True` if `num_steps` reaches a second epoch.
+            module_file: Path of a .py file that defines `model_fn`. TFX packages it as a wheel,
+                together with the .py files next to it. Defaults to `None`.
+            module: Import path of a module that defines `model_fn`; replaces `module_file`. Its
+                package must be importable where the trainer runs. Defaults to `None`.
+            trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the
+                Estimator executor of TFX <= 1.15; replaces `module_file` and `module`, which may
+                also name a module with such a function. The function makes the estimator itself, so
+                parameters that would configure one are refused; see docs/legacy.md. Defaults to
+                `None`.
+            restore_tf_estimator: Whether to restore `tf.estimator` and `tfma.export` while a module
+                with a trainer_fn is imported and runs. Defaults to `True`.
+            custom_config: JSON values for `fn_args.custom_config`. Defaults to `None`.
+            base_model: A Model that provides the initial values of the variables. Defaults to
+                `None`.
+            hyperparameters: A Tuner's `best_hyperparameters`; they override all other params.
+                Defaults to `None`.
+            params: JSON values for model_fn's `params`; they override the module's own `params`.
+                Defaults to `{}`.
+            train_args: Splits (default: `train`) and `num_steps`, the global step to train to;
+                `num_steps` is required. Defaults to `None`.
+            eval_args: Splits (default: `eval`) and `num_steps`, the number of batches. Defaults to
+                whole split `eval`.
+            train_batch_size: Rows of a training step, over all cores. Defaults to `64`.
+            eval_batch_size: Rows of an evaluation batch. Defaults to `train_batch_size`.
+            predict_batch_size: Rows of a prediction batch. Defaults to the evaluation's.
+            iterations_per_loop: Training steps in one session call with `use_tpu`. Defaults to
+                `100`.
+            tf_random_seed: Seed of the graph and of the shuffling. Defaults to RunConfig's.
+            tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"). It sets `use_tpu` and
+                `num_shards`, is checked against the batch sizes, and is requested from the cluster
+                by the runners in `kubeflow/`. Without such a TPU, emulate its cores with
+                `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1.
+            use_tpu: Train on TPU cores. `master` says where they are; the environment variable
+                TFX_TPU_TRAINER_EMULATE=1 emulates them. Defaults to `True` if `tpu` is set.
+            master: Address of the TPU's master, or "emulated" for emulated cores on this host.
+                Defaults to `None`.
+            num_shards: Number of model replicas. Defaults to the number that `tpu` has, else chosen
+                by the engine.
+            num_cores_per_replica: Number of cores that one replica is spread over. Defaults to one.
+            start_timeout_secs: Seconds that each of several hosts waits for the others to start.
+                Defaults to `7200`.
+            save_checkpoints_steps: Steps between checkpoints. The last step is always saved.
+                Defaults to after 60 seconds, then at intervals that double up to 600 seconds.
+            keep_checkpoint_max: Number of checkpoints to keep; 0 keeps all. Defaults to `5`.
+            save_summary_steps: Steps between summaries for TensorBoard; 0 writes none. Defaults to
+                `100`.
+            log_step_count_steps: Steps between log lines of loss and speed. Defaults to `100`.
+            gradient_norms: Write the global gradient norm and each variable's with the summaries;
+                see docs/tensorboard.md. Defaults to `False`.
+            histograms: Write histograms of gradients and weights with the summaries. Defaults to
+                `False`.
+            profile_steps: The first and the last training step to profile for TensorBoard's profile
+                plugin, as `(100, 105)`. Defaults to none.
+            slicing_specs: Slices of the eval split to measure in addition to the whole, with the
+                same metric_fn in the same pass: tfma.SlicingSpec, or dicts with `feature_keys` and
+                `feature_values`. They name features of Transform's output, the label, or, with
+                `raw_examples`, raw features. Defaults to `()`.
+            max_slices: Largest number of slices per spec; the rows of all further values are
+                measured together as `__OTHER__`. Defaults to `50`.
+            eval_every_steps: Evaluate at every multiple of this step during training: the learning
+                curve. Defaults to `None`.
+            eval_every_secs: Seconds of training between evaluations; replaces `eval_every_steps`.
+                Defaults to `None`.
+            best_metric: Metric that selects the best checkpoint, which is kept and exported at the
+                end. Defaults to none: the last checkpoint is exported.
+            best_metric_mode: "max" if a higher value of `best_metric` is better, "min" if a lower
+                one is. Defaults to `'max'`.
+            early_stopping_patience: Number of consecutive evaluations without improvement after
+                which training stops. Defaults to none: training runs to its last step.
+            export_to_cpu: Write the metagraph `serve`. Defaults to `True`.
+            export_to_tpu: Write the metagraph `serve`, `tpu`. A model that no TPU can run is
+                refused before the first step. Defaults to `True`; without `use_tpu`, a model that
+                no TPU can run is exported without it, with a warning.
+            export_saved_model_api_version: 1: the engine rewrites model_fn for the TPU; 2: model_fn
+                does so itself. Defaults to `1`.
+            preflight: Whether to compile the model for `tpu` before training. "error" fails the
+                component if the model does not compile or does not fit, "warn" only logs it, "off"
+                skips the compilation. Needs the extra `preflight`; see docs/preflight.md. Defaults
+                to `'off'`.
+            serving_check: Whether to check the exported model. "error" fails the training if the
+                model fails its check, "warn" only logs it, "off" skips the check. Defaults to
+                `'error'`.
+            serving_check_timeout: Seconds that the check may take to load and run one metagraph.
+                Defaults to `300`.
+            serving_model_name: Name under which the model will be served. Defaults to `'model'`.
+            warmup_batch_sizes: Numbers of rows in the warm-up requests. Defaults to the sizes to
+                which the model pads its batches, or 1.
+            resume: Let another attempt at the same training resume from its last checkpoint.
+                Defaults to `True`.
+            checkpoint_root: Folder that holds the checkpoints until the training has ended; it must
+                belong to this pipeline only. Set it under Kubeflow and Vertex AI, where a new
+                attempt otherwise trains from scratch. Defaults to `checkpoints`, next to the
+                component's artifacts.
+            save_input_position: Save the position of the training input with each checkpoint, so
+                that another attempt continues with the next rows. For a module with its own
+                `input_fn`, set it to True yourself: state in the function's Python code is not
+                saved. Defaults to `True` if the module has no `input_fn`.
+            stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
+                attempt logs the stacks of all Python threads and ends, so that another one can
+                resume; 0 waits forever. The time of the first step includes building and compiling
+                the model. Defaults to `1800`.
+
+        Raises:
+            TypeError: There is no such parameter, or one that has no default is missing.
+            ValueError: A parameter doesn't fit, or Vertex AI has no such slice; names the value
+                and the fix.
+        """

@@ -1,0 +1,112 @@
+"""From a declared pipeline to a job on Kubeflow Pipelines or Vertex AI: compiled, checked, sent.
+
+`compile_pipeline` turns a pipeline into a `CompiledPipeline`; `KubeflowRun` and `VertexRun` send it. `TaskOptions`,
+`Pods` and `VertexJob` are what a config says about nodes, containers and CustomJobs. A task of Kubeflow Pipelines
+starts with `python -m tfx_tpu_trainer.components.clusters.pod_entry`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.lazy_names import lazy_names
+
+# Not TFX itself: a mistake on a command line is told before anything that takes as long is imported.
+with of_extra("tfx", for_what="tfx_tpu_trainer.components.clusters"):
+    import pydantic as _pydantic  # noqa: F401
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.components.clusters._checks import (
+        JobError,
+        check_bucket_paths,
+        check_host,
+        check_image,
+        check_project,
+    )
+    from tfx_tpu_trainer.components.clusters._compiled_pipeline import (
+        CompiledPipeline,
+        form_of,
+    )
+    from tfx_tpu_trainer.components.clusters._compiling import (
+        compile_pipeline,
+    )
+    from tfx_tpu_trainer.components.clusters._html_page import (
+        RunPage,
+    )
+    from tfx_tpu_trainer.components.clusters._image_check import (
+        check_image_holds,
+    )
+    from tfx_tpu_trainer.components.clusters._kubeflow_run import (
+        KubeflowRun,
+    )
+    from tfx_tpu_trainer.components.clusters._online_checks import (
+        Deadline,
+    )
+    from tfx_tpu_trainer.components.clusters._pods import (
+        Pods,
+        PodSettings,
+        Toleration,
+    )
+    from tfx_tpu_trainer.components.clusters._task_options import (
+        LONGEST_BACKOFF,
+        TaskOptions,
+    )
+    from tfx_tpu_trainer.components.clusters._vertex_job import (
+        VertexJob,
+        custom_job,
+    )
+    from tfx_tpu_trainer.components.clusters._vertex_pods import (
+        check_vertex_pods,
+    )
+    from tfx_tpu_trainer.components.clusters._vertex_run import (
+        VertexRun,
+    )
+
+__all__ = [
+    "LONGEST_BACKOFF",
+    "CompiledPipeline",
+    "Deadline",
+    "JobError",
+    "KubeflowRun",
+    "PodSettings",
+    "Pods",
+    "RunPage",
+    "TaskOptions",
+    "Toleration",
+    "VertexJob",
+    "VertexRun",
+    "check_bucket_paths",
+    "check_host",
+    "check_image",
+    "check_image_holds",
+    "check_project",
+    "check_vertex_pods",
+    "compile_pipeline",
+    "custom_job",
+    "form_of",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "._checks": [
+            "JobError",
+            "check_bucket_paths",
+            "check_host",
+            "check_image",
+            "check_project",
+        ],
+        "._compiled_pipeline": ["CompiledPipeline", "form_of"],
+        "._compiling": ["compile_pipeline"],
+        "._html_page": ["RunPage"],
+        "._image_check": ["check_image_holds"],
+        "._kubeflow_run": ["KubeflowRun"],
+        "._online_checks": ["Deadline"],
+        "._pods": ["PodSettings", "Pods", "Toleration"],
+        "._task_options": ["LONGEST_BACKOFF", "TaskOptions"],
+        "._vertex_job": ["VertexJob", "custom_job"],
+        "._vertex_pods": ["check_vertex_pods"],
+        "._vertex_run": ["VertexRun"],
+    },
+)

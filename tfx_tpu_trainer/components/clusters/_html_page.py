@@ -1,0 +1,71 @@
+"""A page as an output artifact that the pages of Kubeflow Pipelines and Vertex AI show as HTML.
+
+Both show an artifact whose schema has the title `system.HTML`, and take its URI for that of the file itself. TFX
+knows no such type: it writes the class of an artifact into the compiled pipeline, and takes what is written there
+for the path of a class again, where the component runs. So there are two types: `RunPage`, a folder with the page in
+it, is what a pipeline declares, and what ML Metadata has where TFX runs it. A compiled pipeline has `HtmlFile`
+instead, and its container starts with `components/clusters/pod_entry.py`, which tells TFX what that is.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import yaml
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.components.report import PAGE_FILE
+
+HTML_TITLE = "system.HTML"
+ENTRY_POINT = "tfx_tpu_trainer.components.clusters.pod_entry"
+
+
+class RunPage(tfx.dsl.Artifact):
+    """The page of a training: a folder with `run.html`.
+
+    Its name is the import path by which a container of TFX's own finds it, where somebody else's runner has
+    compiled the pipeline.
+    """
+
+    TYPE_NAME = "tfx_tpu_trainer.RunPage"
+
+    @property
+    def path(self) -> str:
+        """The file of the page."""
+        return os.path.join(self.uri, PAGE_FILE)
+
+
+class HtmlFile(RunPage):
+    """The page of a training where a backend shows it: the URI is the file."""
+
+    TYPE_NAME = HTML_TITLE
+
+    @property
+    def path(self) -> str:
+        """The file of the page."""
+        return self.uri
+
+
+def show_pages(pipeline_spec: dict[str, Any]) -> None:
+    """Lets a compiled pipeline's backend show the pages that its components write.
+
+    Args:
+        pipeline_spec: A `PipelineSpec` in JSON form; types of outputs and commands are put into it.
+    """
+    executors = pipeline_spec["deploymentSpec"]["executors"]
+    for component in pipeline_spec["components"].values():
+        outputs = component.get("outputDefinitions", {}).get("artifacts", {})
+        pages = [output for output in outputs.values() if _is_page(output["artifactType"])]
+        if not pages:
+            continue
+        for page in pages:
+            page["artifactType"] = {"schemaTitle": HTML_TITLE, "schemaVersion": "0.0.1"}
+        container = executors[component["executorLabel"]]["container"]
+        # python -m MODULE; the arguments stay what they are.
+        container["command"] = [*container["command"][:-1], ENTRY_POINT]
+
+
+def _is_page(artifact_type: dict[str, Any]) -> bool:
+    schema = yaml.safe_load(artifact_type.get("instanceSchema", "")) or {}
+    return schema.get("title") == RunPage.TYPE_NAME

@@ -1,0 +1,129 @@
+"""A run on Kubeflow Pipelines: what is sent, and the sending."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import tempfile
+import warnings
+from typing import Any
+
+from tfx_tpu_trainer._support.waiting import said_while_waiting
+from tfx_tpu_trainer.components.clusters._checks import JobError
+from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
+from tfx_tpu_trainer.components.clusters._kubernetes_names import is_object_name
+from tfx_tpu_trainer.components.clusters._online_checks import Deadline
+
+_SEND_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KubeflowRun:
+    """A run of a compiled pipeline.
+
+    Attributes:
+        host: Address of the API of Kubeflow Pipelines 2; `None` only describes the run.
+        namespace: Namespace of the run, in a multi-user installation. Defaults to `None`.
+        experiment: Experiment that it belongs to. Defaults to `"Default"`.
+        name: Its name. Defaults to `None`: the pipeline's.
+        service_account: Kubernetes service account of its pods. Defaults to `None`.
+        token: Bearer token for the API. Defaults to `None`.
+    """
+
+    host: str | None
+    namespace: str | None = None
+    experiment: str = "Default"
+    name: str | None = None
+    service_account: str | None = None
+    token: str | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.service_account is not None and not is_object_name(self.service_account):
+            raise JobError(
+                f"service_account={self.service_account!r} is not a service account of Kubernetes; "
+                "give a name of lower-case letters, digits, '-' and '.', such as "
+                "'pipeline-runner'"
+            )
+
+    def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
+        """Returns what `submit` sends, in JSON form, without sending it."""
+        specs: dict[str, Any] = {"pipeline_spec": compiled.pipeline_spec}
+        if compiled.platform_spec:
+            specs["platform_spec"] = compiled.platform_spec
+        return {
+            "host": self.host,
+            "namespace": self.namespace,
+            "experiment": self.experiment,
+            "run": {
+                "display_name": self.name or compiled.name,
+                "pipeline_spec": specs,
+                "runtime_config": {"pipeline_root": compiled.root},
+                "service_account": self.service_account,
+            },
+        }
+
+    def submit(self, compiled: CompiledPipeline, *, seconds: float = _SEND_SECONDS) -> str:
+        """Starts the run.
+
+        Args:
+            compiled: The pipeline.
+            seconds: Time for the API to answer. Defaults to 60.
+
+        Returns:
+            The run's id.
+
+        Raises:
+            JobError: If there is no host, or the API does not take it or has not said whether it does.
+        """
+        if self.host is None:
+            raise JobError("host=None: give the address of the API of Kubeflow Pipelines")
+        # kfp announces at every start that it is of version 2.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            import kfp
+        import kfp_server_api
+        import urllib3.exceptions
+
+        def send() -> str:
+            with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+                warnings.simplefilter("ignore", FutureWarning)
+                client = kfp.Client(
+                    host=self.host,
+                    namespace=self.namespace or "kubeflow",
+                    existing_token=self.token,
+                )
+                package = pathlib.Path(folder) / f"{compiled.name}.yaml"
+                compiled.write(package)
+                result = client.create_run_from_pipeline_package(
+                    str(package),
+                    run_name=self.name or compiled.name,
+                    experiment_name=self.experiment,
+                    namespace=self.namespace,
+                    pipeline_root=compiled.root,
+                    service_account=self.service_account,
+                )
+            return result.run_id
+
+        where = f"host={self.host!r}: Kubeflow Pipelines"
+        # What has been sent may be taken after all, by an API that is slow or behind a proxy that is.
+        unknown = (
+            f"{where} has not confirmed the run {self.name or compiled.name!r}: look for it there "
+            "before you send it again"
+        )
+        try:
+            with said_while_waiting(
+                f"{where} to accept the run", change=f"The time limit is {seconds:g} s."
+            ):
+                return Deadline(seconds).ask(send, late=unknown)
+        except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
+            reason = " ".join(str(getattr(error, "body", None) or error).split())[:300]
+            said = f"{where} did not accept the run" if _is_refusal(error) else unknown
+            raise JobError(f"{said}: {reason}") from None
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an error says that a run was not taken: it was refused, or never sent."""
+    status = getattr(error, "status", None)
+    if status is not None:
+        return bool(400 <= status < 500)
+    return "NewConnectionError" in repr(error) or "ConnectTimeoutError" in repr(error)

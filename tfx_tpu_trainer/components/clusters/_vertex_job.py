@@ -1,0 +1,138 @@
+"""A CustomJob of Vertex AI on a TPU slice."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+
+from tfx_tpu_trainer.components.clusters._checks import (
+    Checked,
+    JobError,
+    check_image,
+    check_project,
+    check_vertex_names,
+)
+from tfx_tpu_trainer.components.clusters._kubernetes_names import Variable, VariableValue
+from tfx_tpu_trainer.hardware import TpuSpec
+
+Name = typing.Annotated[str, pydantic.Field(min_length=1)]
+
+_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1", "PYTHONUNBUFFERED": "1"}
+_RESERVATION_KEY = "compute.googleapis.com/reservation-name"
+
+# https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws
+_LONGEST_FLEX_START = 7 * 24 * 3600
+
+
+class VertexJob(Checked):
+    """Where and as whom a CustomJob runs.
+
+    Attributes:
+        project: Google Cloud project.
+        region: Region of Vertex AI, such as `"us-central1"`.
+        image: Container image of the TPU workers, which holds `tfx_tpu_trainer` and the user's
+            code; a `TpuSpec.runtime_image` wins over it.
+        service_account: Account that the job runs as. Defaults to `None`: Vertex AI's own.
+        network: Full name of a network to peer with. Defaults to `None`.
+        timeout_seconds: Seconds after which the job is stopped. Defaults to `None`: Vertex AI's
+            7 days.
+        labels: Labels of the job.
+        env: Environment variables of its containers, by name.
+    """
+
+    project: Name
+    region: Name
+    image: Name
+    service_account: Name | None = None
+    network: Name | None = None
+    timeout_seconds: typing.Annotated[int, pydantic.Field(gt=0)] | None = None
+    labels: Mapping[str, str] = {}
+    env: Mapping[Variable, VariableValue] = {}
+
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> VertexJob:
+        check_project(self.project, self.region)
+        check_image(self.image)
+        check_vertex_names(None, self.service_account)
+        return self
+
+
+def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, Any]:
+    """Returns a CustomJob, except for the command of its containers.
+
+    Vertex AI makes as many machines as the topology needs: a slice is one worker pool with one
+    replica, however many hosts it has.
+
+    Args:
+        job: Where it runs.
+        tpu: The slice.
+        display_name: Name of the job.
+
+    Returns:
+        Keyword arguments of `google.cloud.aiplatform_v1.types.CustomJob`.
+
+    Raises:
+        ValueError: If Vertex AI has no such slice, the slice's zone is not in the job's region, or the job may last
+            longer than a slice is had.
+    """
+    machine = tpu.vertex_machine_spec()
+    if tpu.zone and not tpu.zone.startswith(f"{job.region}-"):
+        raise JobError(
+            f"tpu.zone={tpu.zone!r} is not in region={job.region!r}: name a zone of that region, or "
+            "leave the zone out"
+        )
+    if tpu.reservation:
+        machine["reservation_affinity"] = {
+            "reservation_affinity_type": "SPECIFIC_RESERVATION",
+            "key": _RESERVATION_KEY,
+            "values": [_reservation_name(job, tpu)],
+        }
+    if tpu.runtime_image:
+        check_image(tpu.runtime_image, setting="tpu.runtime_image")
+    image = tpu.runtime_image or job.image
+    variables = [
+        {"name": name, "value": value} for name, value in {**_ENVIRONMENT, **job.env}.items()
+    ]
+    pool = {
+        "machine_spec": machine,
+        "replica_count": 1,
+        "container_spec": {"image_uri": image, "env": variables},
+    }
+    scheduling: dict[str, Any] = {"strategy": "SPOT"} if tpu.spot else {}
+    if tpu.flex_start:
+        scheduling["strategy"] = "FLEX_START"
+        if (job.timeout_seconds or 0) > _LONGEST_FLEX_START:
+            raise JobError(
+                f"timeout_seconds={job.timeout_seconds} with tpu.flex_start=True, which has a slice for "
+                f"{_LONGEST_FLEX_START} seconds (seven days) at most: give no more, or leave one out"
+            )
+    if job.timeout_seconds:
+        scheduling["timeout"] = {"seconds": job.timeout_seconds}
+    optional = {
+        "scheduling": scheduling,
+        "service_account": job.service_account,
+        "network": job.network,
+    }
+    return {
+        "display_name": display_name,
+        "job_spec": {
+            "worker_pool_specs": [pool],
+            **{key: value for key, value in optional.items() if value},
+        },
+        "labels": dict(job.labels),
+    }
+
+
+def _reservation_name(job: VertexJob, tpu: TpuSpec) -> str:
+    name = typing.cast(str, tpu.reservation)
+    if "/" in name:
+        return name
+    if not tpu.zone:
+        raise JobError(
+            f"tpu.reservation={name!r}: Vertex AI wants its full name; give tpu.zone too, or "
+            f"'projects/{job.project}/zones/ZONE/reservations/{name}'"
+        )
+    return f"projects/{job.project}/zones/{tpu.zone}/reservations/{name}"

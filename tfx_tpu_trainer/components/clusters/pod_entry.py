@@ -1,0 +1,82 @@
+"""Starts a component in a container as TFX does, once TFX knows the types of its artifacts.
+
+    python -m tfx_tpu_trainer.components.clusters.pod_entry --executor_class_path=... (TFX's own arguments)
+
+TFX reads the types of a task's artifacts before it imports the component's executor, which therefore can't tell it.
+It takes them from what the backend says of each artifact:
+
+- Vertex AI says what the component that wrote it was compiled with.
+- Kubeflow Pipelines says nothing of inputs (`toRuntimeArtifact` in its `backend/src/v2/metadata/converter.go`), or one
+  of its own types, such as `system.Artifact`. TFX then ends with an error at every task that has an input
+  (https://github.com/tensorflow/tfx/issues/7768; TFX 1.21 does too). What the input was declared as is among the
+  arguments, so it is filled in here.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tfx_tpu_trainer.components.clusters._html_page import HTML_TITLE, HtmlFile
+from tfx_tpu_trainer.components.clusters._tfx_private import RUN_EXECUTOR, TITLE_TO_CLASS_PATH
+
+_INVOCATION = "--json_serialized_invocation_args"
+_DECLARED = "--json_serialized_inputs_spec_args"
+
+
+def know_html() -> None:
+    """Tells TFX which class artifacts of the type `system.HTML` have."""
+    TITLE_TO_CLASS_PATH[HTML_TITLE] = f"{HtmlFile.__module__}.{HtmlFile.__qualname__}"
+
+
+def with_declared_types(arguments: Sequence[str]) -> list[str]:
+    """Fills in the type of each input artifact of which the backend has said none that TFX knows.
+
+    Args:
+        arguments: TFX's, each value a word of its own, as TFX compiles them.
+
+    Returns:
+        The arguments; the same ones where they declare no inputs, as in specification 2.0.
+
+    Raises:
+        ValueError: If an input without a type is not declared; names it.
+    """
+    changed = list(arguments)
+    if _INVOCATION not in changed or _DECLARED not in changed:
+        return changed
+    place = changed.index(_INVOCATION) + 1
+    invocation = json.loads(changed[place])
+    declared = json.loads(changed[changed.index(_DECLARED) + 1]).get("artifacts", {})
+    for key, given in invocation.get("inputs", {}).get("artifacts", {}).items():
+        for artifact in given.get("artifacts", []):
+            if _is_known(artifact.get("type", {})):
+                continue
+            if key not in declared:
+                raise ValueError(
+                    f"the backend says no type of the input {key!r} that TFX knows, and the compiled pipeline "
+                    "declares none: compile the pipeline again, with the tfx_tpu_trainer of its image"
+                )
+            artifact["type"] = declared[key]["artifactType"]
+    changed[place] = json.dumps(invocation)
+    return changed
+
+
+def _is_known(artifact_type: dict[str, Any]) -> bool:
+    return bool(
+        artifact_type.get("instanceSchema")
+        or artifact_type.get("schemaTitle") in TITLE_TO_CLASS_PATH
+    )
+
+
+def main() -> None:
+    """Does what TFX's own module does, with the arguments of this process."""
+    know_html()
+    sys.argv[1:] = with_declared_types(sys.argv[1:])
+    runpy.run_module(RUN_EXECUTOR, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Metrics that a trainer measured -> TFMA's ModelEvaluation, a verdict and a ModelBlessing.
+
+Nothing here runs a model or Beam: the numbers come from the engine's evaluation, and are written in the
+format that TensorFlow Model Analysis and the stock components read.
+"""
+
+from __future__ import annotations
+
+from tfx_tpu_trainer._support.extras import of_extra
+
+with of_extra("tfx", for_what="tfx_tpu_trainer.components.evaluation"):
+    from tfx_tpu_trainer.components.evaluation._blessing import (
+        BLESSED_PROPERTY,
+        VERDICT_PROPERTY,
+        Failure,
+        Verdict,
+        write_blessing,
+    )
+    from tfx_tpu_trainer.components.evaluation._eval_config import check_eval_config
+    from tfx_tpu_trainer.components.evaluation._eval_metrics import (
+        EVAL_METRICS_FILE,
+        EvalMetrics,
+        SliceMetrics,
+        metric_properties,
+        read_eval_metrics,
+        set_properties,
+        write_eval_metrics,
+    )
+    from tfx_tpu_trainer.components.evaluation._learning_curve import (
+        LearningCurve,
+        read_learning_curve,
+    )
+    from tfx_tpu_trainer.components.evaluation._model_evaluation import (
+        read_model_evaluation,
+        write_model_evaluation,
+    )
+    from tfx_tpu_trainer.components.evaluation._runs import list_models
+    from tfx_tpu_trainer.components.evaluation._slices import slice_in_words
+    from tfx_tpu_trainer.components.evaluation._stock_evaluator import stock_evaluator_config
+
+__all__ = [
+    "BLESSED_PROPERTY",
+    "EVAL_METRICS_FILE",
+    "VERDICT_PROPERTY",
+    "EvalMetrics",
+    "Failure",
+    "LearningCurve",
+    "SliceMetrics",
+    "Verdict",
+    "check_eval_config",
+    "list_models",
+    "metric_properties",
+    "read_eval_metrics",
+    "read_learning_curve",
+    "read_model_evaluation",
+    "set_properties",
+    "slice_in_words",
+    "stock_evaluator_config",
+    "write_blessing",
+    "write_eval_metrics",
+    "write_model_evaluation",
+]

@@ -1,0 +1,307 @@
+"""ModelBlessing: TFMA's rules decide on a model, here; the verdict in words, and the artifact that Pusher trusts."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+import tensorflow_model_analysis as tfma
+from tensorflow_model_analysis.proto import config_pb2
+
+from tfx_tpu_trainer._support.whole_files import write_whole
+from tfx_tpu_trainer.components.evaluation import _tfma_private
+from tfx_tpu_trainer.components.evaluation._comparison import (
+    Comparison,
+    bound_in_words,
+    failed,
+    passed,
+)
+from tfx_tpu_trainer.components.evaluation._eval_config import (
+    Thresholds,
+    applies,
+    for_slice,
+    thresholds_of,
+)
+from tfx_tpu_trainer.components.evaluation._eval_metrics import diverged_names
+from tfx_tpu_trainer.components.evaluation._slices import OVERALL, SliceKey, spec_in_words
+
+# A verdict is read in a table or a log line, where hundreds of slices would hide the first.
+_MOST_REASONS = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One threshold that doesn't hold, or can't be checked.
+
+    Attributes:
+        metric: the metric's name.
+        message: a sentence without full stop, with value, bound and the baseline's value.
+        bound: the bound in words, as ">= 0.75" or "change >= -0.01".
+        value: the candidate's value; None if metric_fn doesn't give this metric, or the slice wasn't measured.
+        baseline_value: the baseline's value; None if there is no baseline or it doesn't know the metric.
+        slice_key: the slice, as TFMA writes it; `()` is the whole eval split, and stands also where a
+            threshold's slices were not measured.
+    """
+
+    metric: str
+    message: str
+    bound: str
+    value: float | None
+    baseline_value: float | None
+    slice_key: SliceKey = ()
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether a model may be pushed, and why.
+
+    Attributes:
+        blessed: True or False; None if there was nothing to check, in which case no blessing is written.
+        rubber_stamp: change thresholds were ignored, because there is no baseline model yet.
+        failures: what failed; empty unless `blessed` is False.
+        passes: one phrase for each threshold that holds; one for all slices on which it does.
+        unchecked: names of the metrics whose change thresholds were ignored.
+    """
+
+    blessed: bool | None
+    rubber_stamp: bool = False
+    failures: tuple[Failure, ...] = ()
+    passes: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """Tells the verdict and its reasons on one line, for logs, tables and MLMD."""
+        unchecked = ", ".join(self.unchecked)
+        if self.blessed is None and self.rubber_stamp:
+            return (
+                "no blessing written: no baseline model exists yet, and eval_config has only "
+                f"change thresholds ({unchecked}). Add a value threshold, so that a first model "
+                "can be blessed"
+            )
+        if self.blessed is None:
+            return "no blessing written: eval_config has no thresholds"
+        verdict = "blessed" if self.blessed else "not blessed"
+        if self.rubber_stamp:
+            verdict += f" (rubber stamp: no baseline model yet, change of {unchecked} not checked)"
+        reasons = self.passes if self.blessed else [failure.message for failure in self.failures]
+        more = len(reasons) - _MOST_REASONS
+        shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
+        return f"{verdict}: {'; '.join(shown)}"
+
+
+def judge(
+    config: config_pb2.EvalConfig,
+    slices: Sequence[tuple[SliceKey, _tfma_private.KeyedMetrics]],
+    comparisons: Sequence[Comparison],
+    *,
+    unchecked: tuple[str, ...],
+) -> tuple[tfma.ValidationResult, Verdict]:
+    """Decides whether a model is blessed: TFMA's own rules do, and the verdict says why.
+
+    A model that has diverged is never blessed, although TFMA's rules find `inf >= 0.5`.
+
+    Args:
+        config: The thresholds, its defaults filled in.
+        slices: For each slice its key and its metrics, candidate's, baseline's and differences, as
+            TFMA writes them.
+        comparisons: The same numbers by name, of the whole split first, then of the slices.
+        unchecked: Metrics whose change thresholds were ignored for want of a baseline.
+
+    Returns:
+        TFMA's result, and the verdict.
+    """
+    thresholds = thresholds_of(config)
+    validation = _tfma_private.validate(
+        [(key, values, for_slice(config, key)) for key, values in slices],
+        config,
+        # TFMA takes a rubber stamp without any threshold for a blessing; the stock Evaluator doesn't.
+        rubber_stamp=bool(unchecked and thresholds),
+    )
+    verdict = _verdict_of(validation, thresholds, comparisons, unchecked)
+    known = {(failure.metric, failure.slice_key) for failure in verdict.failures}
+    diverged = [
+        failure
+        for failure in _diverged(thresholds, comparisons)
+        if (failure.metric, failure.slice_key) not in known
+    ]
+    if not diverged:
+        return validation, verdict
+    for failure in diverged:
+        of_slice = validation.metric_validations_per_slice.add(
+            slice_key=tfma.slicer.serialize_slice_key(failure.slice_key)
+        )
+        told = of_slice.failures.add(message=failure.message)
+        told.metric_key.name = failure.metric
+        told.metric_value.double_value.value = failure.value
+    validation.validation_ok = False
+    failures = (*diverged, *verdict.failures)
+    return validation, dataclasses.replace(verdict, blessed=False, failures=failures)
+
+
+def _diverged(thresholds: Thresholds, comparisons: Sequence[Comparison]) -> Iterator[Failure]:
+    checked = {key.name for key in thresholds}
+    for one in comparisons if thresholds else ():
+        for name in diverged_names(one.candidate):
+            # A slice of few rows may well have a ratio to zero that nobody asked about.
+            if not one.slice_key or name in checked:
+                value = one.candidate[name]
+                yield Failure(
+                    metric=name,
+                    message=f"{one.name_of(name)} is {value}: the model has diverged",
+                    bound="finite",
+                    value=value,
+                    baseline_value=(one.baseline or {}).get(name),
+                    slice_key=one.slice_key,
+                )
+
+
+def _verdict_of(
+    validation: tfma.ValidationResult,
+    thresholds: Thresholds,
+    comparisons: Sequence[Comparison],
+    unchecked: tuple[str, ...],
+) -> Verdict:
+    rubber_stamp = bool(unchecked)
+    if not thresholds:
+        return Verdict(blessed=None, rubber_stamp=rubber_stamp, unchecked=unchecked)
+    found = list(_found_failing(validation))
+    failures: dict[tuple[Any, ...], Failure] = {}
+    passes: list[str] = []
+    for key, pairs in sorted(thresholds.items(), key=lambda item: (item[0].name, item[0].is_diff)):
+        for spec, threshold in pairs:
+            concerned = [one for one in comparisons if applies(spec, key.name, one.slice_key)]
+            failing = [
+                one for one in concerned if (one.slice_key, key.to_proto(), threshold) in found
+            ]
+            for one in failing:
+                # Two specs may put the same threshold on one slice.
+                name = (key, one.slice_key, threshold.SerializeToString())
+                failures[name] = _failure(key.name, threshold, one)
+            passing = [one for one in concerned if one not in failing]
+            passes += _passes(key.name, threshold, passing)
+            if not concerned:
+                missing = (key, str(spec), threshold.SerializeToString())
+                failures[missing] = _not_measured(key.name, threshold, spec, comparisons)
+    return Verdict(
+        blessed=validation.validation_ok,
+        rubber_stamp=rubber_stamp,
+        failures=tuple(failures.values()),
+        passes=tuple(passes),
+        unchecked=unchecked,
+    )
+
+
+def _found_failing(validation: tfma.ValidationResult) -> Iterator[tuple[SliceKey, Any, Any]]:
+    for of_slice in validation.metric_validations_per_slice:
+        slice_key = tfma.slicer.deserialize_slice_key(of_slice.slice_key)
+        for failure in of_slice.failures:
+            threshold = failure.metric_threshold
+            is_value = threshold.HasField("value_threshold")
+            yield (
+                slice_key,
+                failure.metric_key,
+                threshold.value_threshold if is_value else threshold.change_threshold,
+            )
+
+
+def _passes(name: str, threshold: Any, passing: Sequence[Comparison]) -> Iterator[str]:
+    slices = [one for one in passing if one.slice_key]
+    yield from (passed(name, threshold, one) for one in passing if not one.slice_key)
+    if len(slices) == 1:
+        yield passed(name, threshold, slices[0])
+    elif slices:
+        yield f"{name} on {len(slices)} slices ({bound_in_words(threshold)})"
+
+
+def _failure(name: str, threshold: Any, comparison: Comparison) -> Failure:
+    return Failure(
+        metric=name,
+        message=failed(name, threshold, comparison),
+        bound=bound_in_words(threshold),
+        value=comparison.candidate.get(name),
+        baseline_value=(comparison.baseline or {}).get(name),
+        slice_key=comparison.slice_key,
+    )
+
+
+def _not_measured(
+    name: str, threshold: Any, spec: config_pb2.SlicingSpec, comparisons: Sequence[Comparison]
+) -> Failure:
+    wanted = spec_in_words(spec)
+    bound = bound_in_words(threshold)
+    message = f"{name} must be {bound} on {wanted}, a slice that was not measured: "
+    if all(one.slice_key == OVERALL for one in comparisons):
+        message += "give slicing_specs to TpuTrainer"
+    else:
+        message += (
+            "give it to TpuTrainer's slicing_specs, or check that the eval split has such rows"
+        )
+    return Failure(metric=name, message=message, bound=bound, value=None, baseline_value=None)
+
+
+if TYPE_CHECKING:
+    from tfx import v1 as tfx
+
+# The stock Evaluator's file and property names; a test holds them against TFX's own constants, which
+# are importable only together with all of TFX.
+BLESSED_FILE = "BLESSED"
+NOT_BLESSED_FILE = "NOT_BLESSED"
+BLESSED_PROPERTY = "blessed"
+"""The property of a ModelBlessing that is 1 if the model may be pushed, else 0."""
+CURRENT_MODEL_PROPERTY = "current_model"
+CURRENT_MODEL_ID_PROPERTY = "current_model_id"
+BASELINE_MODEL_PROPERTY = "baseline_model"
+BASELINE_MODEL_ID_PROPERTY = "baseline_model_id"
+COMPONENT_ID_PROPERTY = "component_id"
+
+# Ours: the verdict in words.
+VERDICT_PROPERTY = "verdict"
+"""The property of a ModelBlessing with the gate's verdict in words."""
+
+
+def write_blessing(
+    blessing: tfx.dsl.Artifact,
+    verdict: Verdict,
+    *,
+    model: tfx.dsl.Artifact,
+    baseline_model: tfx.dsl.Artifact | None = None,
+    component_id: str | None = None,
+) -> None:
+    """Writes a blessing as the stock Evaluator does, and the verdict's text next to it.
+
+    A verdict without thresholds (`blessed` is None) writes the text only: neither Pusher nor
+    LatestBlessedModelStrategy then takes the model for blessed.
+
+    Args:
+        blessing: the ModelBlessing artifact; its folder gets `BLESSED` or `NOT_BLESSED`, its custom
+            properties what LatestBlessedModelStrategy looks for.
+        verdict: the verdict.
+        model: the judged Model, with its id in MLMD.
+        baseline_model: the Model it was compared with.
+        component_id: the id of the component that judges, if known.
+    """
+    blessing.set_string_custom_property(VERDICT_PROPERTY, verdict.summary())
+    if verdict.blessed is None:
+        return
+    blessing.set_string_custom_property(CURRENT_MODEL_PROPERTY, model.uri)
+    blessing.set_int_custom_property(CURRENT_MODEL_ID_PROPERTY, model.id)
+    if baseline_model is not None:
+        blessing.set_string_custom_property(BASELINE_MODEL_PROPERTY, baseline_model.uri)
+        blessing.set_int_custom_property(BASELINE_MODEL_ID_PROPERTY, baseline_model.id)
+    if component_id:
+        blessing.set_string_custom_property(COMPONENT_ID_PROPERTY, component_id)
+    file_name, other = BLESSED_FILE, NOT_BLESSED_FILE
+    if not verdict.blessed:
+        file_name, other = other, file_name
+    # An earlier attempt of the same execution may have come to the other verdict.
+    stale = os.path.join(blessing.uri, other)
+    if tf.io.gfile.exists(stale):
+        tf.io.gfile.remove(stale)
+    write_whole(os.path.join(blessing.uri, file_name), "")
+    blessing.set_int_custom_property(BLESSED_PROPERTY, int(verdict.blessed))

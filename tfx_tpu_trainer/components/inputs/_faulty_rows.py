@@ -1,0 +1,189 @@
+"""Finds the row on which a run has stumbled: TensorFlow's errors name neither its file nor its place.
+
+Nothing here costs anything while all goes well: files are read once more after a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer.components.inputs._fetched_values import values_by_row
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_ROWS_AT_ONCE = 512
+_LONGEST_SEARCH_SECS = 600
+# A value that many features have says little about where it went wrong.
+_MOST_FEATURES = 3
+
+_ABSENT = re.compile(r"Feature: (.+?) \(data type: \w+\) is required but could not be found")
+_OTHER_TYPE = re.compile(
+    r"Key: (.+?), Index: \d+\.\s+Data types don't match\. (?:Data type: (\w+) but e|E)xpected type: (\w+)"
+)
+_OTHER_COUNT = re.compile(
+    r"Key: (.+?), Index: \d+\.\s+Number of \w+ values != expected\.\s+"
+    r"[Vv]alues size: (\d+) but output shape: (\S+)"
+)
+_NO_EXAMPLE = re.compile(r"Could not parse example")
+
+Suspect = Callable[[str, np.ndarray], bool]
+"""Whether the values of a feature (by name) in one row are what made a run fail."""
+
+
+def find_faulty_row(patterns: Sequence[str], spec: Mapping[str, Any]) -> str | None:
+    """Finds the first row that can't be read or parsed.
+
+    Args:
+        patterns: Glob patterns of files of tf.Examples.
+        spec: How they are parsed, as `tf.io.parse_example` takes it.
+
+    Returns:
+        A clause that names the row and its file, and says what is wrong; `None` where every row can be
+        parsed, or none was found in the time that the search may take.
+    """
+    with _Parser(spec) as parser:
+        for file, start, records, damage in _parts(patterns):
+            if records and parser.problem(records):
+                problems = ((n, parser.problem([each])) for n, each in enumerate(records))
+                row, problem = next(found for found in problems if found[1])
+                return f"row {start + row + 1} of {file} {problem}"
+            if damage is not None:
+                read = start + len(records)
+                beyond = f" beyond its row {read}" if read else ""
+                return (
+                    f"{file} can't be read{beyond} ({damage}): it was cut off or changed after it was "
+                    "written"
+                )
+    return None
+
+
+def find_values(
+    patterns: Sequence[str], spec: Mapping[str, Any], suspect: Suspect
+) -> tuple[str, ...]:
+    """Finds the rows in which features have values that a run has stumbled on.
+
+    Args:
+        patterns: Glob patterns of files of tf.Examples.
+        spec: How they are parsed.
+        suspect: Tells such values.
+
+    Returns:
+        For each such feature a clause that names it and the first row; none where a row can't be parsed.
+    """
+    found: dict[str, str] = {}
+    with _Parser(spec) as parser:
+        for file, start, records, _ in _parts(patterns):
+            if not records or parser.problem(records) or len(found) == _MOST_FEATURES:
+                break
+            for name, values in parser.values(records).items():
+                if name in found or not suspect(name, np.concatenate([*values, []])):
+                    continue
+                row = next(n for n, each in enumerate(values) if suspect(name, each))
+                found[name] = f"{name!r} in row {start + row + 1} of {file}"
+    return tuple(found.values())
+
+
+class _Parser:
+    """Parses records in a session of its own: programs in TF1 behaviour have no eager mode."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
+            self._records = v1.placeholder(tf.string, [None])
+            self._features = tf.io.parse_example(self._records, dict(spec))
+            self._session = v1.Session(graph=graph)
+
+    def __enter__(self) -> _Parser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def problem(self, records: Sequence[bytes]) -> str | None:
+        """Returns what is wrong with one of some records, as the rest of a sentence about it."""
+        try:
+            self._run(records)
+        except tf.errors.OpError as error:
+            return _in_words(error.message)
+        except UnicodeDecodeError:
+            # The record, which TensorFlow quotes in its message, is no text.
+            return "is not a tf.Example"
+        return None
+
+    def values(self, records: Sequence[bytes]) -> dict[str, list[np.ndarray]]:
+        """Returns the values of each feature, row by row."""
+        return {name: values_by_row(value) for name, value in self._run(records).items()}
+
+    def _run(self, records: Sequence[bytes]) -> dict[str, Any]:
+        return dict(self._session.run(self._features, {self._records: list(records)}))
+
+
+def _in_words(message: str) -> str:
+    reason = first_reason(message)
+    if absent := _ABSENT.search(reason):
+        return f"has no feature {absent[1]!r}, which its schema requires of all rows"
+    if other := _OTHER_TYPE.search(reason):
+        given = f"holds values of type {other[2]}" if other[2] else "holds values of another type"
+        return f"has a feature {other[1]!r} that {given} instead of {other[3]}"
+    if other := _OTHER_COUNT.search(reason):
+        return f"has {other[2]} values of the feature {other[1]!r} instead of the shape {other[3]}"
+    if _NO_EXAMPLE.search(reason):
+        return "is not a tf.Example"
+    return f"can't be parsed: {reason}"
+
+
+def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str | None]]:
+    """Yields records with their file, the number of those before them, and what ends the file too early."""
+    files = sorted(file for pattern in patterns for file in tf.io.gfile.glob(pattern))
+    end = time.monotonic() + _LONGEST_SEARCH_SECS
+    _logger.info("Searching %d files for the row on which the run failed.", len(files))
+    for file in files:
+        zipped = "GZIP" if file.endswith(".gz") else ""
+        # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
+        with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
+            start = 0
+            following = _begun(session, file, zipped, batch=_ROWS_AT_ONCE)
+            while time.monotonic() < end:
+                try:
+                    records = list(session.run(following))
+                except tf.errors.OutOfRangeError:
+                    break
+                except tf.errors.OpError:
+                    rest = _begun(session, file, zipped, skip=start)
+                    yield (file, start, *_to_the_damage(session, rest))
+                    break
+                yield file, start, records, None
+                start += len(records)
+
+
+def _begun(
+    session: v1.Session, file: str, zipped: str, *, skip: int = 0, batch: int | None = None
+) -> tf.Tensor:
+    with session.graph.as_default(), tf.device("/cpu:0"):
+        dataset = tf.data.TFRecordDataset(file, compression_type=zipped).skip(skip)
+        if batch is not None:
+            dataset = dataset.batch(batch)
+        # Not a one-shot iterator, which wants a seed where the module has made TensorFlow's ops deterministic.
+        iterator = v1.data.make_initializable_iterator(dataset)
+        following = iterator.get_next()
+    session.run(iterator.initializer)
+    return following
+
+
+def _to_the_damage(session: v1.Session, record: tf.Tensor) -> tuple[list[bytes], str | None]:
+    records: list[bytes] = []
+    while True:
+        try:
+            records.append(session.run(record))
+        except tf.errors.OutOfRangeError:
+            return records, None
+        except tf.errors.OpError as error:
+            return records, first_reason(error.message)

@@ -1,0 +1,547 @@
+"""Draws numbers as SVG by Vega-Lite, without scripts; each chart comes with its table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import vl_convert
+
+from tfx_tpu_trainer.components.report._run_data import Curve, Series
+
+_VEGA_LITE = "5.20"
+# A phone shows a chart at four fifths of its size: letters of 12 stay readable.
+_WIDTH, _HEIGHT, _BAR, _LETTERS = 340, 180, 20, 12
+# Beside the names of bars.
+_BARS_WIDTH, _LONGEST_BAR_NAME = 220, 200
+_MOST_ROWS = 25
+_MOST_NUMBERED = 12
+_LONGEST_NAME = 160
+_LONGEST_BESIDE = 16
+_ALWAYS_COLORED = ("training", "eval")
+_INK = "currentColor"
+# Told apart on white and on black, and by people who see no red or no green.
+_COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
+_CONFIG: dict[str, Any] = {
+    # Its own labels name every mark; what a chart shows is told once, and its table says the rest.
+    "aria": False,
+    "background": None,
+    # A reader's letters may be wider than those that the space was measured with.
+    "padding": {"left": 24, "right": 24, "top": 4, "bottom": 4},
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": _INK,
+        "titleColor": _INK,
+        "domainColor": _INK,
+        "tickColor": _INK,
+        "gridColor": _INK,
+        "gridOpacity": 0.12,
+        "titleFontWeight": "normal",
+        "labelFontSize": _LETTERS,
+        "titleFontSize": _LETTERS,
+        "labelOverlap": "parity",
+        "labelSeparation": 8,
+    },
+    "legend": {
+        "labelColor": _INK,
+        "title": None,
+        "orient": "top",
+        "labelFontSize": _LETTERS,
+        "labelLimit": 280,
+    },
+    "range": {"category": _COLORS},
+    "mark": {"color": _COLORS[0]},
+    "text": {"color": _INK, "fontSize": _LETTERS},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """The numbers of a chart.
+
+    Attributes:
+        head: Titles of the columns.
+        rows: A row's cells, as they are shown.
+        says: What the rows leave out; `""` where that is nothing.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    says: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A picture and its numbers.
+
+    Attributes:
+        title: What it shows.
+        svg: The picture; `""` where there is nothing to draw.
+        table: The numbers.
+    """
+
+    title: str
+    svg: str
+    table: Table
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A line across a chart of steps.
+
+    Attributes:
+        step: Where.
+        name: What is there, such as `"exported"`.
+    """
+
+    step: int
+    name: str
+
+
+def number_text(value: float) -> str:
+    """Returns a number for people: four digits, thousands apart."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Chart:
+    """Draws a number over the steps, of one source or more.
+
+    Args:
+        name: What the number is.
+        series: Its values, a source each.
+        marks: Lines to draw across. Defaults to none.
+
+    Returns:
+        The chart. Values that are not finite have no place in the picture; the table has them.
+    """
+    points = [
+        {"step": step, "value": value, "source": each.source}
+        for each in series
+        for step, value in zip(each.steps, each.values)
+        if math.isfinite(value)
+    ]
+    x = {"field": "step", "type": "quantitative", "axis": {"title": "step", "tickCount": 6}}
+    layers: list[dict[str, Any]] = [
+        {
+            "data": {"values": points},
+            "mark": {"type": "line", "strokeWidth": 1.5, "point": len(points) < 60},
+            "encoding": {
+                "x": x,
+                "y": {
+                    "field": "value",
+                    "type": "quantitative",
+                    "scale": {"zero": False},
+                    "axis": {"title": None, "tickCount": 5},
+                },
+                "color": _source_colors([each.source for each in series]),
+            },
+        }
+    ]
+    if marks:
+        across: dict[str, Any] = {
+            "data": {"values": [dataclasses.asdict(mark) for mark in marks]},
+            "encoding": {"x": x},
+        }
+        # Above the lines, which end there.
+        says = {"type": "text", "align": "right", "baseline": "bottom", "y": -3}
+        layers += [
+            {
+                **across,
+                "mark": {"type": "rule", "strokeDash": [4, 3], "color": _INK, "opacity": 0.6},
+            },
+            {**across, "mark": says, "encoding": {"x": x, "text": {"field": "name"}}},
+        ]
+    label = f"{name} by step: " + "; ".join(_in_words(each) for each in series)
+    return Chart(
+        title=name,
+        svg=_svg({"layer": layers, "height": _HEIGHT}, label) if points else "",
+        table=_series_table(series),
+    )
+
+
+def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
+    """Colours the training and the evaluation the same way on all charts of a page."""
+    legend = _legend(sources)
+    # Runs that are compared have names of their own.
+    fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
+    return {
+        "field": "source",
+        "type": "nominal",
+        "sort": None,
+        "scale": {"domain": list(dict.fromkeys([*fixed, *sources]))},
+        "legend": legend and {**legend, "values": list(sources)},
+    }
+
+
+def _legend(names: Sequence[str]) -> dict[str, Any] | None:
+    if len(names) < 2:
+        return None
+    # Below each other where they would run into each other.
+    return {"columns": 1} if max(map(len, names)) > _LONGEST_BESIDE else {"columnPadding": 24}
+
+
+def _in_words(series: Series) -> str:
+    first, last = series.values[0], series.values[-1]
+    return (
+        f"{series.source} from {number_text(first)} at step {series.steps[0]:,} "
+        f"to {number_text(last)} at step {series.steps[-1]:,}"
+    )
+
+
+def _series_table(series: Sequence[Series]) -> Table:
+    by_step: dict[int, dict[str, float]] = {}
+    for each in series:
+        for step, value in zip(each.steps, each.values):
+            by_step.setdefault(step, {})[each.source] = value
+    # Evaluations are few: what they say stays.
+    kept = {step for each in series if each.source != "training" for step in each.steps}
+    steps = sorted(by_step)
+    every = -(-len(steps) // _MOST_ROWS)
+    shown = sorted({*steps[every - 1 :: max(1, every)], *_thinned(sorted(kept)), *steps[-1:]})
+    return Table(
+        head=("step", *(each.source for each in series)),
+        rows=tuple(
+            (
+                f"{step:,}",
+                *(
+                    number_text(by_step[step][each.source]) if each.source in by_step[step] else ""
+                    for each in series
+                ),
+            )
+            for step in shown
+        ),
+        says=(
+            f"{len(shown)} of {len(steps)} steps; run.json has them all."
+            if len(shown) < len(steps)
+            else ""
+        ),
+    )
+
+
+def _thinned(steps: Sequence[int]) -> Sequence[int]:
+    return steps[:: max(1, -(-len(steps) // _MOST_ROWS))]
+
+
+def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
+    """Draws a bar for each name, in the order given.
+
+    Args:
+        title: What is shown.
+        values: Name -> value.
+        unit: What the values are, such as `"seconds"`.
+
+    Returns:
+        The chart.
+    """
+    bars = [
+        {"name": cut(name), "value": value, "text": number_text(value)}
+        for name, value in values.items()
+        if math.isfinite(value)
+    ]
+    y = {
+        "field": "name",
+        "type": "nominal",
+        "sort": None,
+        "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
+    }
+    x = {"field": "value", "type": "quantitative", "axis": {"title": unit, "tickCount": 5}}
+    label = f"{title}: " + ", ".join(f"{bar['name']} {bar['text']} {unit}" for bar in bars[:10])
+    spec = {
+        "data": {"values": bars},
+        "width": _BARS_WIDTH,
+        "height": {"step": _BAR},
+        "encoding": {"y": y, "x": x},
+        "layer": [
+            {"mark": {"type": "bar", "height": {"band": 0.7}}},
+            {
+                "mark": {"type": "text", "align": "left", "dx": 4},
+                "encoding": {"text": {"field": "text"}},
+            },
+        ],
+    }
+    return Chart(
+        title=title,
+        svg=_svg(spec, label) if bars else "",
+        table=Table(
+            head=("", unit),
+            rows=tuple((cut(name), number_text(value)) for name, value in values.items()),
+        ),
+    )
+
+
+def draw_intervals(
+    title: str, values: Mapping[str, tuple[float, tuple[float, float] | None]]
+) -> Chart:
+    """Draws a number of each of some runs, with its interval.
+
+    Args:
+        title: What the number is.
+        values: Run -> its value, and the two ends of its interval where it has one.
+
+    Returns:
+        The chart.
+    """
+    points: list[dict[str, Any]] = [
+        {
+            "name": cut(name),
+            "value": value,
+            "low": interval[0] if interval else value,
+            "high": interval[1] if interval else value,
+        }
+        for name, (value, interval) in values.items()
+        if all(map(math.isfinite, (value, *(interval or ()))))
+    ]
+    y = {
+        "field": "name",
+        "type": "nominal",
+        "sort": None,
+        "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
+    }
+    x = {
+        "type": "quantitative",
+        "scale": {"zero": False},
+        "axis": {"title": title, "tickCount": 5},
+    }
+    spec = {
+        "data": {"values": points},
+        "width": _BARS_WIDTH,
+        "height": {"step": _BAR},
+        "encoding": {"y": y},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 2, "color": _COLORS[0]},
+                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 50},
+                "encoding": {"x": {"field": "value", **x}},
+            },
+        ],
+    }
+    label = f"{title}: " + ", ".join(
+        f"{point['name']} {number_text(point['value'])}" for point in points[:10]
+    )
+    return Chart(
+        title=title,
+        svg=_svg(spec, label) if points else "",
+        table=Table(
+            head=("run", title, "95 % interval"),
+            rows=tuple(
+                (
+                    cut(name),
+                    number_text(value),
+                    " to ".join(map(number_text, interval)) if interval else "",
+                )
+                for name, (value, interval) in values.items()
+            ),
+        ),
+    )
+
+
+def draw_parts(
+    title: str, parts: Mapping[str, Mapping[str, float]], *, unit: str, whole: float
+) -> Chart:
+    """Draws what each of some wholes is made of, a bar each.
+
+    Args:
+        title: What is shown.
+        parts: Name of a bar -> name of a part -> how large it is.
+        unit: What the sizes are, such as `"GiB"`.
+        whole: Where the axis ends.
+
+    Returns:
+        The chart.
+    """
+    kinds = list(dict.fromkeys(kind for of_bar in parts.values() for kind in of_bar))
+    sums = {name: sum(of_bar.values()) for name, of_bar in parts.items()}
+    pieces = []
+    for name, of_bar in parts.items():
+        begin = 0.0
+        for kind, size in of_bar.items():
+            end = begin + size
+            pieces.append({"name": cut(name), "kind": kind, "begin": begin, "end": end})
+            begin = end
+    spec = {
+        "data": {"values": pieces},
+        "width": _BARS_WIDTH,
+        "height": {"step": _BAR + 4},
+        "encoding": {
+            "y": {
+                "field": "name",
+                "type": "nominal",
+                "sort": None,
+                "axis": {
+                    "title": None,
+                    "labelLimit": _LONGEST_BAR_NAME,
+                    "ticks": False,
+                    "domain": False,
+                },
+            },
+            "x": {
+                "field": "begin",
+                "type": "quantitative",
+                "scale": {"domain": [0, whole], "nice": False},
+                "axis": {"title": unit, "tickCount": 5},
+            },
+        },
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": {"band": 0.7}},
+                "encoding": {
+                    "x2": {"field": "end"},
+                    "color": {
+                        "field": "kind",
+                        "type": "nominal",
+                        "sort": None,
+                        "scale": {"domain": kinds},
+                        "legend": _legend(kinds) or {},
+                    },
+                },
+            },
+            {
+                "data": {
+                    "values": [
+                        {"name": cut(name), "begin": size, "text": number_text(size)}
+                        for name, size in sums.items()
+                    ]
+                },
+                "mark": {"type": "text", "align": "left", "dx": 4},
+                "encoding": {"text": {"field": "text"}},
+            },
+        ],
+    }
+    label = f"{title}: " + ", ".join(
+        f"{cut(name)} {number_text(size)} {unit}" for name, size in list(sums.items())[:10]
+    )
+    return Chart(
+        title=title,
+        svg=_svg(spec, label) if pieces else "",
+        table=Table(
+            head=("", *kinds, f"together, {unit}"),
+            rows=tuple(
+                (
+                    cut(name),
+                    *(number_text(of_bar[kind]) if kind in of_bar else "" for kind in kinds),
+                    number_text(sums[name]),
+                )
+                for name, of_bar in parts.items()
+            ),
+        ),
+    )
+
+
+def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
+    """Draws a line between two numbers.
+
+    Args:
+        curve: The line.
+        diagonal: Whether to draw from (0, 0) to (1, 1) what a model without knowledge, or a calibrated
+            one, would have.
+
+    Returns:
+        The chart.
+    """
+    points = [{"x": x, "y": y, "at": n} for n, (x, y) in enumerate(zip(curve.x, curve.y))]
+    axes = {
+        name: {"field": name, "type": "quantitative", "axis": {"title": title, "tickCount": 5}}
+        for name, title in (("x", curve.x_name), ("y", curve.y_name))
+    }
+    layers: list[dict[str, Any]] = [
+        {
+            "data": {"values": points},
+            "mark": {"type": "line", "strokeWidth": 1.5, "point": len(points) < 60},
+            "encoding": {**axes, "order": {"field": "at", "type": "quantitative"}},
+        }
+    ]
+    if diagonal:
+        ends = [{"x": 0, "y": 0}, {"x": 1, "y": 1}]
+        mark = {"type": "line", "color": _INK, "opacity": 0.4, "strokeDash": [4, 3]}
+        layers.append({"data": {"values": ends}, "mark": mark, "encoding": axes})
+    every = max(1, -(-len(points) // _MOST_ROWS))
+    shown = [*range(0, len(points) - 1, every), len(points) - 1] if points else []
+    return Chart(
+        title=curve.name,
+        svg=_svg(
+            {"layer": layers, "height": _HEIGHT},
+            f"{curve.name}: {curve.y_name} by {curve.x_name}, {len(points)} points",
+        )
+        if points
+        else "",
+        table=Table(
+            head=(curve.x_name, curve.y_name),
+            rows=tuple((number_text(curve.x[n]), number_text(curve.y[n])) for n in shown),
+            says=f"{len(shown)} of {len(points)} points; run.json has them all."
+            if len(shown) < len(points)
+            else "",
+        ),
+    )
+
+
+def draw_confusion(confusion: Sequence[Sequence[int]]) -> Chart:
+    """Draws how many rows of each class were taken for which, as shares of the class.
+
+    Args:
+        confusion: [label, prediction]: numbers of rows.
+
+    Returns:
+        The chart.
+    """
+    cells = [
+        {"label": n, "prediction": m, "share": count / max(1, sum(row)), "rows": number_text(count)}
+        for n, row in enumerate(confusion)
+        for m, count in enumerate(row)
+    ]
+    right = sum(row[n] for n, row in enumerate(confusion))
+    total = sum(map(sum, confusion))
+    axes = {
+        "x": {"field": "prediction", "type": "ordinal", "axis": {"labelAngle": 0}},
+        "y": {"field": "label", "type": "ordinal"},
+    }
+    layers: list[dict[str, Any]] = [
+        {
+            "mark": {"type": "rect", "color": _COLORS[0]},
+            "encoding": {
+                "opacity": {
+                    "field": "share",
+                    "type": "quantitative",
+                    "scale": {"domain": [0, 1], "range": [0.04, 0.85]},
+                    "legend": None,
+                }
+            },
+        }
+    ]
+    if len(confusion) <= _MOST_NUMBERED:
+        layers.append({"mark": "text", "encoding": {"text": {"field": "rows"}}})
+    size = max(_WIDTH // 2, min(_WIDTH, 30 * len(confusion)))
+    return Chart(
+        title="Confusion matrix",
+        svg=_svg(
+            {"data": {"values": cells}, "encoding": axes, "layer": layers, "height": size},
+            f"Confusion matrix: {right:,} of {total:,} rows are on its diagonal",
+        ),
+        table=Table(
+            head=("label", *(f"taken for {n}" for n in range(len(confusion)))),
+            rows=tuple((str(n), *map(number_text, row)) for n, row in enumerate(confusion)),
+        ),
+    )
+
+
+def cut(text: str) -> str:
+    """Returns a name that is short enough to be shown."""
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+
+
+def _svg(spec: Mapping[str, Any], label: str) -> str:
+    drawn = vl_convert.vegalite_to_svg(
+        {"width": _WIDTH, "config": _CONFIG, **spec}, vl_version=_VEGA_LITE
+    )
+    # Vega's own groups of marks are named for assistive technology even where it is told not to.
+    return drawn.replace("<svg ", f'<svg role="img" aria-label={quoteattr(label)} ', 1)

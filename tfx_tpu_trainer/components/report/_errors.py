@@ -1,0 +1,290 @@
+"""What a model gets wrong, from the rows of its evaluation: curves, a confusion matrix, residuals."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfx_tpu_trainer.components.report._run_data import Curve, Errors
+
+_LABELS = ("labels", "label", "targets", "target", "y_true")
+_PROBABILITIES = ("probabilities", "probability", "probs", "logistic")
+_PREDICTIONS = (
+    "predictions",
+    "prediction",
+    "predicted",
+    "scores",
+    "outputs",
+    "y_pred",
+    "class_ids",
+)
+_LOGITS = ("logits", "logit")
+_WEIGHTS = ("weights", "weight", "example_weight", "example_weights")
+
+_MOST_CLASSES = 50
+_MOST_POINTS = 200
+_BINS = 10
+_RESIDUAL_BINS = 30
+_QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+
+
+def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | None:
+    """Compares labels with predictions.
+
+    Which tensor is which is told by their names: `labels`, and `probabilities`, `predictions` or
+    `logits`, in this order, or a name like these.
+
+    Args:
+        columns: Name of a tensor of eval_metrics -> its values, a row each on axis 0.
+        seen: How many rows the evaluation had, of which the columns may be a sample.
+
+    Returns:
+        What was found; `None` where the tensors have other names, or shapes that don't go together.
+    """
+    pairs = _pairs(columns)
+    if pairs is None:
+        return None
+    labels, values = pairs.labels, pairs.values
+    known = {
+        "label": pairs.label,
+        "prediction": pairs.prediction,
+        "rows": len(labels),
+        "seen": seen,
+        "is_weighted": _named(columns, _WEIGHTS)[1] is not None,
+    }
+    if values.ndim == 2:
+        classes = _labelled_classes(labels, values)
+        return None if classes is None else _of_classes(classes, values.argmax(axis=1), known)
+    if values.ndim != 1 or labels.ndim != 1:
+        return None
+    scores = _scores(pairs)
+    if scores is not None:
+        return _of_scores(labels.astype(bool), scores, known)
+    ids = _classes(labels, _MOST_CLASSES), _classes(values, _MOST_CLASSES)
+    if labels.dtype.kind != "f" and ids[0] is not None and ids[1] is not None:
+        return _of_classes(ids[0], ids[1], known)
+    return _of_residuals(values - labels, known)
+
+
+def scores_by_class(
+    columns: Mapping[str, np.ndarray],
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Finds how sure a model is that a row is of a class.
+
+    Args:
+        columns: As of `find_errors`.
+
+    Returns:
+        Class -> whether each row is of it, and the model's probability for that; of two classes the one
+        whose label is 1, as `""`. Empty where the tensors have other names, or other values.
+    """
+    pairs = _pairs(columns)
+    if pairs is None:
+        return {}
+    labels, values = pairs.labels, pairs.values
+    if values.ndim == 1 and labels.ndim == 1:
+        scores = _scores(pairs)
+        return {} if scores is None else {"": (labels.astype(bool), scores)}
+    classes = _labelled_classes(labels, values) if values.ndim == 2 else None
+    if classes is None:
+        return {}
+    if pairs.is_logits:
+        values = np.exp(values - values.max(axis=1, keepdims=True))
+        values /= values.sum(axis=1, keepdims=True)
+    if ((values < 0) | (values > 1)).any():
+        return {}
+    return {
+        str(number): (classes == number, values[:, number]) for number in range(values.shape[1])
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Pairs:
+    """Labels and predictions, without the rows whose values are not finite."""
+
+    label: str
+    prediction: str
+    labels: np.ndarray
+    values: np.ndarray
+
+    @property
+    def is_logits(self) -> bool:
+        return _last(self.prediction) in _LOGITS
+
+
+def _pairs(columns: Mapping[str, np.ndarray]) -> _Pairs | None:
+    label, labels = _named(columns, _LABELS)
+    prediction, values = _named(columns, (*_PROBABILITIES, *_PREDICTIONS, *_LOGITS))
+    if labels is None or values is None or not len(labels):
+        return None
+    labels, values = _squeezed(labels), _squeezed(values)
+    if values.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
+        return None
+    values = values.astype(np.float64)
+    finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if labels.dtype.kind == "f":
+        finite &= np.isfinite(labels).reshape(len(labels), -1).all(axis=1)
+    labels, values = labels[finite], values[finite]
+    if not len(labels):
+        return None
+    return _Pairs(label=label, prediction=prediction, labels=labels, values=values)
+
+
+def _labelled_classes(labels: np.ndarray, values: np.ndarray) -> np.ndarray | None:
+    """Returns the number of each row's class, given a value for each class; `None` where labels are no classes."""
+    if labels.shape == values.shape:
+        if not (np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all()):
+            # A row that is of several classes, or of none.
+            return None
+        labels = labels.argmax(axis=1)
+    return _classes(labels, values.shape[1]) if labels.ndim == 1 else None
+
+
+def _scores(pairs: _Pairs) -> np.ndarray | None:
+    """Returns how likely each row's label is 1; `None` where predictions are something else."""
+    values = pairs.values
+    if not np.isin(pairs.labels, (0, 1)).all():
+        return None
+    if pairs.is_logits:
+        return 1 / (1 + np.exp(-np.clip(values, -500, 500)))
+    is_share = ((values >= 0) & (values <= 1)).all() and not np.isin(values, (0, 1)).all()
+    return values if is_share else None
+
+
+def digest_of_labels(columns: Mapping[str, np.ndarray], *, seen: int) -> str | None:
+    """Returns what two evaluations have in common that are of the same rows; `None` without labels.
+
+    Args:
+        columns: As of `find_errors`.
+        seen: How many rows the evaluation had.
+    """
+    _, labels = _named(columns, _LABELS)
+    if labels is None:
+        return None
+    digest = hashlib.sha256(f"{seen} {labels.dtype} {labels.shape}".encode())
+    digest.update(repr(labels.tolist()).encode() if labels.dtype == object else labels.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].lower()
+
+
+def _named(
+    columns: Mapping[str, np.ndarray], names: Sequence[str]
+) -> tuple[str, np.ndarray | None]:
+    for wanted in names:
+        for name, column in columns.items():
+            if _last(name) == wanted:
+                return name, column
+    return "", None
+
+
+def _squeezed(values: np.ndarray) -> np.ndarray:
+    """Returns [rows, 1, ...] as [rows]."""
+    kept = [size for size in values.shape[1:] if size != 1]
+    return values.reshape(len(values), *kept)
+
+
+def _classes(values: np.ndarray, count: int) -> np.ndarray | None:
+    """Returns values as the numbers of classes; `None` where they are something else."""
+    if ((values < 0) | (values >= count) | (values != np.floor(values))).any():
+        return None
+    return values.astype(np.int64)
+
+
+def _of_scores(positive: np.ndarray, scores: np.ndarray, known: Mapping[str, Any]) -> Errors:
+    order = np.argsort(-scores, kind="stable")
+    ranked = positive[order]
+    # Rows of one score are told apart by no threshold.
+    ends = np.flatnonzero(np.diff(scores[order], append=-1.0))
+    hits = np.concatenate([[0], np.cumsum(ranked)[ends]])
+    chosen = np.concatenate([[0], ends + 1])
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    curves, summary = [], {"Brier score": float(np.mean((scores - positive) ** 2))}
+    if positives and negatives:
+        recall, fallout = hits / positives, (chosen - hits) / negatives
+        precision = hits[1:] / chosen[1:]
+        curves = [
+            _curve("ROC", "false positive rate", "true positive rate", fallout, recall),
+            _curve("Precision and recall", "recall", "precision", recall[1:], precision),
+        ]
+        summary["area under the ROC curve"] = float(
+            np.sum(np.diff(fallout) * (recall[1:] + recall[:-1]) / 2)
+        )
+        summary["average precision"] = float(np.sum(np.diff(recall) * precision))
+    bins = np.minimum((scores * _BINS).astype(int), _BINS - 1)
+    counts = np.bincount(bins, minlength=_BINS)
+    there = counts > 0
+    means, shares = (
+        np.bincount(bins, of_row, minlength=_BINS)[there] / counts[there]
+        for of_row in (scores, positive.astype(float))
+    )
+    curves.append(_curve("Calibration", "mean prediction", "share of positives", means, shares))
+    return Errors(
+        kind="scores",
+        confusion=_confusion(positive.astype(int), (scores > 0.5).astype(int), 2),
+        curves=tuple(curves),
+        summary=summary,
+        **known,
+    )
+
+
+def _of_classes(labels: np.ndarray, predicted: np.ndarray, known: Mapping[str, Any]) -> Errors:
+    count = int(max(labels.max(), predicted.max())) + 1
+    confusion = _confusion(labels, predicted, count) if count <= _MOST_CLASSES else ()
+    return Errors(
+        kind="classes",
+        confusion=confusion,
+        summary={"share of correct rows": float(np.mean(labels == predicted))},
+        **known,
+    )
+
+
+def _of_residuals(residuals: np.ndarray, known: Mapping[str, Any]) -> Errors:
+    low, high = np.quantile(residuals, (0.005, 0.995))
+    counts, edges = np.histogram(np.clip(residuals, low, high), _RESIDUAL_BINS)
+    quantiles = np.quantile(residuals, _QUANTILES)
+    return Errors(
+        kind="residuals",
+        curves=(
+            _curve(
+                "Residuals",
+                "prediction minus label",
+                "rows",
+                (edges[1:] + edges[:-1]) / 2,
+                counts,
+            ),
+        ),
+        summary={
+            "mean": float(residuals.mean()),
+            "mean absolute error": float(np.abs(residuals).mean()),
+            "root mean squared error": float(np.sqrt(np.mean(residuals**2))),
+            **{f"{q:.0%} of the rows are below": float(v) for q, v in zip(_QUANTILES, quantiles)},
+        },
+        **known,
+    )
+
+
+def _confusion(
+    labels: np.ndarray, predicted: np.ndarray, count: int
+) -> tuple[tuple[int, ...], ...]:
+    cells = np.bincount(labels * count + predicted, minlength=count * count)
+    return tuple(tuple(row) for row in cells.reshape(count, count).tolist())
+
+
+def _curve(name: str, x_name: str, y_name: str, x: np.ndarray, y: np.ndarray) -> Curve:
+    if len(x) > _MOST_POINTS:
+        picked = np.unique(np.linspace(0, len(x) - 1, _MOST_POINTS).round().astype(int))
+        x, y = x[picked], y[picked]
+    return Curve(
+        name=name,
+        x_name=x_name,
+        y_name=y_name,
+        x=tuple(np.asarray(x, float).tolist()),
+        y=tuple(np.asarray(y, float).tolist()),
+    )

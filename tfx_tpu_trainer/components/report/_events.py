@@ -1,0 +1,148 @@
+"""Reads the learning of a training from TensorBoard's event files, in memory that does not grow with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.file_systems import as_pattern
+from tfx_tpu_trainer.components.report._run_data import Learning, Restart, Series
+
+v1 = tf.compat.v1
+
+TRAINING = "training"
+HPARAMS_SUFFIX, BOARDS_SUFFIX = ".hparams", ".boards"
+OWN_SUFFIXES = (HPARAMS_SUFFIX, BOARDS_SUFFIX)
+"""Suffix of the event files that `_dashboards.py` writes."""
+
+_FILES = "*tfevents*"
+# Between half as many and so many are left of a scalar that has more.
+_MOST_POINTS = 600
+_MOST_SERIES = 200
+
+
+def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
+    """Reads the scalars that a training and its evaluations have written.
+
+    Where a training went on from a checkpoint, steps are there twice: the later process's values count.
+
+    Args:
+        folder: The folder of its checkpoints; evaluations are in folders of it.
+
+    Returns:
+        What was read, and what could not be read.
+    """
+    series: list[Series] = []
+    restarts: tuple[Restart, ...] = ()
+    unread: list[str] = []
+    for source, below in _sources(folder):
+        found = _Scalars(source)
+        begins = []
+        for path in _by_age(os.path.join(as_pattern(below), _FILES)):
+            began = None
+            try:
+                for event in v1.train.summary_iterator(path):
+                    if began is None and _begins_session(event):
+                        began = Restart(step=max(0, event.step - 1), time=event.wall_time)
+                    found.add(event)
+            except tf.errors.OpError as error:
+                unread.append(f"{path} is damaged and was read up to the damage: {error.message}")
+            if began:
+                begins.append(began)
+        if source == TRAINING:
+            restarts = tuple(sorted(begins, key=lambda began: began.time)[1:])
+        series += found.series()
+        if found.left_out:
+            unread.append(
+                f"{below} has more than {_MOST_SERIES} scalars: {', '.join(sorted(found.left_out)[:5])} "
+                f"and others ({len(found.left_out)} in all) are left out"
+            )
+    return Learning(series=tuple(series), restarts=restarts), tuple(unread)
+
+
+def _sources(folder: str) -> Iterator[tuple[str, str]]:
+    yield TRAINING, folder
+    for name in sorted(tf.io.gfile.listdir(folder)):
+        below = os.path.join(folder, name.rstrip("/"))
+        if tf.io.gfile.isdir(below) and tf.io.gfile.glob(os.path.join(as_pattern(below), _FILES)):
+            yield name.rstrip("/"), below
+
+
+def _by_age(pattern: str) -> list[str]:
+    # Their names begin with the second that they were made in. What was made of a page is no source of it.
+    return sorted(path for path in tf.io.gfile.glob(pattern) if not path.endswith(OWN_SUFFIXES))
+
+
+def _begins_session(event: Any) -> bool:
+    return event.HasField("session_log") and event.session_log.status == event.session_log.START
+
+
+class _Scalars:
+    """Scalars by name, thinned while they come."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._thinned: dict[str, _Thinned] = {}
+        self.left_out: set[str] = set()
+
+    def add(self, event: Any) -> None:
+        for value in event.summary.value:
+            number = _number(value)
+            if number is None:
+                continue
+            if value.tag not in self._thinned and len(self._thinned) >= _MOST_SERIES:
+                self.left_out.add(value.tag)
+                continue
+            self._thinned.setdefault(value.tag, _Thinned()).add(event.step, number)
+
+    def series(self) -> list[Series]:
+        return [
+            Series(
+                name=name,
+                source=self._source,
+                steps=tuple(thinned.values),
+                values=tuple(thinned.values.values()),
+                thinned_from=thinned.seen,
+            )
+            for name, thinned in sorted(self._thinned.items())
+        ]
+
+
+class _Thinned:
+    """The last value of each stretch of steps; the stretches double where there are too many."""
+
+    def __init__(self) -> None:
+        self._stretch = 1
+        self._last_step = -1
+        # Number of the stretch -> step and value.
+        self._kept: dict[int, tuple[int, float]] = {}
+        self.seen = 0
+
+    @property
+    def values(self) -> dict[int, float]:
+        return dict(self._kept.values())
+
+    def add(self, step: int, value: float) -> None:
+        stretch = step // self._stretch
+        if step <= self._last_step:
+            # A process that went on from an earlier checkpoint trains these steps again.
+            self._kept = {at: kept for at, kept in self._kept.items() if at < stretch}
+        self._kept[stretch] = (step, value)
+        self._last_step = step
+        self.seen += 1
+        if len(self._kept) > _MOST_POINTS:
+            self._stretch *= 2
+            self._kept = {kept[0] // self._stretch: kept for kept in self._kept.values()}
+
+
+def _number(value: Any) -> float | None:
+    """Returns a scalar as TF 1 and TF 2 write it; `None` for anything else."""
+    if value.HasField("simple_value"):
+        return float(value.simple_value)
+    if value.HasField("tensor") and value.metadata.plugin_data.plugin_name == "scalars":
+        array = tf.make_ndarray(value.tensor)
+        return float(array) if array.shape == () and array.dtype.kind in "biuf" else None
+    return None

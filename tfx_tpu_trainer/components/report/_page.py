@@ -1,0 +1,367 @@
+"""Arranges what is known of a training as one HTML page: no script, and nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from tfx_tpu_trainer.components.report._charts import (
+    Chart,
+    Mark,
+    Table,
+    cut,
+    draw_bars,
+    draw_confusion,
+    draw_curve,
+    draw_series,
+    number_text,
+)
+from tfx_tpu_trainer.components.report._comparison import less_is_better
+from tfx_tpu_trainer.components.report._data_section import data_section
+from tfx_tpu_trainer.components.report._events import TRAINING
+from tfx_tpu_trainer.components.report._html import Section, render_sections, short, time_text
+from tfx_tpu_trainer.components.report._model_sections import model_section, serving_section
+from tfx_tpu_trainer.components.report._run_data import (
+    Measured,
+    MeasuredSlice,
+    RunData,
+    Series,
+    Verdict,
+)
+
+_MOST_CHARTS = 12
+_MOST_SLICES = 10
+_FEW_ROWS = 100
+_LOSSES = ("loss", "loss_by_rows")
+
+
+def render(run: RunData) -> str:
+    """Returns the page of a run.
+
+    Args:
+        run: What is known of it.
+
+    Returns:
+        HTML, below 1 MB.
+    """
+    return render_sections(
+        [make(run) for make in _SECTIONS], title=run.title, written=run.written, unread=run.unread
+    )
+
+
+def _verdict(run: RunData) -> Section:
+    if run.stopped is not None:
+        steps = [each.steps[-1] for each in run.learning.series if each.source == TRAINING]
+        where = f" at step {max(steps):,}" if steps else " before its first step was logged"
+        return Section(
+            title="Verdict",
+            says=f"The training stopped{where}: {short(run.stopped)}",
+            mood="bad",
+        )
+    failed = [check for check in run.serving_checks if check.outcome == "failed"]
+    if failed:
+        return Section(
+            title="Verdict",
+            says=f"The exported model must not be served: {failed[0].name}: {short(failed[0].detail)}",
+            mood="bad",
+        )
+    measured = run.measured
+    if measured is None:
+        return Section(title="Verdict", says="Not evaluated.", mood="warn")
+    infinite = [name for name, value in measured.metrics.items() if math.isinf(value)]
+    if any(math.isnan(measured.metrics.get(name, 0.0)) for name in _LOSSES) or infinite:
+        return Section(
+            title="Verdict", says="The model has diverged: its metrics are not finite.", mood="bad"
+        )
+    if run.verdict is not None and run.verdict.blessed is not None:
+        # The gate's own words begin with whether it has blessed the model.
+        says = run.verdict.says or ("blessed" if run.verdict.blessed else "not blessed")
+        return Section(
+            title="Verdict",
+            says=short(says[:1].upper() + says[1:]),
+            mood="good" if run.verdict.blessed else "bad",
+            notes=tuple(_judged(run.verdict)),
+        )
+    done = "Trained, evaluated and exported" if run.exported else "Trained and evaluated"
+    return Section(
+        title="Verdict",
+        says=f"{done}: {_in_words(measured.metrics)}.",
+        notes=("No gate had judged the model when this page was written.",),
+    )
+
+
+def _judged(verdict: Verdict) -> Iterator[str]:
+    """Yields since when the gate says so, and against what."""
+    if verdict.since is not None:
+        yield f"Since {time_text(verdict.since)}."
+    if verdict.baseline is None:
+        yield "No baseline was available for comparison."
+        return
+    of_run = f", of run {verdict.baseline_run}" if verdict.baseline_run else ""
+    since = f", written {time_text(verdict.baseline_since)}" if verdict.baseline_since else ""
+    yield f"The baseline is {verdict.baseline}{of_run}{since}."
+
+
+def _in_words(metrics: Mapping[str, float]) -> str:
+    named = [name for name in metrics if name not in _LOSSES] or list(metrics)
+    return ", ".join(f"{cut(name)} {number_text(metrics[name])}" for name in named[:4])
+
+
+def _numbers(run: RunData) -> Section:
+    measured = run.measured
+    if measured is None:
+        return Section(title="Numbers", says="No evaluation was found.")
+    rows = "an unknown number of rows"
+    if measured.num_examples is not None:
+        rows = f"{measured.num_examples:,} rows"
+    step = "" if measured.global_step is None else f" of step {measured.global_step:,}"
+    notes = []
+    if all(name in measured.metrics for name in _LOSSES):
+        notes.append(
+            "loss is the mean over the batches, as in the original; loss_by_rows weights every "
+            "row equally, and does not depend on the batch size."
+        )
+    if measured.intervals:
+        notes.append(
+            "Of 100 evaluations on other rows of the same kind, 95 would fall into the interval, "
+            f"estimated by 100 resamplings of {measured.sampled_rows:,} rows (m out of n "
+            "bootstrap). The interval is for this one model: another training may end elsewhere."
+        )
+    return Section(
+        title="Numbers",
+        says=f"The checkpoint{step}, measured on {rows}.",
+        tables={"Metrics": _metrics_table(measured, run.verdict)},
+        notes=tuple(notes),
+    )
+
+
+def _metrics_table(measured: Measured, verdict: Verdict | None) -> Table:
+    columns: dict[str, Mapping[str, str]] = {
+        "value": {name: f"{value:.6g}" for name, value in measured.metrics.items()}
+    }
+    if measured.intervals:
+        columns["95 % interval"] = {
+            name: f"{number_text(low)} to {number_text(high)}"
+            for name, (low, high) in measured.intervals.items()
+        }
+    if verdict is not None and verdict.baseline_metrics:
+        columns["baseline"] = {
+            name: f"{value:.6g}" for name, value in verdict.baseline_metrics.items()
+        }
+    return Table(
+        head=("metric", *columns),
+        rows=tuple(
+            (cut(name), *(column.get(name, "") for column in columns.values()))
+            for name in sorted(measured.metrics)
+        ),
+    )
+
+
+def _learning(run: RunData) -> Section:
+    series = run.learning.series
+    if not series:
+        return Section(title="Learning", says="No TensorBoard events were found.")
+    by_name: dict[str, list[Series]] = {}
+    for each in series:
+        by_name.setdefault(each.name, []).append(each)
+    # What was measured once, as slices are, is no curve. The loss comes first, then what is measured, then what
+    # only the training knows.
+    names = sorted(
+        (name for name, of in by_name.items() if any(len(each.steps) > 1 for each in of)),
+        key=lambda name: (
+            name != "loss",
+            all(each.source == TRAINING for each in by_name[name]),
+            name,
+        ),
+    )
+    marks = [Mark(step=restart.step, name="restart") for restart in run.learning.restarts]
+    if run.measured and run.measured.global_step is not None:
+        marks.append(Mark(step=run.measured.global_step, name="exported"))
+    notes = []
+    if rest := len(by_name) - len(names[:_MOST_CHARTS]):
+        notes.append(f"{rest} other scalar{'s are' if rest > 1 else ' is'} in run.json.")
+    if any(len(each.steps) < each.thinned_from for each in series):
+        notes.append(
+            "Of more than 600 values, only the last one of each of 600 equal stretches of steps "
+            "is drawn."
+        )
+    count = len(run.learning.restarts)
+    last = max(each.steps[-1] for each in series)
+    restarts = "without a restart" if not count else f"with {count} restart{'s' * (count > 1)}"
+    return Section(
+        title="Learning",
+        says=f"{last:,} step{'s' * (last != 1)}, {restarts}.",
+        charts=tuple(draw_series(cut(name), by_name[name], marks) for name in names[:_MOST_CHARTS]),
+        notes=tuple(notes),
+    )
+
+
+def _slices(run: RunData) -> Section:
+    slices = run.measured.slices if run.measured else ()
+    if not run.measured or not slices:
+        return Section(
+            title="Slices",
+            says="No slices of the eval split were measured: set slicing_specs to measure some.",
+        )
+    shared = [name for name in run.measured.metrics if any(name in one.metrics for one in slices)]
+    if not shared:
+        return Section(title="Slices", says=f"{len(slices):,} slices have no metric of the whole.")
+    name = next((name for name in shared if "loss" not in name), shared[0])
+    worst_first = _worst_first(slices, name)
+    shown = list(worst_first)
+    if len(shown) > 2 * _MOST_SLICES:
+        shown = [*worst_first[:_MOST_SLICES], *worst_first[-_MOST_SLICES:]]
+    few = [one for one in slices if one.num_examples is not None and one.num_examples < _FEW_ROWS]
+    notes = []
+    if few:
+        notes.append(
+            f"{len(few):,} of {len(slices):,} slices have fewer than {_FEW_ROWS} rows: too few to "
+            "say much about them."
+        )
+    if len(shown) < len(slices):
+        notes.append(
+            f"The {_MOST_SLICES} worst and the {_MOST_SLICES} best of {len(slices):,} are shown; "
+            "run.json has all."
+        )
+    says = f"By {cut(name)}, of which the whole split has {number_text(run.measured.metrics[name])}"
+    if worst_first:
+        worst, best = worst_first[0], worst_first[-1]
+        says += (
+            f", {cut(worst.name)} is worst ({number_text(worst.metrics[name])}) "
+            f"and {cut(best.name)} is best ({number_text(best.metrics[name])})"
+        )
+    return Section(
+        title="Slices",
+        says=says + ".",
+        mood="warn" if few else "",
+        charts=(
+            draw_bars(
+                f"{cut(name)} by slice, worst first",
+                {one.name: one.metrics[name] for one in shown},
+                unit=cut(name),
+            ),
+        ),
+        tables={
+            "Slices": Table(
+                head=("slice", "rows", *map(cut, shared)),
+                rows=tuple(
+                    (
+                        cut(one.name),
+                        "" if one.num_examples is None else f"{one.num_examples:,}",
+                        *(number_text(one.metrics.get(key, math.nan)) for key in shared),
+                    )
+                    for one in shown
+                ),
+            )
+        },
+        notes=tuple(notes),
+    )
+
+
+def _worst_first(slices: Iterable[MeasuredSlice], name: str) -> list[MeasuredSlice]:
+    known = [one for one in slices if math.isfinite(one.metrics.get(name, math.nan))]
+    return sorted(known, key=lambda one: one.metrics[name], reverse=less_is_better(name))
+
+
+_KINDS = {
+    "scores": "Scores of two classes",
+    "classes": "Classes",
+    "residuals": "Residuals of a regression",
+}
+
+
+def _errors(run: RunData) -> Section:
+    errors = run.errors
+    if run.measured is None:
+        return Section(title="Errors", says="No evaluation was found.")
+    if errors is None:
+        return Section(
+            title="Errors",
+            says="The model's errors are unknown: this section compares tensors of eval_metrics "
+            "named labels and probabilities, predictions or logits, with one value per row.",
+        )
+    right = sum(row[n] for n, row in enumerate(errors.confusion))
+    says = f"{_KINDS[errors.kind]}: {cut(errors.prediction)} against {cut(errors.label)}"
+    if errors.confusion:
+        says += f"; {right:,} of {errors.rows:,} rows are correct"
+    notes = []
+    if errors.rows < errors.seen:
+        notes.append(f"A sample of {errors.rows:,} of {errors.seen:,} rows, drawn uniformly.")
+    if errors.is_weighted:
+        notes.append("All rows count equally here: weights are ignored.")
+    if errors.kind == "scores":
+        notes.append("The confusion matrix counts rows with a score above 0.5 as 1.")
+    charts = [draw_confusion(errors.confusion)] if errors.confusion else []
+    charts += [
+        draw_curve(curve, diagonal=curve.name in ("ROC", "Calibration")) for curve in errors.curves
+    ]
+    return Section(
+        title="Errors",
+        says=says + ".",
+        charts=tuple(charts),
+        tables={
+            "Summary": Table(
+                head=("of these rows", "value"),
+                rows=tuple((name, f"{value:.6g}") for name, value in errors.summary.items()),
+            )
+        },
+        notes=tuple(notes),
+    )
+
+
+def _lineage(run: RunData) -> Section:
+    lineage = run.lineage
+    says = f"It ran on {lineage.ran_on}" if lineage.ran_on else "Where it ran is unknown"
+    if lineage.phase_seconds:
+        says += f"; it took {sum(lineage.phase_seconds.values()):,.1f} seconds"
+    tables = {
+        caption: Table(
+            head=head, rows=tuple((cut(name), short(value)) for name, value in values.items())
+        )
+        for caption, head, values in (
+            (
+                "Rows that went through the model",
+                ("what was done", "rows"),
+                {name: f"{count:,}" for name, count in lineage.rows.items()},
+            ),
+            ("Inputs", ("input", "artifacts"), lineage.inputs),
+            ("Settings that differ from their defaults", ("setting", "value"), lineage.settings),
+            ("Versions", ("package", "version"), lineage.versions),
+        )
+        if values
+    }
+    if run.learning.restarts:
+        tables["Restarts"] = Table(
+            head=("resumed at step", "when"),
+            rows=tuple(
+                (f"{restart.step:,}", time_text(restart.time)) for restart in run.learning.restarts
+            ),
+        )
+    charts: tuple[Chart, ...] = ()
+    if lineage.phase_seconds:
+        charts = (draw_bars("Seconds by phase", lineage.phase_seconds, unit="seconds"),)
+    notes = []
+    if lineage.phase_seconds:
+        notes.append(
+            "Seconds are those of the process that wrote this page. Energy is not measured."
+        )
+    if lineage.code:
+        notes.append(f"Code: {lineage.code}")
+    if lineage.identity:
+        notes.append(f"Digest of inputs, code and settings: {lineage.identity}")
+    return Section(
+        title="Lineage", says=f"{says}.", charts=charts, tables=tables, notes=tuple(notes)
+    )
+
+
+_SECTIONS: tuple[Callable[[RunData], Section], ...] = (
+    _verdict,
+    _numbers,
+    _learning,
+    _slices,
+    _errors,
+    data_section,
+    model_section,
+    serving_section,
+    _lineage,
+)

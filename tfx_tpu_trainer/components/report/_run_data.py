@@ -1,0 +1,539 @@
+"""What is known of a training, as plain values: what `run.json` holds and the run page shows.
+
+Whatever is read or computed is in here; the page only arranges it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import pydantic
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.whole_files import write_whole
+
+RUN_FILE = "run.json"
+FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
+"""Value of `format` in the file. Keys may be added later; none is removed or changes its meaning."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Series:
+    """A number over the steps of a training.
+
+    Attributes:
+        name: The name of the summary, such as `loss`.
+        source: `"training"`, or the name of the evaluation: `"eval"`, `"eval_test"`.
+        steps: Global steps, ascending.
+        values: The value at each of them; NaN and infinities stay what they are.
+        thinned_from: How many values the event files hold. Where these are fewer, each stands for an
+            equal stretch of the steps, of which it is the last one.
+    """
+
+    name: str
+    source: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    thinned_from: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restart:
+    """A process that went on with a training.
+
+    Attributes:
+        step: The global step that it began at.
+        time: When, in seconds since 1970.
+    """
+
+    step: int
+    time: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learning:
+    """How the numbers of a training went.
+
+    Attributes:
+        series: One for each summary.
+        restarts: The processes after the first.
+    """
+
+    series: tuple[Series, ...] = ()
+    restarts: tuple[Restart, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeasuredSlice:
+    """A part of the eval split.
+
+    Attributes:
+        name: The slice in words, such as `payment_type=Cash`.
+        num_examples: Its rows, or `None` where they were not counted.
+        metrics: Metric name -> value.
+    """
+
+    name: str
+    num_examples: int | None
+    metrics: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A line between two numbers.
+
+    Attributes:
+        name: What it is, such as `"ROC"`.
+        x_name: What its first number is.
+        y_name: What its second number is.
+        x: The first numbers.
+        y: The second numbers.
+    """
+
+    name: str
+    x_name: str
+    y_name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Errors:
+    """What a model gets wrong.
+
+    Attributes:
+        kind: `"scores"` of two classes, `"classes"`, or `"residuals"` of a regression.
+        label: The tensor that the labels are.
+        prediction: The tensor that the predictions are.
+        rows: How many rows were compared.
+        seen: How many the evaluation had.
+        is_weighted: Whether rows have weights, which are left out here.
+        confusion: [label, prediction]: numbers of rows; of scores, those above 0.5 are taken for 1.
+            Empty for residuals, and for more than 50 classes.
+        curves: The ROC curve, precision and recall, calibration; the residuals' histogram.
+        summary: What these come to -> value.
+    """
+
+    kind: Literal["scores", "classes", "residuals"]
+    label: str
+    prediction: str
+    rows: int
+    seen: int
+    is_weighted: bool
+    confusion: tuple[tuple[int, ...], ...] = ()
+    curves: tuple[Curve, ...] = ()
+    summary: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What the evaluation of the exported checkpoint says.
+
+    Attributes:
+        global_step: Its training step, or `None` where nobody wrote it down.
+        num_examples: Rows of the evaluation, or `None` where they were not counted.
+        seconds: How long it took, or `None`.
+        metrics: Metric name -> value over the whole eval split.
+        slices: The same of its parts.
+        intervals: Metric name -> the two ends of its 95 % interval, by the bootstrap on a sample of the
+            rows; none where the rows were not sampled.
+        sampled_rows: How many rows were sampled, or `None`.
+        deviations: Metric name -> how far each of 100 resamplings is from their mean, scaled to all rows:
+            1.96 of their standard deviations make the interval.
+        rows_digest: Digest of the sampled rows' labels: where two runs have the same one, their resamplings have the
+            same rows. `None` if it is unknown which tensor holds the labels.
+    """
+
+    global_step: int | None
+    num_examples: int | None
+    seconds: float | None
+    metrics: Mapping[str, float]
+    slices: tuple[MeasuredSlice, ...] = ()
+    intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    sampled_rows: int | None = None
+    deviations: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    rows_digest: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureOfSplit:
+    """What the rows of a split have of a feature.
+
+    Attributes:
+        missing: Rows without a value.
+        values: Its values; more than rows where it is a list.
+        mean: Of numbers; `None` of strings, and where there are none.
+        deviation: The numbers' standard deviation, likewise.
+        least: The smallest number, likewise.
+        greatest: The largest number, likewise.
+        unique: How many strings differ; `None` of numbers.
+        most_frequent: The most frequent text; `None` of numbers.
+    """
+
+    missing: int
+    values: int
+    mean: float | None = None
+    deviation: float | None = None
+    least: float | None = None
+    greatest: float | None = None
+    unique: int | None = None
+    most_frequent: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A feature of the raw examples.
+
+    Attributes:
+        name: Its name; the steps of a path, with dots.
+        kind: `"integer"`, `"float"`, `"text"` or `"bytes"`; `"struct"` of nested ones.
+        by_split: Split -> what its rows have.
+    """
+
+    name: str
+    kind: str
+    by_split: Mapping[str, FeatureOfSplit]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Distance:
+    """How far a feature's distributions in two sets of rows are apart, as TFDV measures it.
+
+    Attributes:
+        feature: The feature.
+        measure: `"L-infinity"`, the largest difference of a text's share, or
+            `"Jensen-Shannon divergence"`, of numbers; 0 is the same, 1 the farthest.
+        value: How far.
+    """
+
+    feature: str
+    measure: str
+    value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Two sets of rows, compared feature by feature.
+
+    Attributes:
+        rows: Which rows, such as `"split eval"`.
+        against: What they are compared with, such as `"split train"`.
+        distances: The features that both have, the farthest first.
+        new: Features that only the former have.
+        gone: Features that only the latter have.
+    """
+
+    rows: str
+    against: str
+    distances: tuple[Distance, ...]
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """What a training's raw examples are, by the statistics of TFX's StatisticsGen.
+
+    Attributes:
+        statistics: The folder of the statistics.
+        splits: Split -> its rows.
+        features: The features, 1,000 at most, in their order.
+        all_features: How many there are.
+        drift: Splits against the first one, and the first one against the baseline's.
+    """
+
+    statistics: str
+    splits: Mapping[str, int]
+    features: tuple[Feature, ...]
+    all_features: int
+    drift: tuple[Drift, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Variables whose names begin alike.
+
+    Attributes:
+        name: What the names have before the first `/`.
+        parameters: Elements of its variables, without those of an optimizer's slots.
+        slots: Elements of the optimizer's slots.
+        bytes: Of all of them.
+    """
+
+    name: str
+    parameters: int
+    slots: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What a metagraph answers.
+
+    Attributes:
+        name: Its name, such as `serving_default`.
+        inputs: Input name -> dtype and shape in words, such as `float32 [?, 3]`.
+        outputs: Output name -> the same.
+    """
+
+    name: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetaGraph:
+    """One of the graphs of a SavedModel.
+
+    Attributes:
+        tags: Its tags, sorted.
+        signatures: What it answers.
+        ops: Where ops run, such as `"on the TPU"` -> how many do.
+    """
+
+    tags: tuple[str, ...]
+    signatures: tuple[Signature, ...]
+    ops: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A SavedModel.
+
+    Attributes:
+        path: Its folder.
+        bytes: Of its files.
+        meta_graphs: Its graphs.
+        warmup_requests: How many requests a server loads it with.
+    """
+
+    path: str
+    bytes: int
+    meta_graphs: tuple[MetaGraph, ...]
+    warmup_requests: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckOfServing:
+    """A check of the exported model.
+
+    Attributes:
+        name: What was checked.
+        outcome: `"passed"`, `"failed"` or `"not run"`.
+        detail: What was found.
+        seconds: How long it took.
+    """
+
+    name: str
+    outcome: str
+    detail: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """How long a signature took to answer a request of the serving check.
+
+    Attributes:
+        signature: Its name.
+        rows: Rows of the request.
+        first_seconds: The first answer.
+        median_seconds: The median of those after it.
+        repeats: How many those were.
+    """
+
+    signature: str
+    rows: int
+    first_seconds: float
+    median_seconds: float
+    repeats: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepOnTpu:
+    """A step of the model, as Google's compiler has compiled it for a TPU slice.
+
+    Attributes:
+        name: Its name, such as `"train"`.
+        ok: Whether it compiles and fits.
+        says: That in a line.
+        need_bytes: HBM of a device that it needs; `None` where that is not known.
+        limit_bytes: HBM of a device; `None` where the compiler was not asked.
+        by_category: What the memory is for -> bytes.
+    """
+
+    name: str
+    ok: bool
+    says: str
+    need_bytes: int | None
+    limit_bytes: int | None
+    by_category: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preflight:
+    """Whether a model compiles for a TPU slice and fits it.
+
+    Attributes:
+        tpu: The slice, such as `"v5e:2x4"`.
+        compiler: Name and version of the compiler.
+        steps: The steps that were compiled.
+    """
+
+    tpu: str
+    compiler: str
+    steps: tuple[StepOnTpu, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """Where a model comes from.
+
+    Attributes:
+        ran_on: Where it was trained, such as `"4 emulated TPU cores"`; `None` if unknown.
+        inputs: Input -> the artifacts' folders, one a line.
+        settings: Setting that differs from its default -> value.
+        versions: Package -> version.
+        identity: The digest of inputs, code and settings; `None` if there is none.
+        phase_seconds: Phase -> how long it took.
+        code: The user's module and a digest of its source; `None` if unknown.
+        rows: What was done -> how many rows went through it; a row counts each time.
+    """
+
+    ran_on: str | None = None
+    inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    identity: str | None = None
+    phase_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    code: str | None = None
+    rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The verdict of the pipeline's gate on a model.
+
+    Attributes:
+        blessed: Whether the model passed; `None` if it was not judged.
+        says: Why.
+        baseline: Folder of the model that it was compared with; `None` where there was none.
+        baseline_metrics: That model's metrics, by name.
+        since: When the gate said so, in seconds since 1970; `None` where nobody wrote it down.
+        baseline_run: The pipeline run that has trained the baseline; `None` if unknown.
+        baseline_since: When that model was written, in seconds since 1970; `None` likewise.
+    """
+
+    blessed: bool | None
+    says: str
+    baseline: str | None = None
+    baseline_metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    since: float | None = None
+    baseline_run: str | None = None
+    baseline_since: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunData:
+    """The known facts about a training.
+
+    Attributes:
+        title: What it is called, such as `"taxi: TpuTrainer"`.
+        written: When this was gathered, in seconds since 1970.
+        stopped: What ended it before its end; `None` where nothing did.
+        verdict: What the gate said; `None` where it has not been asked when this was gathered.
+        measured: What its evaluation says; `None` where there was none.
+        errors: What the model gets wrong; `None` where nobody can tell labels from predictions.
+        learning: How its numbers went.
+        data: What it was trained on; `None` if its statistics are unknown.
+        layers: Its variables, largest layer first; empty without a checkpoint.
+        preflight: What the TPU's compiler says of it; `None` where it was not asked.
+        exported: The SavedModel; `None` if there is none.
+        serving_checks: What was checked of it.
+        answers: How long it took to answer the check's requests.
+        lineage: Where it comes from.
+        unread: What is there and could not be read, and why.
+    """
+
+    title: str
+    written: float
+    stopped: str | None = None
+    verdict: Verdict | None = None
+    measured: Measured | None = None
+    errors: Errors | None = None
+    learning: Learning = Learning()
+    data: Data | None = None
+    layers: tuple[Layer, ...] = ()
+    preflight: Preflight | None = None
+    exported: Exported | None = None
+    serving_checks: tuple[CheckOfServing, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    lineage: Lineage = Lineage()
+    unread: tuple[str, ...] = ()
+    format: Literal["tfx_tpu_trainer.run/1"] = FORMAT
+
+    __pydantic_config__: ClassVar[pydantic.ConfigDict] = {"ser_json_inf_nan": "strings"}
+
+
+@functools.cache
+def _adapter() -> pydantic.TypeAdapter[RunData]:
+    return pydantic.TypeAdapter(RunData)
+
+
+def to_json(run: RunData) -> str:
+    """Returns a run as JSON; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
+    return _adapter().dump_json(run, indent=2).decode("utf-8")
+
+
+def from_json(text: str | bytes) -> RunData:
+    """Returns the run that `to_json` wrote.
+
+    Raises:
+        ValueError: The text is something else.
+    """
+    return _adapter().validate_json(text)
+
+
+def write_run_data(run: RunData, folder: str) -> str:
+    """Writes `run.json`; the file appears whole or not at all.
+
+    Args:
+        run: What to write.
+        folder: Where it goes; any path `tf.io.gfile` knows.
+
+    Returns:
+        The file's path.
+    """
+    path = os.path.join(folder, RUN_FILE)
+    write_whole(path, to_json(run) + "\n")
+    return path
+
+
+def read_run_data(path: str) -> RunData | None:
+    """Reads `run.json`.
+
+    Args:
+        path: The file, or the folder that it is in.
+
+    Returns:
+        The run; `None` if there is no such file.
+
+    Raises:
+        ValueError: The file can't be understood; the text names it.
+    """
+    if tf.io.gfile.isdir(path):
+        path = os.path.join(path, RUN_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return from_json(file.read())
+    except (ValueError, tf.errors.OpError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path} can't be read: {reason}. Create it again with `tfx-tpu-trainer report`."
+        ) from error

@@ -1,0 +1,11 @@
+"""`TpuTrainer`: declared in a pipeline, and executed as one training from Transform's output to a SavedModel.
+
+`trainer.py` declares the component and `trainer_parameters.py` its settings; `trainer_executor.py` is what TFX calls;
+`training.py` reads as the steps of a training. `legacy/` runs modules with a `trainer_fn`.
+"""
+
+from tfx_tpu_trainer._support.extras import of_extra
+
+with of_extra("tfx", for_what="tfx_tpu_trainer.components"):
+    # What the modules here need that run without TFX.
+    import pydantic as _pydantic  # noqa: F401

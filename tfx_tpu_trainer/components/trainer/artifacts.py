@@ -1,0 +1,118 @@
+"""The artifacts of a training: filled whole or not at all, and what they say of the model."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.whole_files import file_written_whole, sweep
+from tfx_tpu_trainer.components.evaluation import (
+    EvalMetrics,
+    metric_properties,
+    set_properties,
+    write_eval_metrics,
+    write_model_evaluation,
+)
+from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+
+TRAINING = "training"
+"""Custom property of a Model: the digest of its training's inputs, code and settings."""
+
+RAN_ON = "ran_on"
+"""Custom property of a Model and its evaluation: where it was trained, such as "4 emulated TPU cores"."""
+
+
+@contextlib.contextmanager
+def emptied_on_failure(
+    *folders: str, are_ours: Callable[[], bool] = lambda: True
+) -> Iterator[None]:
+    """Removes what the block has put into folders if it fails.
+
+    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it reports that
+    instead of the failure.
+
+    Args:
+        *folders: The folders.
+        are_ours: Whether what is in them is this attempt's. Defaults to yes.
+    """
+    try:
+        yield
+    except BaseException:
+        for folder in folders:
+            if tf.io.gfile.isdir(folder) and are_ours():
+                tf.io.gfile.rmtree(folder)
+                tf.io.gfile.makedirs(folder)
+        raise
+
+
+def copy_folder(source: str, target: str) -> None:
+    """Copies a folder with all below it.
+
+    Args:
+        source: The folder.
+        target: Where its files go; created if missing.
+    """
+    source = source.rstrip("/")
+    tf.io.gfile.makedirs(target)
+    for folder, _, names in tf.io.gfile.walk(source):
+        into = os.path.join(target, folder[len(source) :].strip("/"))
+        tf.io.gfile.makedirs(into)
+        for name in names:
+            with file_written_whole(os.path.join(into, name)) as written:
+                tf.io.gfile.copy(os.path.join(folder, name), written)
+
+
+_logger = logging.getLogger(__name__)
+
+
+def all_or_nothing(
+    job: TrainJob, *, are_ours: Callable[[], bool]
+) -> contextlib.AbstractContextManager[None]:
+    """Empties the folders of the model and of its evaluation if the block fails.
+
+    Checkpoints and events stay where they are: another attempt resumes from them.
+
+    Args:
+        job: What was asked for.
+        are_ours: Whether no other attempt writes into them.
+
+    Returns:
+        A context manager around all that writes into these folders.
+    """
+    evaluation = [job.evaluation.uri] if job.evaluation else []
+    return emptied_on_failure(job.model.uri, *evaluation, are_ours=are_ours)
+
+
+def sweep_outputs(job: TrainJob) -> None:
+    """Removes what an attempt that was killed has left of files that it was about to write.
+
+    Args:
+        job: What was asked for.
+    """
+    for artifact in filter(None, (job.model, job.model_run, job.evaluation)):
+        for path in sweep(artifact.uri):
+            _logger.info("Removed %s, left behind by an earlier attempt", printable(path))
+
+
+def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = None) -> None:
+    """Writes the metrics of the exported model: next to it, as its evaluation, and as properties of both.
+
+    Args:
+        job: What was asked for.
+        metrics: What the exported checkpoint was measured at.
+        ran_on: Where it was trained, in words. Defaults to `None`: unknown.
+    """
+    write_eval_metrics(job.model.uri, metrics)
+    properties = metric_properties(metrics)
+    if ran_on is not None:
+        properties[RAN_ON] = ran_on
+    set_properties(job.model, properties)
+    if job.evaluation:
+        write_model_evaluation(job.evaluation.uri, metrics, model_location=job.model.uri)
+        set_properties(job.evaluation, properties)
+    _logger.info("Model written to %s", job.serving_model_dir)

@@ -1,0 +1,282 @@
+"""What the chief tells the other hosts of a training: a small file that it keeps fresh."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.waiting import said_while_waiting
+from tfx_tpu_trainer._support.whole_files import write_whole
+
+_logger = logging.getLogger(__name__)
+
+STATUS_FILE = "chief_status.json"
+"""Where it is, in the ModelRun artifact: the one folder that all hosts of an execution know."""
+
+TRAINING = "training"
+FINISHING = "finishing"
+SUCCEEDED = "succeeded"
+FAILED = "failed"
+
+_BEAT_SECONDS = 10.0
+_SILENT_SECONDS = 300.0
+_START_SECONDS = 7200.0
+# Three beats: a helper says that it hears nothing.
+_QUIET_SECONDS = 30.0
+_POLL_SECONDS = 1.0
+
+
+class ChiefFailedError(RuntimeError):
+    """The chief has failed, or no sign of it was seen for too long."""
+
+
+class ChiefStatus:
+    """The chief's side: says how far it is, and that it lives.
+
+    It goes through the file system because hosts have nothing else in common when they start late,
+    are restarted, or outlive the chief's own server.
+    """
+
+    def __init__(self, model_run: str, *, beat_secs: float = _BEAT_SECONDS) -> None:
+        """Prepares it; nothing is written before `reported`.
+
+        Args:
+            model_run: Folder of the ModelRun artifact.
+            beat_secs: Seconds between signs of life.
+        """
+        self._path = os.path.join(model_run, STATUS_FILE)
+        self._beat_secs = beat_secs
+        self._attempt = uuid.uuid4().hex
+        self._started = time.time()
+        self._replaced = False
+        self._beat = 0
+        self._state = TRAINING
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def reported(self) -> Iterator[ChiefStatus]:
+        """Says `training` until the block ends, and then how it ended."""
+        ended = threading.Event()
+        self._write(TRAINING)
+        beats = threading.Thread(target=self._keep_fresh, args=(ended,), daemon=True)
+        beats.start()
+        try:
+            yield self
+        except BaseException as error:
+            self._end(beats, ended, FAILED, f"{type(error).__name__}: {error}")
+            raise
+        self._end(beats, ended, SUCCEEDED)
+
+    def finishing(self) -> None:
+        """Says that training has ended: from now on checkpoints may go."""
+        self._write(FINISHING)
+
+    def _end(
+        self, beats: threading.Thread, ended: threading.Event, state: str, message: str = ""
+    ) -> None:
+        ended.set()
+        with said_while_waiting(
+            f"{self._path} to be written",
+            change="The file system decides how long that takes.",
+        ):
+            beats.join()
+            self._write(state, message)
+
+    def _keep_fresh(self, ended: threading.Event) -> None:
+        while not ended.wait(self._beat_secs):
+            try:
+                self._write(self._state)
+            except tf.errors.OpError as error:
+                _logger.warning("%s can't be written at the moment: %s", self._path, error.message)
+
+    def _write(self, state: str, message: str = "") -> None:
+        with self._lock:
+            self._state = state
+            self._beat += 1
+            self._replaced = self._replaced or self._is_replaced()
+            if self._replaced:
+                return
+            status = {
+                "state": state,
+                "attempt": self._attempt,
+                "started": self._started,
+                "beat": self._beat,
+            }
+            write_whole(self._path, json.dumps({**status, "message": message}))
+
+    def _is_replaced(self) -> bool:
+        """Whether a newer attempt speaks for the chief: what became of this one is nobody's business."""
+        there = _read(self._path)
+        if there is None or there.get("attempt") == self._attempt:
+            return False
+        if _started(there) <= self._started:
+            return False
+        _logger.warning(
+            "Another attempt at this training now writes %s; this one has stopped writing it",
+            self._path,
+        )
+        return True
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        with tf.io.gfile.GFile(path, "r") as file:
+            status = json.loads(file.read())
+    except (tf.errors.OpError, ValueError):
+        # Not there yet, being replaced in an object store, or a store that is away just now.
+        return None
+    return status if isinstance(status, dict) and "state" in status else None
+
+
+def _started(status: Mapping[str, Any]) -> float:
+    started = status.get("started")
+    return started if isinstance(started, float) else 0.0
+
+
+class ChiefWatch:
+    """The other hosts' side: how far the chief is, and whether it lives."""
+
+    def __init__(
+        self,
+        model_run: str,
+        *,
+        silent_secs: float = _SILENT_SECONDS,
+        start_secs: float = _START_SECONDS,
+        quiet_secs: float = _QUIET_SECONDS,
+        poll_secs: float = _POLL_SECONDS,
+    ) -> None:
+        """Begins to watch.
+
+        Args:
+            model_run: Folder of the ModelRun artifact.
+            silent_secs: Seconds without a sign of life after which the chief counts as dead. By
+                this host's clock: that of the chief may be another.
+            start_secs: Seconds to wait for the first sign.
+            quiet_secs: Seconds without a sign of life after which `awaited` says so.
+            poll_secs: Seconds between looks.
+        """
+        self._path = os.path.join(model_run, STATUS_FILE)
+        self._silent_secs = silent_secs
+        self._start_secs = start_secs
+        self._quiet_secs = quiet_secs
+        self._poll_secs = poll_secs
+        # A failure reported before this host has started was that of an earlier attempt.
+        self._old = _read(self._path)
+        self._seen: dict[str, Any] | None = None
+        self._changed = time.monotonic()
+
+    def state(self) -> str | None:
+        """Looks.
+
+        Returns:
+            The chief's state; `None` before it has started.
+
+        Raises:
+            ChiefFailedError: It has failed, or is silent for too long.
+        """
+        status = _read(self._path)
+        if status is not None and status == self._old and status["state"] != SUCCEEDED:
+            status = None
+        if (
+            status is not None
+            and self._seen is not None
+            and _started(status) < _started(self._seen)
+        ):
+            # The last word of an attempt that another one has replaced.
+            status = None
+        if status != self._seen and status is not None:
+            self._seen, self._changed = status, time.monotonic()
+        if self._seen is None:
+            self._check_patience(self._start_secs, "has not started (start_timeout_secs)")
+            return None
+        state = self._seen["state"]
+        if state == FAILED:
+            raise ChiefFailedError(
+                f"The chief of this training has failed ({self._seen.get('message')}); see its "
+                "log. This host ends too."
+            )
+        if state != SUCCEEDED:
+            self._check_patience(self._silent_secs, "has given no sign of life")
+        return state
+
+    @property
+    def bounds(self) -> str:
+        """What ends the waiting, as a sentence."""
+        return (
+            f"This host ends {self._start_secs:g} s after its start if no chief has started "
+            f"(start_timeout_secs), and {self._silent_secs:g} s after the chief's last sign of "
+            "life."
+        )
+
+    def awaited(self) -> str | None:
+        """Returns in words what this host waits for, as it last saw; `None` while the chief trains."""
+        if self._seen is None:
+            return f"the chief of this training to start, which writes {self._path}"
+        quiet = time.monotonic() - self._changed
+        if quiet > self._quiet_secs:
+            return f"a sign of life of the chief in {self._path}; the last one is {quiet:.0f} s old"
+        if self._seen["state"] == FINISHING:
+            return "the chief, which has trained, to evaluate, export and write the artifacts"
+        return None
+
+    def is_training(self) -> bool:
+        """Tells whether the chief has not yet ended training."""
+        return self.state() in (None, TRAINING)
+
+    def wait_for_end(self) -> None:
+        """Waits until the chief has succeeded.
+
+        Raises:
+            ChiefFailedError: It has failed, or is silent for too long.
+        """
+        while self.state() != SUCCEEDED:
+            time.sleep(self._poll_secs)
+
+    @contextlib.contextmanager
+    def ending_this_process(self, grace_secs: float = 60) -> Iterator[None]:
+        """Ends the process, should the block still run some time after the chief has ended.
+
+        TensorFlow can't be interrupted while it waits for hosts that are gone.
+
+        Args:
+            grace_secs: The time.
+        """
+        ended = threading.Event()
+        guard = threading.Thread(target=self._guard, args=(ended, grace_secs), daemon=True)
+        guard.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            guard.join()
+
+    def _guard(self, ended: threading.Event, grace_secs: float) -> None:
+        try:
+            while self.is_training():
+                if ended.wait(self._poll_secs):
+                    return
+            code = 0
+        except ChiefFailedError as error:
+            _logger.error("%s", error)
+            code = 1
+        if not ended.wait(grace_secs):
+            _logger.warning("The chief has ended; this host stops waiting for the others and ends.")
+            logging.shutdown()
+            os._exit(code)
+
+    def _check_patience(self, seconds: float, what: str) -> None:
+        waited = time.monotonic() - self._changed
+        if waited > seconds:
+            raise ChiefFailedError(
+                f"The chief of this training {what} for {waited:.0f} seconds ({self._path}). This "
+                "host ends. Start the training again: it resumes from its last checkpoint."
+            )

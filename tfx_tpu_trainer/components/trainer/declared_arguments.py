@@ -1,0 +1,274 @@
+"""The arguments of a declared TpuTrainer that are no settings: checked when the pipeline is made.
+
+TFX checks their types too, later on, and says neither what to give nor where it comes from.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.components.trainer.json_values import shown
+from tfx_tpu_trainer.components.trainer.names import suggest
+from tfx_tpu_trainer.components.trainer.tfx_private import (
+    Placeholder,
+    json_utils,
+    proto_utils,
+    udf_utils,
+)
+
+RuntimeParameter = tfx.dsl.experimental.RuntimeParameter
+_artifacts = tfx.types.standard_artifacts
+
+_MESSAGES: Mapping[str, Any] = types.MappingProxyType(
+    {"train_args": tfx.proto.TrainArgs, "eval_args": tfx.proto.EvalArgs}
+)
+
+_INPUTS: Mapping[str, tuple[Any, str]] = types.MappingProxyType(
+    {
+        "examples": (_artifacts.Examples, "transform.outputs['transformed_examples']"),
+        "transform_graph": (_artifacts.TransformGraph, "transform.outputs['transform_graph']"),
+        "schema": (_artifacts.Schema, "schema_gen.outputs['schema']"),
+        "raw_examples": (_artifacts.Examples, "example_gen.outputs['examples']"),
+        "statistics": (_artifacts.ExampleStatistics, "statistics_gen.outputs['statistics']"),
+        "base_model": (_artifacts.Model, "the `model` output of a trainer or of a Resolver"),
+        "hyperparameters": (_artifacts.HyperParameters, "tuner.outputs['best_hyperparameters']"),
+    }
+)
+_OPTIONAL = ("raw_examples", "statistics", "base_model", "hyperparameters")
+
+
+def check_inputs(given: Mapping[str, Any]) -> None:
+    """Checks that the inputs are channels of their artifacts.
+
+    Args:
+        given: The constructor's arguments by name.
+
+    Raises:
+        TypeError: One is something else; says where such a channel comes from.
+        ValueError: The examples can't be Transform's output, or the raw ones are.
+    """
+    for name, (kind, source) in _INPUTS.items():
+        value = given[name]
+        if value is None and name in _OPTIONAL:
+            continue
+        check_channel("TpuTrainer", name, value, kind, source)
+    transform = getattr(given["transform_graph"], "producer_component", None)
+    before = _nodes_before(transform)
+    for name, producers, what in (
+        ("examples", before, "are not transformed yet"),
+        ("raw_examples", {transform}, "are transformed already"),
+    ):
+        channel = given[name]
+        producer = getattr(channel, "producer_component", None)
+        if producer is not None and producer in producers:
+            raise ValueError(
+                f"TpuTrainer: {name}={producer.id}.outputs[{channel.output_key!r}] {what}; give "
+                f"{name}={_INPUTS[name][1]}"
+            )
+
+
+def _nodes_before(component: Any) -> set[Any]:
+    """Returns the components whose outputs reach a component; none where that is not known."""
+    found: set[Any] = set()
+    pending = [] if component is None else [component]
+    while pending:
+        for channel in pending.pop().inputs.values():
+            # A union has several channels.
+            for each in getattr(channel, "channels", [channel]):
+                producer = getattr(each, "producer_component", None)
+                if producer is not None and producer not in found:
+                    found.add(producer)
+                    pending.append(producer)
+    return found
+
+
+def check_channel(component: str, name: str, value: Any, kind: Any, source: str) -> None:
+    """Checks that an argument is a channel of an artifact.
+
+    Args:
+        component: Whose argument it is.
+        name: Its name.
+        value: What was given.
+        kind: Class of the artifact.
+        source: Where such a channel comes from.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    is_channel = isinstance(value, tfx.types.BaseChannel)
+    if is_channel and value.type is kind:
+        return
+    given = f"a channel of {value.type.__name__}" if is_channel else shown(value)
+    raise TypeError(
+        f"{component}: {name} is {given} and must be a channel of {kind.__name__}; give {source}"
+    )
+
+
+def check_steps(name: str, args: Any) -> None:
+    """Checks `train_args` or `eval_args`.
+
+    Args:
+        name: Which of them.
+        args: What was given. What is not known before the pipeline runs is checked then.
+
+    Raises:
+        TypeError: It is not a message of that kind.
+        ValueError: The number of steps doesn't fit.
+    """
+    message = _MESSAGES[name]
+    if _is_deferred(args):
+        return
+    if isinstance(args, Mapping):
+        args = steps_from_json(name, json_utils.dumps(dict(args)))
+    if args is not None and not isinstance(args, message):
+        raise TypeError(
+            f"TpuTrainer: {name}={shown(args)} is not a tfx.proto.{message.__name__}; give "
+            f"{name}=tfx.proto.{message.__name__}(num_steps=...)"
+        )
+    try:
+        check_num_steps(name, 0 if args is None else args.num_steps)
+    except ValueError as error:
+        raise ValueError(f"TpuTrainer: {error}") from None
+
+
+def check_num_steps(name: str, steps: int) -> None:
+    """Checks the number of steps to train or of batches to evaluate.
+
+    Args:
+        name: `train_args` or `eval_args`.
+        steps: The number.
+
+    Raises:
+        ValueError: It doesn't fit.
+    """
+    if name == "train_args" and steps <= 0:
+        raise ValueError(
+            f"train_args.num_steps={steps}: the number of training steps must be "
+            "set; give train_args=tfx.proto.TrainArgs(num_steps=...)"
+        )
+    if steps < 0:
+        raise ValueError(
+            f"eval_args.num_steps={steps}: give the number of batches to evaluate, or leave it out for "
+            "the whole split"
+        )
+
+
+def steps_from_json(name: str, text: str | None) -> Any:
+    """Reads `train_args` or `eval_args` as TFX stores them.
+
+    Args:
+        name: Which of them.
+        text: JSON of the message; `None` or `""` is an empty one.
+
+    Returns:
+        The message.
+
+    Raises:
+        ValueError: It is no JSON of such a message.
+    """
+    message = _MESSAGES[name]()
+    if not text:
+        return message
+    fields = [field.name for field in message.DESCRIPTOR.fields]
+    try:
+        values = json_utils.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("it is not an object")
+        # TFX reads over what it does not know.
+        unknown = set(values) - {*fields, *(f.json_name for f in message.DESCRIPTOR.fields)}
+        if unknown:
+            raise ValueError(f"unknown {min(unknown)!r}; {suggest(min(unknown), fields)}")
+        return proto_utils.json_to_proto(text, message)
+    except (ValueError, RecursionError, json_format.ParseError) as error:
+        raise ValueError(
+            f'{name}={shown(text)} is not valid ({error}); give JSON such as {{"num_steps": 1000}}'
+        ) from None
+
+
+def check_module_file(path: Any) -> None:
+    """Checks that a module_file is there, where it is packaged from this machine.
+
+    Args:
+        path: What was given.
+
+    Raises:
+        TypeError: It is not a string.
+        ValueError: There is no such .py file.
+    """
+    if path is None or _is_deferred(path):
+        return
+    if not isinstance(path, str):
+        raise TypeError(
+            f"TpuTrainer: module_file={shown(path)} is not a string; give the path of a .py file"
+        )
+    here = "://" not in path and udf_utils.should_package_user_modules()
+    if here and not (path.endswith(".py") and os.path.isfile(path)):
+        raise ValueError(
+            f"module_file={path!r} is not a Python file on this machine; give the path of a .py "
+            "file"
+        )
+
+
+def custom_config_as_json(config: Any) -> Any:
+    """Returns a custom_config as the stock Trainer stores it.
+
+    Args:
+        config: What was given.
+
+    Raises:
+        ValueError: It is not a dict, or holds what can't be stored.
+    """
+    if _is_deferred(config):
+        return config
+    if config is not None and not isinstance(config, Mapping):
+        raise ValueError(f"custom_config={shown(config)} is not valid; give a dict of JSON values")
+    try:
+        return json_utils.dumps(None if config is None else dict(config))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"custom_config={shown(config)} is not valid ({error}); give a dict of JSON values"
+        ) from None
+
+
+def custom_config_from_json(text: str | None) -> dict[str, Any] | None:
+    """Reads a custom_config as TFX stores it.
+
+    Args:
+        text: What is stored.
+
+    Raises:
+        ValueError: It is no JSON of a dict.
+    """
+    try:
+        config = json_utils.loads(text or "null")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"custom_config={shown(text)} is not valid ({error}); give a JSON object"
+        ) from None
+    if config is not None and not isinstance(config, dict):
+        raise ValueError(f"custom_config={shown(text)} is not valid; give a JSON object")
+    return config
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Checks an argument that is True or False.
+
+    Args:
+        name: Its name.
+        value: What was given; 0 and 1 will do.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if not _is_deferred(value) and not (isinstance(value, int) and value in (0, 1)):
+        raise ValueError(f"TpuTrainer: {name}={shown(value)} is not valid; give True or False")
+
+
+def _is_deferred(value: Any) -> bool:
+    return isinstance(value, (RuntimeParameter, Placeholder))

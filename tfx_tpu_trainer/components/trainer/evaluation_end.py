@@ -1,0 +1,146 @@
+"""Whether an evaluation ends: an input of a module's own may be endless, and is refused where it must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.estimator.extending import RefuseMoreRows
+
+v1 = tf.compat.v1
+_logger = logging.getLogger(__name__)
+
+MOST_TIMES = 10
+"""How often an evaluation without a number of batches may read the rows of its split."""
+
+_FILES_AT_ONCE = 8
+
+_FIX = (
+    "give TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...)), or let the input end after one pass "
+    "(no repeat())"
+)
+
+
+class EndlessEvaluationError(ValueError):
+    """An evaluation that would not end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLimit:
+    """The most rows that an evaluation may read.
+
+    Attributes:
+        split: Name of the split.
+        rows: Rows that were counted in its files.
+    """
+
+    split: str
+    rows: int
+
+    @classmethod
+    def of(cls, job: TrainJob) -> RowLimit | None:
+        """Counts the rows of the eval splits, by reading their files without parsing them.
+
+        Args:
+            job: What is to be trained.
+
+        Returns:
+            The limit; `None` where the number of batches is given, or the files hold no records.
+        """
+        if job.eval_steps is not None:
+            return None
+        rows = count_records(job.eval_files)
+        return cls("+".join(job.eval_splits), rows) if rows else None
+
+    @property
+    def most(self) -> int:
+        """The limit."""
+        return MOST_TIMES * self.rows
+
+    def error(self, read: int) -> EndlessEvaluationError:
+        """Returns the error of an evaluation that has read more.
+
+        Args:
+            read: Rows that it has read.
+        """
+        return EndlessEvaluationError(
+            f"the evaluation of split {self.split!r} has read {read} rows, more than {MOST_TIMES} "
+            f"times the {self.rows} in its files, and the input does not end: {_FIX}"
+        )
+
+    def check(self, read: int) -> None:
+        """Checks how many rows were read.
+
+        Args:
+            read: Rows that were read.
+
+        Raises:
+            EndlessEvaluationError: They are too many.
+        """
+        if read > self.most:
+            raise self.error(read)
+
+    def hook(self) -> v1.train.SessionRunHook:
+        """Returns a hook that ends an evaluation which reads more."""
+        return RefuseMoreRows(self.most, self.error)
+
+
+def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = "") -> None:
+    """Refuses an evaluation to the end of a dataset that says of itself that it has none.
+
+    Args:
+        read: Calls the input function of the evaluation, in the default graph.
+        called: What a message calls the number of batches, which is not given.
+        found_in: Where the module finds it. Defaults to `""`, it need not look.
+
+    Raises:
+        EndlessEvaluationError: It would not end.
+    """
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        data = read()
+        if not isinstance(data, tf.data.Dataset):
+            return
+        with v1.Session() as session:
+            batches = session.run(data.cardinality())
+    if batches == tf.data.INFINITE_CARDINALITY:
+        found = f" (the module reads it from {found_in})" if found_in else ""
+        raise EndlessEvaluationError(
+            f"{called} is None, and the input of the evaluation never ends (it repeats): {_FIX}{found}"
+        )
+
+
+def count_records(patterns: Sequence[str]) -> int | None:
+    """Counts the records of TFRecord files, without parsing them.
+
+    Args:
+        patterns: Glob patterns of the files; those that end in .gz are compressed.
+
+    Returns:
+        Their number; `None` where there are no files, or files of another kind.
+    """
+    files = sorted(path for pattern in patterns for path in tf.io.gfile.glob(pattern))
+    if not files:
+        return None
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        counts = [
+            tf.data.TFRecordDataset(
+                names,
+                compression_type=compression,
+                num_parallel_reads=min(len(names), _FILES_AT_ONCE),
+            )
+            .batch(1024)
+            .reduce(tf.constant(0, tf.int64), lambda count, batch: count + tf.size(batch, tf.int64))
+            for compression in ("GZIP", "")
+            if (names := [name for name in files if name.endswith(".gz") == bool(compression)])
+        ]
+        try:
+            with v1.Session() as session:
+                return int(sum(session.run(counts)))
+        except tf.errors.OpError as error:
+            _logger.info("The rows of %s can't be counted: %s", ", ".join(patterns), error.message)
+            return None

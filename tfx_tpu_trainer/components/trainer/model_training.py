@@ -1,0 +1,476 @@
+"""A training of a module's model_fn: TPUEstimator trains, evaluates and exports it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.progress import expecting, phase
+from tfx_tpu_trainer._support.progress.progress import TRACE
+from tfx_tpu_trainer.components.evaluation import EvalMetrics
+from tfx_tpu_trainer.components.evaluation._learning_curve import Goal, LearningCurve
+from tfx_tpu_trainer.components.inputs import RowCache, TransformServing, train_on_current_rows
+from tfx_tpu_trainer.components.trainer import preconditions, preflight_step
+from tfx_tpu_trainer.components.trainer.chief_status import ChiefWatch
+from tfx_tpu_trainer.components.trainer.default_input import (
+    check_default_input,
+    eval_input,
+    row_cache_for,
+    train_input,
+)
+from tfx_tpu_trainer.components.trainer.early_stopping import EvaluatedTraining
+from tfx_tpu_trainer.components.trainer.estimators import (
+    make_estimator,
+    model_params,
+    run_config,
+    seeded,
+    strategies,
+)
+from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
+from tfx_tpu_trainer.components.trainer.helper_hosts import HelperPart, help_chief
+from tfx_tpu_trainer.components.trainer.hosts import ALONE, ONLY_HOST, Host
+from tfx_tpu_trainer.components.trainer.resume import (
+    CheckpointFolder,
+    LastSaved,
+    StillOursListener,
+    check_before_writing,
+)
+from tfx_tpu_trainer.components.trainer.rows import failures_explained, rows_of
+from tfx_tpu_trainer.components.trainer.serving_sample import check_raw_examples
+from tfx_tpu_trainer.components.trainer.serving_step import ServingStep
+from tfx_tpu_trainer.components.trainer.slicing import SlicedInput
+from tfx_tpu_trainer.components.trainer.tpu_graph import check_tpu_graph
+from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.training import (
+    Exported,
+    Results,
+    Training,
+    writable_working_folder,
+)
+from tfx_tpu_trainer.components.user_module._module import UserModule
+from tfx_tpu_trainer.estimator import ModeKeys, tpu
+from tfx_tpu_trainer.estimator.extending import (
+    RowSample,
+    RowSampler,
+    call_input_fn,
+    emulates,
+    log_not_saved,
+    remove_positions,
+    session_master,
+    start_server,
+)
+from tfx_tpu_trainer.serving import Finding
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """A model that has been trained.
+
+    Attributes:
+        checkpoint_path: The checkpoint to export: the best one, or else the last one.
+        curve: Evaluations on the way; `None` where there were none.
+        rows: Rows of that one's evaluation; `None` where this process has not made it.
+    """
+
+    checkpoint_path: str | None
+    curve: LearningCurve | None = None
+    rows: RowSample | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelTraining(Training[TrainedModel]):
+    """A training of a module's model_fn.
+
+    Attributes:
+        estimator: The estimator that evaluates and exports, in this process alone.
+        train_input_fn: Input function for training.
+        eval_input_fn: Input function for evaluation.
+        serving_input_receiver_fn: Receiver for the export.
+        host_estimator: The same estimator on the host, where it predicts what an exported model
+            has to answer.
+        estimator_with: Returns the same estimator with other settings.
+        estimator_at: Returns the estimator that trains on from a step, in the same folder, with the
+            other hosts where there are some.
+        input_not_saved: Why another attempt reads the training's input from its beginning; `""` where it continues with
+            the rows that come next.
+        sliced: The slices to measure and the input that they are found in, or `None`.
+        row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
+        row_cache: Keeps the parsed rows of the training; `None` parses them in each epoch.
+        sampler: Samples the rows of the evaluations; `None` where they are not at hand in this process.
+        compiled: What compiling the exported graph for TPU hosts has shown; `None` where there is none, or not yet.
+    """
+
+    estimator: tpu.TPUEstimator
+    train_input_fn: Callable[..., tf.data.Dataset]
+    eval_input_fn: Callable[..., tf.data.Dataset]
+    serving_input_receiver_fn: Callable[[], Any]
+    host_estimator: tpu.TPUEstimator
+    estimator_with: Callable[[TrainSettings], tpu.TPUEstimator]
+    estimator_at: Callable[[int], tpu.TPUEstimator]
+    input_not_saved: str
+    sliced: SlicedInput | None = None
+    row_limit: RowLimit | None = None
+    row_cache: RowCache | None = None
+    sampler: RowSampler | None = None
+    compiled: Finding | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a training step, of all cores together."""
+        return self.job.settings.train_batch_size
+
+    @classmethod
+    def prepare(
+        cls,
+        job: TrainJob,
+        module: UserModule,
+        *,
+        host: Host = ONLY_HOST,
+        checkpoint_folder: CheckpointFolder | None = None,
+    ) -> ModelTraining:
+        """Resolves defaults and checks what can be checked without training.
+
+        Args:
+            job: What is to be trained.
+            module: The user's module.
+            host: This process's part. Defaults to that of the only host.
+            checkpoint_folder: Where to keep checkpoints until the training has ended. Defaults to
+                `None`: the ModelRun artifact.
+
+        Returns:
+            The training.
+
+        Raises:
+            ValueError: Something would go wrong later on; names the value and the fix.
+        """
+        settings, fn_args = job.settings, job.fn_args
+        preconditions.check_in_cluster(settings, in_cluster=host.in_cluster)
+        default_input = module.input_fn is None
+        preconditions.check_transform_graph(job.transform_graph_path)
+        preconditions.check_label(
+            job.transform_graph_path,
+            settings.label_key,
+            wanted=default_input and module.takes_labels,
+        )
+        preconditions.check_base_model(job.base_model)
+        rows = rows_of(job) if default_input else ()
+        if host.is_chief and rows:
+            check_default_input(job, rows)
+        if host.is_chief:
+            check_raw_examples(job)
+        model_dir = writable_working_folder(job, host, checkpoint_folder)
+        receiver_fn = module.serving_receiver_for(fn_args) or TransformServing(
+            transform_graph_path=job.transform_graph_path, label_key=settings.label_key
+        )
+        preconditions.check_receiver(receiver_fn, transform_graph_path=job.transform_graph_path)
+        eval_input_fn = module.input_fn_for("eval", fn_args) or eval_input(job).eval_fn()
+        config = run_config(settings, model_dir=model_dir, tf_config=ALONE)
+        row_limit = None if default_input else RowLimit.of(job)
+        if row_limit is not None and host.is_chief:
+            params = {**model_params(job, module), "batch_size": settings.rows_per_eval_batch}
+            check_input_ends(
+                lambda: _call_early(eval_input_fn, params, config), called="eval_args.num_steps"
+            )
+        with failures_explained(rows):
+            sliced = SlicedInput.find(
+                job,
+                module,
+                eval_input_fn,
+                params=model_params(job, module),
+                config=config,
+                row_limit=row_limit,
+            )
+        on_this_host = not session_master(config.evaluation_master)
+        sampler = RowSampler() if on_this_host and not strategies(settings) else None
+        if sampler is not None:
+            model_fn = sampled_model_fn(module.model_fn, sampler)
+            module = dataclasses.replace(module, model_fn=model_fn)
+        if sliced is not None:
+            model_fn = sliced.slicing.model_fn(module.model_fn, on_this_host=on_this_host)
+            module = dataclasses.replace(module, model_fn=model_fn)
+        of_cores = ("master", "num_shards", "num_cores_per_replica")
+        on_host = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
+
+        input_not_saved = _why_input_is_not_saved(settings, host, default_input=default_input)
+        goes_on = not input_not_saved
+        row_cache = row_cache_for(job, host, checkpoints=model_dir) if default_input else None
+
+        def estimator_with(others: TrainSettings) -> tpu.TPUEstimator:
+            return make_estimator(job, module, others, model_dir, tf_config=ALONE)
+
+        def estimator_at(step: int) -> tpu.TPUEstimator:
+            return make_estimator(
+                job,
+                module,
+                settings if goes_on else seeded(settings, step),
+                model_dir,
+                tf_config=None if host.in_cluster else ALONE,
+                save_input_position=goes_on,
+            )
+
+        return cls(
+            job=job,
+            host=host,
+            estimator=estimator_with(settings),
+            host_estimator=estimator_with(on_host),
+            train_input_fn=module.input_fn_for("train", fn_args)
+            or train_input(job, host, row_cache).train_fn(),
+            eval_input_fn=eval_input_fn,
+            serving_input_receiver_fn=receiver_fn,
+            estimator_with=estimator_with,
+            estimator_at=estimator_at,
+            input_not_saved=input_not_saved,
+            sliced=sliced,
+            checkpoint_folder=checkpoint_folder,
+            rows=rows,
+            row_limit=row_limit,
+            row_cache=row_cache,
+            sampler=sampler,
+        )
+
+    def checked_before_training(self) -> ModelTraining:
+        """Builds the graphs that come after the training; compiles its steps if the settings ask for it.
+
+        Returns:
+            The training; where no TPU can run the model and none was asked for, one that exports it
+            for CPU hosts only.
+        """
+        # Whoever mends a module after days of training begins anew: its source is part of what a
+        # checkpoint belongs to.
+        settings, training = self.job.settings, self._exporting(export_to_tpu=False)
+        with failures_explained(self.rows), phase(TRACE):
+            training.estimator.build_graphs(
+                eval_input_fn=self._measured_input_fn if self._evaluates_here else None,
+                eval_steps=self.job.eval_steps,
+                serving_input_receiver_fn=(
+                    self.serving_input_receiver_fn if settings.export_to_cpu else None
+                ),
+            )
+        if settings.export_to_tpu is not False:
+            for_tpu = self._exporting(export_to_tpu=True, export_to_cpu=False).estimator
+            compiled = check_tpu_graph(for_tpu, self.serving_input_receiver_fn, settings)
+            if compiled is not None:
+                training = dataclasses.replace(self, compiled=compiled)
+        preflight_step.check_before_training(
+            self.job,
+            self.estimator,
+            train_input_fn=self.train_input_fn,
+            eval_input_fn=self._measured_input_fn,
+        )
+        return training
+
+    def _exporting(self, **graphs: bool) -> ModelTraining:
+        """Returns the same training with other graphs in its export."""
+        settings = self.job.settings.model_copy(update=graphs)
+        return dataclasses.replace(
+            self,
+            job=dataclasses.replace(self.job, settings=settings),
+            estimator=self.estimator_with(settings),
+        )
+
+    def help_chief(self, watch: ChiefWatch) -> None:
+        """Trains, evaluates or serves variables, as this task of the cluster does."""
+        part = HelperPart(
+            role=self.host.role,
+            estimator=self.estimator_at(0),
+            train_input_fn=self.train_input_fn,
+            eval_input_fn=self.eval_input_fn,
+            train_steps=self.job.train_steps,
+            eval_steps=self.job.eval_steps,
+            eval_hooks=self._eval_hooks,
+        )
+        with failures_explained(self.rows):
+            help_chief(part, watch)
+
+    def train(self) -> TrainedModel:
+        """Trains to the last step, or until the goal's patience ends."""
+        job, settings = self.job, self.job.settings
+        start, listeners = 0, []
+        if self.input_not_saved:
+            log_not_saved(self.input_not_saved)
+        if self.checkpoint_folder:
+            start = self.checkpoint_folder.take_up()
+            listeners.append(StillOursListener(self.checkpoint_folder))
+        if not settings.evaluates_in_training:
+            estimator = self.estimator_at(start)
+            # The others wait for it. It lives as long as this process trains.
+            server = start_server(estimator.config) if self.host.in_cluster else None
+            last_saved = LastSaved()
+            with expecting(last_step=job.train_steps, next_evaluation=lambda: "after the training"):
+                train_on_current_rows(
+                    lambda hooks: estimator.train(
+                        self.train_input_fn,
+                        hooks=hooks,
+                        max_steps=job.train_steps,
+                        saving_listeners=[*listeners, last_saved],
+                    ),
+                    self.row_cache,
+                    batch_size=settings.train_batch_size,
+                )
+            del server
+            self._forget_input()
+            return TrainedModel(last_saved.path(self.estimator.model_dir))
+        best: list[RowSample | None] = [None]
+
+        def keep_rows() -> None:
+            best[0] = self._rows()
+
+        training = EvaluatedTraining(
+            estimator_at=self.estimator_at,
+            train_input_fn=self.train_input_fn,
+            eval_input_fn=self.eval_input_fn,
+            max_steps=job.train_steps,
+            eval_steps=job.eval_steps,
+            eval_hooks=self._eval_hooks,
+            every_steps=settings.eval_every_steps,
+            every_secs=settings.eval_every_secs,
+            goal=_goal(settings),
+            saving_listeners=listeners,
+            before_writing=check_before_writing(self.checkpoint_folder),
+            on_best=keep_rows,
+            row_cache=self.row_cache,
+            batch_size=settings.train_batch_size,
+        )
+        curve = training.run()
+        self._forget_input()
+        rows = best[0] if curve.best else self._rows()
+        return TrainedModel(training.chosen_checkpoint(curve), curve, rows)
+
+    def evaluate(self, trained: TrainedModel) -> Results:
+        """Evaluates the checkpoint, unless the learning curve has its metrics and no slices are requested."""
+        curve = trained.curve
+        if curve is None:
+            metrics = self._metrics_of(trained.checkpoint_path)
+            return Results(metrics=metrics, rows=self._rows())
+        if self.sliced is not None:
+            metrics, rows = self._metrics_of(trained.checkpoint_path, name="exported"), self._rows()
+        else:
+            rows = trained.rows
+            chosen = curve.best or curve.points[-1]
+            metrics = dataclasses.replace(chosen.metrics, checkpoint=trained.checkpoint_path)
+        return Results(metrics=metrics, curve=curve, rows=rows)
+
+    def export(
+        self, trained: TrainedModel, checkpoint_path: str | None, folder: str
+    ) -> Iterator[Exported]:
+        """Exports the model with the metagraphs that the settings ask for."""
+        with phase("export"):
+            exported = self.estimator.export_saved_model(
+                folder, self.serving_input_receiver_fn, checkpoint_path=checkpoint_path
+            )
+        yield Exported(
+            path=tf.compat.as_str_any(exported),
+            final=self.job.serving_model_dir,
+            serving_step=ServingStep(
+                job=self.job,
+                receiver_fn=self.serving_input_receiver_fn,
+                host_estimator=self.host_estimator,
+                compiled=self.compiled,
+            ),
+        )
+
+    def _forget_input(self) -> None:
+        """Removes what no attempt resumes from any more: it holds rows, and would be published."""
+        if self.row_cache:
+            self.row_cache.release()
+        check_before_writing(self.checkpoint_folder)()
+        remove_positions(self.estimator.model_dir)
+
+    @property
+    def _evaluates_here(self) -> bool:
+        """Whether an evaluation needs nothing but this host: no TPU, and no strategy, to be built."""
+        config = self.estimator.config
+        return config.eval_distribute is None and (
+            not self.job.settings.use_tpu or emulates(config.evaluation_master or config.master)
+        )
+
+    @property
+    def _eval_hooks(self) -> list[tf.compat.v1.train.SessionRunHook]:
+        return [] if self.row_limit is None else [self.row_limit.hook()]
+
+    @property
+    def _measured_input_fn(self) -> Callable[..., tf.data.Dataset]:
+        return self.sliced.input_fn() if self.sliced else self.eval_input_fn
+
+    def _rows(self) -> RowSample | None:
+        """Returns rows of the last evaluation."""
+        return self.sampler.taken() if self.sampler else None
+
+    def _metrics_of(self, checkpoint_path: str | None, name: str | None = None) -> EvalMetrics:
+        result = self.estimator.evaluate_result(
+            self._measured_input_fn,
+            steps=self.job.eval_steps,
+            hooks=self._eval_hooks,
+            checkpoint_path=checkpoint_path,
+            name=name,
+        )
+        if self.sliced:
+            return self.sliced.slicing.metrics_of(result)
+        return EvalMetrics.from_result(result)
+
+
+def sampled_model_fn(model_fn: Callable[..., Any], sampler: RowSampler) -> Callable[..., Any]:
+    """Wraps a model_fn: the rows that its eval_metrics are given are sampled.
+
+    Args:
+        model_fn: The model_fn.
+        sampler: Who samples them.
+
+    Returns:
+        What to use in its place.
+    """
+
+    @functools.wraps(model_fn)
+    def sampled(features: Any, **rest: Any) -> Any:
+        spec = model_fn(features, **rest)
+        if not isinstance(spec, tpu.TPUEstimatorSpec) or spec.eval_metrics is None:
+            return spec
+        metric_fn, tensors = spec.eval_metrics
+        return spec._replace(eval_metrics=(sampler.metric_fn(metric_fn), tensors))
+
+    return sampled
+
+
+def _call_early(input_fn: Callable[..., Any], params: Mapping[str, Any], config: Any) -> Any:
+    """Calls an input function before there is an estimator, which may give it more params than these."""
+    try:
+        return call_input_fn(input_fn, mode=ModeKeys.EVAL, params=params, config=config)
+    except Exception as error:  # Whatever it is, the evaluation says it.
+        _logger.info("Can't tell yet whether the evaluation's input ends: %s", error)
+        return None
+
+
+def _why_input_is_not_saved(settings: TrainSettings, host: Host, *, default_input: bool) -> str:
+    if settings.save_input_position is False:
+        return "save_input_position=False"
+    if not default_input and settings.save_input_position is None:
+        return (
+            "the input_fn is the module's own, and its Python code may hold state that no "
+            "checkpoint saves; save_input_position=True saves its dataset"
+        )
+    if host.in_cluster:
+        return (
+            "the workers of a cluster with parameter servers step asynchronously, so no "
+            "checkpoint records which of their rows it has seen"
+        )
+    if strategies(settings):
+        return "a TPUStrategy reads the input itself"
+    return ""
+
+
+def _goal(settings: TrainSettings) -> Goal | None:
+    if settings.best_metric is None:
+        return None
+    return Goal(
+        metric=settings.best_metric,
+        mode=settings.best_metric_mode,
+        patience=settings.early_stopping_patience,
+    )

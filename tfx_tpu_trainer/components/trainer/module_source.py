@@ -1,0 +1,216 @@
+"""The user's module: where it is found, a hash of what stands in it, and how it is imported."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import subprocess
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tfx_tpu_trainer import compat
+from tfx_tpu_trainer._support.failures import failures_are_named
+from tfx_tpu_trainer.components.trainer.legacy.module import mentions_trainer_fn
+from tfx_tpu_trainer.components.trainer.tfx_private import udf_utils
+from tfx_tpu_trainer.components.user_module._exits import exits_are_errors
+from tfx_tpu_trainer.components.user_module._module import (
+    import_file,
+    import_module,
+    imported_from,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModuleSource:
+    """Place of the user's module. Exactly one of `wheel`, `file` and `module` is set.
+
+    Attributes:
+        wheel: "name@path/of/a.whl", as TFX writes it when it packages a module_file.
+        file: A .py file.
+        module: An import path, such as "pipelines.taxi.model".
+        trainer_fn: Name of the legacy trainer_fn in `module`, where the component names it.
+    """
+
+    wheel: str | None = None
+    file: str | None = None
+    module: str | None = None
+    trainer_fn: str | None = None
+
+    @classmethod
+    def from_exec_properties(cls, exec_properties: Mapping[str, Any]) -> ModuleSource:
+        """Finds the module's place in the properties of a TpuTrainer or of a stock Trainer.
+
+        Args:
+            exec_properties: The execution properties.
+
+        Returns:
+            The place. Of the stock Trainer's `run_fn` ("package.module.name") it is the module.
+
+        Raises:
+            ValueError: The properties name no module.
+        """
+        if path := exec_properties.get("trainer_fn"):
+            return cls.of_trainer_fn(path)
+        if path := exec_properties.get("module_path"):
+            return cls(wheel=path) if "@" in path else cls(module=path)
+        if path := exec_properties.get("module_file"):
+            return cls(file=path)
+        if path := exec_properties.get("module"):
+            return cls(module=path)
+        if path := exec_properties.get("run_fn"):
+            return cls(module=path.rpartition(".")[0] or path)
+        raise ValueError(
+            "no user module was given; set module_file='.../model.py' or module='package.model'"
+        )
+
+    @classmethod
+    def of_trainer_fn(cls, path: str) -> ModuleSource:
+        """Reads the import path of a legacy trainer_fn.
+
+        Args:
+            path: Such as "package.module.trainer_fn".
+
+        Returns:
+            The place of its module, and its name.
+
+        Raises:
+            ValueError: The path names no module.
+        """
+        module, _, function = path.rpartition(".")
+        if not module or not function:
+            raise ValueError(
+                f"trainer_fn={path!r} is not an import path of a function; give "
+                "'package.module.trainer_fn'"
+            )
+        return cls(module=module, trainer_fn=function)
+
+    def __str__(self) -> str:
+        return self.file or self.module or (self.wheel or "").partition("@")[0]
+
+
+def source_hash(module: str) -> str:
+    """Hashes the source of a module that is given by its import path.
+
+    TFX hashes a module_file (into its wheel's version), but knows an import path by its name only;
+    with this hash among the execution properties an edited module never meets a stale cache entry.
+
+    Args:
+        module: An import path. The module itself is not run; the packages around it are imported.
+
+    Returns:
+        A SHA-256 in hexadecimal over the names and contents of the module's file and, where it
+        lies in a package, of all .py files in the same folder (its likely helpers; TFX's wheel
+        of a module_file holds the same ones). Modules in other folders don't count.
+
+    Raises:
+        ValueError: There is no such module, or it has no Python source.
+    """
+    spec = _find(module)
+    path = spec.origin
+    if not path or not path.endswith(".py"):
+        raise ValueError(
+            f"module={module!r} has no .py file, so edits of it would go unnoticed; give a module "
+            "with a source file"
+        )
+    folder = os.path.dirname(path)
+    in_package = "." in module or spec.submodule_search_locations is not None
+    names = sorted(os.listdir(folder)) if in_package else [os.path.basename(path)]
+    digest = hashlib.sha256()
+    for name in names:
+        if not name.endswith(".py"):
+            continue
+        with open(os.path.join(folder, name), "rb") as file:
+            content = file.read()
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def source_file(module: str) -> str | None:
+    """Finds the .py file of a module that is given by its import path, without running it.
+
+    Args:
+        module: An import path.
+
+    Returns:
+        The file's path; `None` where there is no such module, or it has no Python source.
+    """
+    try:
+        path = _find(module).origin
+    except ValueError:
+        return None
+    return path if path and path.endswith(".py") else None
+
+
+def _find(module: str) -> importlib.machinery.ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError as error:
+        raise ValueError(f"module={module!r} can't be imported: {error}; {_PATH_ADVICE}") from error
+    except ValueError:
+        # A name with a leading dot, an empty one, or a module made by hand.
+        spec = None
+    if spec is None:
+        raise ValueError(f"module={module!r} can't be found; {_PATH_ADVICE}")
+    return spec
+
+
+_PATH_ADVICE = "give an import path like 'package.model' whose package is on PYTHONPATH"
+
+
+@contextlib.contextmanager
+def imported(
+    source: ModuleSource, *, restore_tf_estimator: bool = False
+) -> Iterator[types.ModuleType]:
+    """Loads the user's module, whatever is in it, and keeps its helpers importable while it is in use.
+
+    Args:
+        source: Where the module is.
+        restore_tf_estimator: Whether a module that speaks of a trainer_fn finds `tf.estimator` and
+            `tfma.export` while it is in use. Defaults to `False`.
+
+    Yields:
+        The module.
+
+    Raises:
+        ValueError: The module can't be loaded, or one of its functions raised an exception; names the line.
+        ModuleExitedError: The module ended the process, now or while it was in use.
+    """
+    with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
+        path, load = _found(source, stack)
+        if restore_tf_estimator and (source.trainer_fn or (path and mentions_trainer_fn(path))):
+            stack.enter_context(compat.install())
+        module = load()
+        with failures_are_named(module):
+            yield module
+
+
+def _found(
+    source: ModuleSource, stack: contextlib.ExitStack
+) -> tuple[str | None, Callable[[], types.ModuleType]]:
+    """Returns the module's file and what loads it; the stack holds what must last as long."""
+    if source.wheel:
+        name, wheels = udf_utils.decode_user_module_key(source.wheel)
+        # Left open, so that an import inside model_fn still finds the wheel's other modules. TFX puts their folder last
+        # on the path, where any other module of the name would win.
+        try:
+            installed = stack.enter_context(udf_utils.TempPipInstallContext(wheels))
+        except subprocess.CalledProcessError as error:
+            raise ValueError(
+                f"the module's wheel {', '.join(wheels)} can't be installed (pip's output above "
+                "says why); create the pipeline again, so that TFX repackages the module_file"
+            ) from error
+        folder = installed.temp_directory
+        stack.enter_context(imported_from(folder))
+        return os.path.join(folder, f"{name}.py"), functools.partial(import_module, name)
+    if source.file:
+        stack.enter_context(imported_from(os.path.dirname(os.path.abspath(source.file))))
+        return source.file, functools.partial(import_file, source.file)
+    name = str(source)
+    return source_file(name), functools.partial(import_module, name)

@@ -1,0 +1,178 @@
+"""The values that parameters take: how they are read, stored by TFX, and refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pydantic
+
+from tfx_tpu_trainer.components.trainer.json_values import read_json, shown
+from tfx_tpu_trainer.hardware import TpuSpec
+
+
+def _from_flag(value: Any) -> Any:
+    # Execution properties and RuntimeParameters know no booleans: TFX stores 0 and 1.
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return read_json(value, "object") if isinstance(value, str) else value
+
+
+def _sizes_from_json(value: Any) -> Any:
+    value = read_json(value, "list of integers") if isinstance(value, str) else value
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError("give a list of integers above 0, such as [1, 8]")
+    return tuple(value)
+
+
+def _steps_from_json(value: Any) -> Any:
+    value = read_json(value, "list of two integers") if isinstance(value, str) else value
+    is_range = isinstance(value, (list, tuple)) and len(value) == 2
+    if (
+        not is_range
+        or not all(type(step) is int for step in value)
+        or not 1 <= value[0] <= value[1]
+    ):
+        raise ValueError("give the first and the last step, counted from 1, such as [100, 105]")
+    return tuple(value)
+
+
+def _specs_from_json(value: Any) -> Any:
+    # Late: it needs TFMA, and configs are read without.
+    from tfx_tpu_trainer.components.evaluation._slices import (
+        parse_slicing_specs,
+        slicing_specs_to_json,
+    )
+
+    return tuple(slicing_specs_to_json(parse_slicing_specs(value)))
+
+
+Flag = Annotated[bool, pydantic.BeforeValidator(_from_flag)]
+Name = Annotated[str, pydantic.Field(min_length=1)]
+# What ML Metadata and TensorFlow's ops take, and more than anybody means.
+_LARGEST = 2**31 - 1
+# The largest batches that servers are warmed up with; a request of many more rows is larger than gRPC takes.
+_LARGEST_REQUEST = 65_536
+
+_MASTERS = ("local", "emulated")
+
+
+def _is_master(value: str) -> str:
+    if value not in _MASTERS and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/]+/?", value):
+        raise ValueError(
+            "give the address of a master, such as 'grpc://10.0.0.1:8470', or 'local' or 'emulated'"
+        )
+    return value
+
+
+def _is_path(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("give a folder whose name has no control characters")
+    return value
+
+
+def _is_served_name(value: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", value):
+        raise ValueError(
+            "give a name of letters, digits, '_', '-' and '.': it becomes part of a URL"
+        )
+    return value
+
+
+Positive = Annotated[int, pydantic.Field(gt=0, le=_LARGEST)]
+NotNegative = Annotated[int, pydantic.Field(ge=0, le=_LARGEST)]
+Seed = Annotated[int, pydantic.Field(ge=-(2**63), lt=2**63)]
+Master = Annotated[Name, pydantic.AfterValidator(_is_master)]
+Folder = Annotated[Name, pydantic.AfterValidator(_is_path)]
+ServedName = Annotated[Name, pydantic.AfterValidator(_is_served_name)]
+Rows = Annotated[int, pydantic.Field(gt=0, le=_LARGEST_REQUEST)]
+Params = Annotated[dict[str, Any], pydantic.BeforeValidator(_from_json)]
+Specs = Annotated[tuple[dict[str, Any], ...], pydantic.BeforeValidator(_specs_from_json)]
+Tpu = Annotated[TpuSpec, pydantic.BeforeValidator(TpuSpec.read)]
+Steps = Annotated[tuple[Positive, Positive], pydantic.BeforeValidator(_steps_from_json)]
+Sizes = Annotated[tuple[Rows, ...], pydantic.BeforeValidator(_sizes_from_json)]
+
+
+def execution_value(value: Any) -> int | str | None:
+    """Returns one setting's value in the form that TFX stores.
+
+    Args:
+        value: A value of `TrainSettings`.
+
+    Returns:
+        0 or 1 for a boolean, JSON for a mapping, a sequence or a TPU slice, everything else as it is.
+    """
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, TpuSpec):
+        return value.to_json()
+    if isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    if isinstance(value, (list, tuple)):
+        return json.dumps(value, separators=(",", ":"))
+    return value
+
+
+_FIXES: Mapping[str, str] = types.MappingProxyType(
+    {
+        "greater_than": "give an integer above 0",
+        "int_type": "give an integer",
+        "bool_type": "give True or False",
+        "string_type": "give a string",
+        "string_too_short": "give a name, or None",
+        "dict_type": "give a dict with strings as keys",
+    }
+)
+
+
+def first_problem(error: pydantic.ValidationError) -> str:
+    """Returns the first of pydantic's findings as one line that names the value and the fix.
+
+    Args:
+        error: What pydantic raised.
+    """
+    first = error.errors()[0]
+    name, value = first["loc"][0], first["input"]
+    fix = _FIXES.get(first["type"], first["msg"].removeprefix("Value error, "))
+    if first["type"] == "literal_error":
+        fix = f"give {first['ctx']['expected']}"
+    if first["type"] == "less_than_equal":
+        fix = f"give at most {first['ctx']['le']:,}"
+    if first["type"] in ("greater_than_equal", "less_than"):
+        fix = (
+            "give 0 or a positive integer"
+            if first["ctx"].get("ge") == 0
+            else "give an integer of at most 64 bits"
+        )
+    if first["loc"][-1] == "[key]":
+        return f"{name} has the key {shown(value)}; give strings as keys"
+    return f"{name}={shown(value)} is not valid; {fix}"
+
+
+def plain_type(annotation: Any) -> type:
+    """Returns the class of an annotation's values, without `None`, bounds and choices.
+
+    Args:
+        annotation: The annotation of a setting.
+    """
+    if isinstance(annotation, type):
+        return annotation
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return plain_type(next(a for a in typing.get_args(annotation) if a is not type(None)))
+    if typing.get_origin(annotation) is typing.Literal:
+        return type(typing.get_args(annotation)[0])
+    origin = typing.get_origin(annotation)
+    return plain_type(typing.get_args(annotation)[0] if origin is Annotated else origin)
+
+
+def stored_as(annotation: Any) -> type:
+    """Returns `int` or `str`, as which TFX stores values of an annotation; booleans are 0 and 1."""
+    return int if plain_type(annotation) in (int, bool) else str

@@ -1,0 +1,443 @@
+"""The folder that a training is made in: a second attempt finds the first one's checkpoints there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.file_systems import renames_folders
+from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.whole_files import (
+    file_written_whole,
+    files_below,
+    is_temporary,
+    move_folder,
+    sweep,
+    temporary_beside,
+    write_whole,
+)
+from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
+from tfx_tpu_trainer.estimator.extending import (
+    PatientListener,
+    checkpoint_paths,
+    checkpoints,
+    find_damage,
+    newest_sound_checkpoint,
+)
+
+v1 = tf.compat.v1
+_logger = logging.getLogger(__name__)
+
+# A file of a checkpoint, whose path is the group.
+_OF_A_CHECKPOINT = re.compile(r"(.*ckpt-\d+)\.[^/]+$")
+# A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
+_TENSORFLOWS_TEMPORARY = re.compile(r"_temp$|\.tempstate\d*$|\.tmp[0-9a-f]{32}$")
+
+RECORD_FILE = "training.json"
+"""What a checkpoint folder belongs to, and who trains in it."""
+
+
+class AnotherAttemptError(RuntimeError):
+    """Another attempt at the same training has taken this one's place."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointFolder:
+    """A folder for the checkpoints of one training, the same one for each attempt at it.
+
+    Nothing in it goes by the order of renames, so that it may be in an object store.
+
+    Attributes:
+        path: The folder. Its name is the identity's digest.
+        identity: What is trained.
+        claim: Names this attempt.
+        taken: The paths that this attempt has taken up.
+    """
+
+    path: str
+    identity: TrainingIdentity
+    claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    taken: set[str] = dataclasses.field(default_factory=set)
+
+    @classmethod
+    def of(cls, job: TrainJob, *, evaluates: bool = True) -> CheckpointFolder | None:
+        """Returns the folder of a job.
+
+        Args:
+            job: What is to be trained.
+            evaluates: Whether there are evaluations on the way. Defaults to `True`.
+
+        Returns:
+            The folder; `None` where nothing tells a place that a later attempt would find again.
+        """
+        root = checkpoint_root_of(
+            job.settings.checkpoint_root,
+            model_run=job.model_run.uri,
+            node=job.node,
+            orchestrated_by_tfx=job.orchestrated_by_tfx,
+        )
+        if root is None:
+            _logger.info(
+                "Another attempt at this training would start from scratch: on this orchestrator "
+                "it finds these checkpoints only if checkpoint_root is set."
+            )
+            return None
+        return cls.below(root, TrainingIdentity.of(job, evaluates=evaluates))
+
+    @classmethod
+    def below(cls, root: str, identity: TrainingIdentity) -> CheckpointFolder:
+        """Returns the folder of a training.
+
+        Args:
+            root: Where the folders of all trainings of a node are.
+            identity: What is trained.
+        """
+        return cls(path=os.path.join(root, identity.digest), identity=identity)
+
+    def take_up(self) -> int:
+        """Makes the folder ready for an attempt, and takes it from an earlier one.
+
+        A folder that can't be resumed from is set aside, with a warning, and the training starts from scratch.
+
+        Returns:
+            The global step of the checkpoint to resume from; 0 where there is none.
+        """
+        self._set_aside_what_is_not_ours()
+        step = self._go_back_to_a_sound_checkpoint()
+        self._write_record()
+        self.taken.add(self.path)
+        for path in (*sweep(self.path), *_sweep_half_checkpoints(self.path)):
+            _logger.info("Removed %s, left behind by an earlier attempt", printable(path))
+        if step:
+            _logger.info("Resuming from the checkpoint of step %d in %s", step, self.path)
+        else:
+            _logger.info("Checkpoints and events are in %s until the training has ended", self.path)
+        return step
+
+    def check_still_ours(self) -> None:
+        """Checks that no other attempt has taken the folder.
+
+        Raises:
+            AnotherAttemptError: One has, or has ended and removed it.
+        """
+        if not self._is_ours():
+            raise self._another_attempt()
+
+    def surely_is_ours(self) -> bool:
+        """Tells whether this attempt has the folder; where that can't be read, it may not.
+
+        One that has not taken it yet has written nothing: what stands in the artifacts may be the whole of
+        another attempt's, which began later and has ended.
+        """
+        try:
+            return bool(self.taken) and self._is_ours()
+        except tf.errors.OpError:
+            return False
+
+    @contextlib.contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """Lets a block that fails after another attempt has taken the folder say so.
+
+        That one removes what this one was about to rename or to read: whatever fails then, fails for it.
+
+        Raises:
+            AnotherAttemptError: The block has failed, and the folder was taken before.
+        """
+        try:
+            yield
+        except AnotherAttemptError:
+            raise
+        except Exception as error:
+            if not self.taken or self.surely_is_ours():
+                raise
+            raise self._another_attempt() from error
+
+    def check_before_writing(self) -> None:
+        """Checks it where a look may fail and writing be tried all the same.
+
+        Raises:
+            AnotherAttemptError: Another attempt has taken the folder.
+        """
+        try:
+            self.check_still_ours()
+        except tf.errors.OpError as error:
+            _logger.warning("%s can't be read at the moment: %s", self.path, error.message)
+
+    def publish(self, model_run: str, *, leaving_out: Collection[str] = ()) -> None:
+        """Copies checkpoints and events to a ModelRun artifact.
+
+        The folder stays as it is: a failure from here on is still resumed from it.
+
+        Args:
+            model_run: The artifact's folder.
+            leaving_out: Names of files and folders that are not copied, wherever they are. Defaults to none.
+
+        Raises:
+            AnotherAttemptError: Another attempt has taken the folder: so may have what stands in the
+                artifact.
+        """
+        self.check_still_ours()
+        left_out = {RECORD_FILE, *leaving_out}
+        # Temporary files are those of an attempt that was held up, and may go on just now.
+        names = [
+            name
+            for name in files_below(self.path)
+            if left_out.isdisjoint(name.split("/")) and not _is_temporary(name)
+        ]
+        removed: set[str] = set()
+        for name in sorted(names, key=_after_what_it_names):
+            self.check_before_writing()
+            checkpoint = _OF_A_CHECKPOINT.match(name)
+            source = os.path.join(self.path, name)
+            try:
+                with file_written_whole(os.path.join(model_run, name)) as target:
+                    tf.io.gfile.copy(source, target)
+            except tf.errors.NotFoundError:
+                # An attempt that was held up while it removed a checkpoint of its own too many goes on with that.
+                if checkpoint is None or tf.io.gfile.exists(source):
+                    raise
+                removed.add(checkpoint[1])
+        for checkpoint_path in removed:
+            _logger.info("An earlier attempt removed %s, so it is not published", checkpoint_path)
+            for path in tf.io.gfile.glob(os.path.join(model_run, f"{checkpoint_path}.*")):
+                tf.io.gfile.remove(path)
+        paths = checkpoint_paths(model_run)
+        if paths and _named_latest(model_run) != paths[-1] and find_damage(paths[-1]) is None:
+            _name_latest(model_run, paths)
+
+    def remove(self) -> None:
+        """Removes the folder: its training has ended well.
+
+        Where another attempt has taken it since, it is that one's, and stays.
+        """
+        try:
+            records = map(self._read_record, self.taken)
+            if any(record and record.get("claim") != self.claim for record in records):
+                _logger.info("Another attempt now uses %s, so it is kept", self.path)
+                return
+            self._remove_whole()
+        except (tf.errors.NotFoundError, FileNotFoundError):
+            return
+        except (tf.errors.OpError, OSError) as error:
+            _logger.warning(
+                "The checkpoint folder %s can't be removed (%s): remove it by hand, or the next "
+                "run of the same training will continue where this one ended.",
+                self.path,
+                getattr(error, "message", error),
+            )
+
+    def _remove_whole(self) -> None:
+        """Removes the folder so that no attempt resumes from what a kill leaves of it.
+
+        It may be a checkpoint of an earlier step, whose input position has gone.
+        """
+        if renames_folders(self.path):
+            going = temporary_beside(self.path)
+            move_folder(self.path, going)
+            tf.io.gfile.rmtree(going)
+            return
+        record = os.path.join(self.path, RECORD_FILE)
+        if tf.io.gfile.exists(record):
+            tf.io.gfile.remove(record)
+        tf.io.gfile.rmtree(self.path)
+
+    def _is_ours(self) -> bool:
+        # A legacy module's estimator has a folder of its own, below this one or elsewhere.
+        records = map(self._read_record, self.taken)
+        return all(record and record.get("claim") == self.claim for record in records)
+
+    def _another_attempt(self) -> AnotherAttemptError:
+        return AnotherAttemptError(
+            f"Another attempt at this training now uses {self.path}, so this one ends: it must not "
+            "overwrite the other's files."
+        )
+
+    def _set_aside_what_is_not_ours(self) -> None:
+        if not tf.io.gfile.isdir(self.path) or not checkpoint_paths(self.path):
+            return
+        record = self._read_record(self.path)
+        if record is None:
+            self._set_aside(
+                f"it has no readable {RECORD_FILE}, which records the training it belongs to"
+            )
+        elif record.get("training") != _as_json(self.identity.description):
+            self._set_aside(f"its {RECORD_FILE} belongs to another training")
+
+    def _go_back_to_a_sound_checkpoint(self) -> int:
+        paths = checkpoint_paths(self.path) if tf.io.gfile.isdir(self.path) else []
+        if not paths:
+            return 0
+        sound = newest_sound_checkpoint(self.path)
+        if sound is None:
+            self._set_aside("none of its checkpoints can be read")
+            return 0
+        if sound != paths[-1]:
+            _logger.warning(
+                "The checkpoint %s is damaged or incomplete; training resumes from %s",
+                printable(paths[-1]),
+                sound,
+            )
+        if _named_latest(self.path) != sound:
+            _name_latest(self.path, paths[: paths.index(sound) + 1])
+        return checkpoints.global_step_of(self.path)
+
+    def _set_aside(self, reason: str) -> None:
+        aside = f"{self.path}.aside-{uuid.uuid4().hex[:8]}"
+        _logger.warning(
+            "Training can't resume from the checkpoint folder %s: %s. It was renamed to %s, and "
+            "the training starts from scratch; remove it when you no longer need it.",
+            self.path,
+            reason,
+            aside,
+        )
+        move_folder(self.path, aside)
+
+    def _read_record(self, path: str) -> Mapping[str, Any] | None:
+        try:
+            with tf.io.gfile.GFile(os.path.join(path, RECORD_FILE), "r") as file:
+                record = json.loads(file.read())
+        except (tf.errors.NotFoundError, ValueError, RecursionError):
+            return None
+        return record if isinstance(record, dict) else None
+
+    def _write_record(self) -> None:
+        record = {"claim": self.claim, "training": self.identity.description}
+        path = os.path.join(self.path, RECORD_FILE)
+        # Another attempt may have come to its end since this one looked, and removed the folder.
+        tf.io.gfile.makedirs(self.path)
+        write_whole(path, json.dumps(record, indent=2) + "\n")
+
+
+def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
+    """Returns what is to be called before anything is written beside the checkpoints.
+
+    Args:
+        folder: The folder; `None` where no other attempt would look.
+    """
+    return folder.check_before_writing if folder else lambda: None
+
+
+class LastSaved(PatientListener):
+    """Knows which checkpoint this attempt has saved last.
+
+    The file `checkpoint` need not: an attempt that was held up in writing it may go on when another one
+    has long taken the folder, and then it names an earlier checkpoint.
+
+    Attributes:
+        step: The checkpoint's step; `None` before there is one.
+    """
+
+    step: int | None = None
+
+    def after_save(self, session: v1.Session, global_step_value: int) -> None:
+        """Takes note of a checkpoint."""
+        del session
+        self.step = int(global_step_value)
+
+    def path(self, folder: str) -> str | None:
+        """Returns its path; where this attempt has saved none, that of the folder's latest one.
+
+        Args:
+            folder: The folder of checkpoints.
+        """
+        of_step = [path for path in checkpoint_paths(folder) if path.endswith(f"-{self.step}")]
+        return of_step[0] if of_step else checkpoints.latest_checkpoint(folder)
+
+
+class StillOursListener(PatientListener):
+    """Ends a training before it writes into a folder that another attempt has taken."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        """Watches a folder.
+
+        Args:
+            folder: The folder.
+        """
+        self._folder = folder
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        """Checks the folder."""
+        del session, global_step_value
+        self._folder.check_before_writing()
+
+    def before_commit(self, step: int) -> None:
+        """Checks it again, for a checkpoint that was written while the training went on."""
+        del step
+        self._folder.check_before_writing()
+
+
+def checkpoint_root_of(
+    setting: str | None, *, model_run: str, node: str, orchestrated_by_tfx: bool
+) -> str | None:
+    """Finds where the checkpoint folders of a node are.
+
+    Args:
+        setting: `checkpoint_root` of the component.
+        model_run: URI of the ModelRun artifact.
+        node: The component's name in its pipeline.
+        orchestrated_by_tfx: Whether TFX's own launcher has chosen the URI, which is then
+            `<pipeline root>/<node>/model_run/<execution>`.
+
+    Returns:
+        The root; `None` where nothing tells a place that a later attempt would find again.
+    """
+    if setting:
+        return os.path.join(setting, node)
+    if orchestrated_by_tfx:
+        return os.path.join(os.path.dirname(os.path.dirname(model_run.rstrip("/"))), "checkpoints")
+    return None
+
+
+def _named_latest(folder: str) -> str | None:
+    try:
+        return checkpoints.latest_checkpoint(folder)
+    except tf.errors.DataLossError as error:
+        _logger.warning("%s Training resumes from that one.", error.message)
+        return None
+
+
+def _is_temporary(path: str) -> bool:
+    return any(
+        is_temporary(part) or _TENSORFLOWS_TEMPORARY.search(part) for part in path.split("/")
+    )
+
+
+def _name_latest(folder: str, paths: Sequence[str]) -> None:
+    """Lets the file `checkpoint` of a folder name checkpoints, of which the last is the latest."""
+    names = [os.path.basename(path) for path in paths]
+    without_notice(v1.train.update_checkpoint_state)(folder, names[-1], names)
+
+
+def _after_what_it_names(name: str) -> int:
+    """Sorts files so that one which names another comes after it."""
+    return 2 if os.path.basename(name) == "checkpoint" else int(name.endswith(".index"))
+
+
+def _sweep_half_checkpoints(folder: str) -> list[str]:
+    """Removes what TensorFlow writes of a checkpoint before it has its name; returns the paths."""
+    left = []
+    for name in tf.io.gfile.listdir(folder):
+        path = os.path.join(folder, name.rstrip("/"))
+        if not _TENSORFLOWS_TEMPORARY.search(path):
+            continue
+        if tf.io.gfile.isdir(path):
+            tf.io.gfile.rmtree(path)
+        elif not path.endswith("_temp"):
+            tf.io.gfile.remove(path)
+        left.append(path)
+    return left
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))

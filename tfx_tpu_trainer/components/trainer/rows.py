@@ -1,0 +1,189 @@
+"""The rows that a training reads: checked before it begins, and named where it fails on one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer.components.inputs._faulty_rows import (
+    Suspect,
+    find_faulty_row,
+    find_values,
+)
+from tfx_tpu_trainer.components.inputs._transformed import InputFn
+from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.estimator.extending import NanLossError, count_rows
+
+v1 = tf.compat.v1
+
+_ADVICE = "correct it in the data or in the preprocessing_fn, and run Transform again"
+
+_OUT_OF_RANGE = re.compile(
+    r"indices\[[\d,]*\] = (-?\d+) is not in (\[\d+, \d+\))|"
+    r"label value of (-?\d+) which is outside the valid range of (\[\d+, \d+\))"
+)
+_OF_READING = re.compile(r"IteratorGetNext|Could not parse example")
+_NODE = re.compile(r"\{\{node (?:\S+/core\d+/)?(\S+?)\}\}|\(at '(\S+)'\)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows that a training reads without the help of its module.
+
+    Attributes:
+        split: Which split they are of, as a message calls it.
+        patterns: Glob patterns of their files.
+        spec: How they are parsed.
+    """
+
+    split: str
+    patterns: tuple[str, ...]
+    spec: dict[str, Any]
+
+
+def rows_of(job: TrainJob) -> tuple[Rows, ...]:
+    """Returns the rows that a training reads where its module has no input_fn.
+
+    Args:
+        job: What is trained.
+
+    Returns:
+        Those to train on, those to evaluate, and where there are some the raw ones behind these.
+    """
+    output = tft.TFTransformOutput(job.transform_graph_path)
+    spec = output.transformed_feature_spec()
+    train, evaluated = "+".join(job.train_splits), "+".join(job.eval_splits)
+    rows = [
+        Rows(split=f"train split {train!r}", patterns=job.train_files, spec=spec),
+        Rows(split=f"eval split {evaluated!r}", patterns=job.eval_files, spec=spec),
+    ]
+    if job.raw_eval_files:
+        split = f"raw_examples, eval split {evaluated!r}"
+        raw_spec = output.raw_feature_spec()
+        rows.append(Rows(split=split, patterns=job.raw_eval_files, spec=raw_spec))
+    return tuple(rows)
+
+
+def check_rows(rows: Rows, input_fn: InputFn, *, batch_size: int, training: bool) -> None:
+    """Checks that there are rows that can be read, and enough for a batch in training.
+
+    Args:
+        rows: What is read.
+        input_fn: An input function that reads them once, short last batch included.
+        batch_size: Rows of a batch.
+        training: Whether only full batches are used.
+
+    Raises:
+        ValueError: There are no rows, too few, or they can't be read.
+    """
+    count = _rows_of_first_batch(rows, input_fn, batch_size)
+    if not count:
+        raise ValueError(f"{rows.split} has no rows; check the pipeline's input data")
+    if training and count < batch_size:
+        raise ValueError(
+            f"train_batch_size={batch_size} is larger than the {rows.split}, which has {count} "
+            f"rows, and training uses full batches only; use at most {count}"
+        )
+
+
+def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
+    # In a graph of its own: programs in TF1 behaviour have no eager iteration.
+    with tf.Graph().as_default(), tf.device("/cpu:0"):
+        try:
+            dataset = input_fn({"batch_size": batch_size})
+        except NotImplementedError as error:
+            raise ValueError(
+                f"{rows.split}: TFX can't read examples of this payload_format as a dataset; let "
+                "their component write FORMAT_TF_EXAMPLE, or give an input_fn in the module"
+            ) from error
+        batch = v1.data.make_initializable_iterator(dataset)
+        count = count_rows(batch.get_next())
+        with v1.Session() as session:
+            try:
+                session.run(batch.initializer)
+                return int(session.run(count))
+            except tf.errors.OutOfRangeError:
+                return 0
+            except (tf.errors.OpError, UnicodeDecodeError) as error:
+                fault = find_faulty_row(rows.patterns, rows.spec)
+                if fault is None and isinstance(error, tf.errors.OpError):
+                    fault = first_reason(error.message)
+                raise ValueError(
+                    f"{rows.split} can't be read with Transform's schema: {fault}; give examples="
+                    "transform.outputs['transformed_examples'] of the same Transform, or correct the "
+                    "data and run it again"
+                ) from error
+
+
+@contextlib.contextmanager
+def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
+    """Says of a failure which row it is about, and makes one line of TensorFlow's report.
+
+    Args:
+        rows: What is read; empty where the module reads its rows itself.
+
+    Raises:
+        ValueError: In place of an error that a row explains.
+        tf.errors.OpError: In place of one of the same class with a report of several lines.
+    """
+    try:
+        yield
+    except NanLossError as error:
+        if named := _named(rows, _not_finite):
+            raise ValueError(f"{named} is not finite: {_ADVICE} ({error})") from error
+        raise
+    except tf.errors.OpError as error:
+        if found := _explained(error.message, rows):
+            raise ValueError(found) from error
+        # The base class stands for codes that have no class.
+        is_short = "\n" not in error.message.strip() and error.op is None
+        if is_short or type(error) is tf.errors.OpError:
+            raise
+        # Without the op: with it, an error shows where in the program the op was made.
+        raise type(error)(None, None, _one_line(error.message)) from error
+
+
+def _explained(message: str, rows: Sequence[Rows]) -> str | None:
+    out = _OUT_OF_RANGE.search(message)
+    if out:
+        value, bounds = int(out[1] or out[3]), out[2] or out[4]
+        named = _named(rows, lambda _, values: values.dtype.kind in "if" and value in values)
+        return named and (
+            f"{named} is {value}, and {_op(message)} takes {bounds}: {_ADVICE}, or make the model larger"
+        )
+    if not _OF_READING.search(message):
+        return None
+    for each in rows:
+        if fault := find_faulty_row(each.patterns, each.spec):
+            return f"{each.split}: {fault}; {_ADVICE}"
+    return None
+
+
+def _named(rows: Sequence[Rows], suspect: Suspect) -> str | None:
+    for each in rows:
+        if found := find_values(each.patterns, each.spec, suspect):
+            return f"{each.split}: the feature {' or '.join(found)}"
+    return None
+
+
+def _not_finite(_: str, values: np.ndarray) -> bool:
+    return values.dtype.kind == "f" and not np.isfinite(values).all()
+
+
+def _one_line(message: str) -> str:
+    reason = first_reason(message)
+    named = _NODE.search(message)
+    return f"{reason} (at {_op(message)})" if named and named[1] else reason
+
+
+def _op(message: str) -> str:
+    node = _NODE.search(message)
+    return repr(node[1] or node[2]) if node else "an op of the model"

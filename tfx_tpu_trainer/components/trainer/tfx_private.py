@@ -1,0 +1,75 @@
+"""Names of TFX without an alias in `tfx.v1`, each with the reason why it is needed.
+
+All of them are stable from TFX 1.13 to 1.21. No other module of `components/` imports TFX but by
+`from tfx import v1 as tfx` or from here.
+"""
+
+from __future__ import annotations
+
+# Base class of EvalMetricsGateExecutor: the Kubeflow V2 entry point rewrites the blessing's model ids
+# to resource names for this class and its subclasses only. If it goes away, so does that test of class.
+from tfx.components.evaluator.executor import Executor as EvaluatorExecutor
+
+# Base class of TpuTrainerExecutor: builds FnArgs (files of the splits, data accessor, folders) from
+# artifacts. If it goes away, build FnArgs in train_job.py from `tfx.components.FnArgs`.
+from tfx.components.trainer.executor import GenericExecutor
+
+# Packages a module_file as a wheel when the pipeline is made, and installs it where it runs.
+from tfx.components.util import udf_utils
+
+# Base classes of a driver: what runs before TFX looks into its cache. LastBlessedModel has one, whose result
+# depends on a file that is no input. ExampleGen's drivers derive from the same two.
+from tfx.dsl.components.base.base_driver import BaseDriver
+
+# Base class of VertexTpuTrainerExecutor; `tfx.v1` has only that of components that use Beam.
+from tfx.dsl.components.base.base_executor import BaseExecutor
+
+# Declares which class runs a component: every component of one's own needs it.
+# EvalMetricsGateExecutor needs the Beam one: the class that it must derive from refuses another.
+from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
+
+# Common base of everything that stands for a value not known before the pipeline runs, such as
+# `channel.future()`. Such a value passes the checks that are made when the pipeline is declared.
+from tfx.dsl.placeholder.placeholder import Placeholder
+
+# Starts a CustomJob that runs an executor on given artifacts, and waits for its end: what TFX's own
+# Vertex Trainer does, whose executor can start no other trainer than the stock one.
+from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
+
+# Where a driver gets its execution, and what it returns: see BaseDriver.
+from tfx.orchestration.portable.base_driver import BaseDriver as PortableDriver
+from tfx.orchestration.portable.data_types import ExecutionInfo
+from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
+
+# Names of the keys and messages that the stock Trainer uses; reading a single artifact of a list.
+from tfx.types import artifact_utils, standard_component_specs
+
+# The pieces of a ComponentSpec. `tfx.v1` has only the function decorator @component, which can
+# neither have proto parameters nor an executor class of its own.
+from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
+
+# Reads the proto and custom_config properties as TFX writes them; the import path of a class.
+from tfx.utils import json_utils, name_utils, proto_utils
+
+__all__ = [
+    "BaseDriver",
+    "BaseExecutor",
+    "BeamExecutorSpec",
+    "ChannelParameter",
+    "ComponentSpec",
+    "DriverOutput",
+    "EvaluatorExecutor",
+    "ExecutionInfo",
+    "ExecutionParameter",
+    "ExecutorClassSpec",
+    "GenericExecutor",
+    "Placeholder",
+    "PortableDriver",
+    "artifact_utils",
+    "json_utils",
+    "name_utils",
+    "proto_utils",
+    "standard_component_specs",
+    "start_cloud_training",
+    "udf_utils",
+]

@@ -1,0 +1,252 @@
+"""TrainJob: all that TFX tells an executor of one training, read once, as plain typed values."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.components.clusters._html_page import RunPage
+from tfx_tpu_trainer.components.trainer import preconditions
+from tfx_tpu_trainer.components.trainer.declared_arguments import (
+    check_num_steps,
+    custom_config_from_json,
+    steps_from_json,
+)
+from tfx_tpu_trainer.components.trainer.module_source import ModuleSource
+from tfx_tpu_trainer.components.trainer.tfx_private import (
+    artifact_utils,
+    standard_component_specs,
+)
+from tfx_tpu_trainer.components.trainer.trainer_constructor import PARAMETERS
+from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+
+_logger = logging.getLogger(__name__)
+
+CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
+"""Key of the stock Trainer's custom_config that holds our settings."""
+
+# What TFX and a TpuTrainer add to the parameters.
+_OTHER_PROPERTIES = frozenset(
+    {"current_component_id", "module_hash", "module_path", "node", "run_fn", "vertex_job"}
+)
+
+# A stock Trainer under an entry point that tells no name.
+_UNKNOWN_NODE = "Trainer"
+
+Artifacts = Mapping[str, Sequence[tfx.dsl.Artifact]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainJob:
+    """What is to be trained, from what, and where the results go.
+
+    Attributes:
+        settings: The typed parameters.
+        source: Where the user's module is.
+        restore_tf_estimator: Whether a legacy module finds `tf.estimator` while it is in use.
+        node: The component's name in its pipeline.
+        pipeline: The pipeline's name; "" where nothing tells it.
+        orchestrated_by_tfx: Whether TFX's own launcher runs the job, and has chosen the URIs.
+        inputs: The input artifacts by key.
+        train_steps: Global step at which training ends.
+        eval_steps: Batches to evaluate; `None` is the whole split.
+        train_splits: Names of the splits to train on.
+        eval_splits: Names of the splits to evaluate.
+        train_files: File patterns of the splits to train on.
+        eval_files: File patterns of the splits to evaluate.
+        raw_eval_files: File patterns of the raw examples behind the eval splits; empty where the
+            trainer has no such input.
+        dataset_factory: Reads files of the input's format as a Dataset.
+        transform_graph_path: Folder of the TransformGraph artifact.
+        base_model: A SavedModel to take the first values from, or `None`.
+        hyperparameters: Values of the HyperParameters artifact; they win over all other params.
+        custom_config: Values for the user's functions, as the component was given them.
+        model: The Model artifact to fill.
+        model_run: The ModelRun artifact: checkpoints and events.
+        evaluation: The ModelEvaluation artifact; `None` in a stock Trainer.
+        page: The RunPage artifact; `None` in a stock Trainer, and in a pipeline that was compiled before it
+            was there.
+        serving_model_dir: Where the SavedModel goes, inside of `model`'s folder.
+        eval_model_dir: Where a legacy module's export for the evaluation goes, likewise.
+        fn_args: TFX's FnArgs, for the functions of the user's module and nothing else.
+    """
+
+    settings: TrainSettings
+    source: ModuleSource
+    restore_tf_estimator: bool
+    node: str
+    pipeline: str
+    orchestrated_by_tfx: bool
+    inputs: Artifacts
+    train_steps: int
+    eval_steps: int | None
+    train_splits: tuple[str, ...]
+    eval_splits: tuple[str, ...]
+    train_files: tuple[str, ...]
+    eval_files: tuple[str, ...]
+    raw_eval_files: tuple[str, ...]
+    dataset_factory: Callable[..., tf.data.Dataset]
+    transform_graph_path: str
+    base_model: str | None
+    hyperparameters: Mapping[str, Any]
+    custom_config: Mapping[str, Any] | None
+    model: tfx.dsl.Artifact
+    model_run: tfx.dsl.Artifact
+    evaluation: tfx.dsl.Artifact | None
+    page: RunPage | None
+    serving_model_dir: str
+    eval_model_dir: str
+    fn_args: tfx.components.FnArgs
+
+    @classmethod
+    def from_execution(
+        cls,
+        inputs: Artifacts,
+        outputs: Artifacts,
+        exec_properties: Mapping[str, Any],
+        *,
+        read_fn_args: Callable[..., tfx.components.FnArgs],
+        pipeline_info: Any = None,
+        pipeline_node: Any = None,
+    ) -> TrainJob:
+        """Reads what TFX hands to an executor.
+
+        Args:
+            inputs: The input artifacts: `examples`, `transform_graph`, and where given `schema`,
+                `raw_examples`, `statistics`, `base_model`, `hyperparameters`.
+            outputs: The output artifacts: `model`, `model_run` and, but in a stock Trainer,
+                `evaluation` and `page`.
+            exec_properties: The execution properties of a TpuTrainer or of a stock Trainer.
+            read_fn_args: Makes TFX's FnArgs of these three, in this order. It is called when the
+                splits are known to be there.
+            pipeline_info: TFX's message of that kind. Defaults to `None`: TFX's own launcher does
+                not run this, or does not say of which pipeline.
+            pipeline_node: TFX's message of that kind. Defaults to `None`, likewise.
+
+        Returns:
+            The job.
+
+        Raises:
+            ValueError: A property is missing or doesn't fit, or a split isn't there.
+        """
+        examples, raw_examples = inputs.get("examples") or [], inputs.get("raw_examples") or []
+        train_splits = _splits(exec_properties, "train")
+        eval_splits = _splits(exec_properties, "eval")
+        custom_config_from_json(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY))
+        preconditions.check_examples(examples)
+        preconditions.check_splits(examples, train_splits, "train")
+        preconditions.check_splits(examples, eval_splits, "eval")
+        preconditions.check_splits(raw_examples, eval_splits, "eval")
+        preconditions.check_only_file(inputs.get("schema") or [], "schema")
+        preconditions.check_hyperparameters(inputs.get("hyperparameters") or [])
+        fn_args = read_fn_args(inputs, outputs, exec_properties)
+        if not fn_args.train_steps or fn_args.train_steps < 0:
+            raise ValueError(
+                f"train_args.num_steps={fn_args.train_steps or 0}: the number of training steps "
+                "must be set; give train_args=tfx.proto.TrainArgs(num_steps=...)"
+            )
+        if (fn_args.eval_steps or 0) < 0:
+            raise ValueError(
+                f"eval_args.num_steps={fn_args.eval_steps}: give the number of batches to evaluate, "
+                "or leave it out for the whole split"
+            )
+        if not fn_args.transform_graph_path:
+            raise ValueError(
+                "transform_graph is missing; give transform_graph="
+                "transform.outputs['transform_graph'] of a Transform component"
+            )
+        _tell_unknown(exec_properties)
+        restore = exec_properties.get("restore_tf_estimator")
+        node = exec_properties.get("node") or (pipeline_node and pipeline_node.node_info.id)
+        return cls(
+            settings=settings_from(exec_properties),
+            source=ModuleSource.from_exec_properties(exec_properties),
+            restore_tf_estimator=True if restore is None else bool(restore),
+            node=node or _UNKNOWN_NODE,
+            pipeline=pipeline_info.id if pipeline_info else "",
+            orchestrated_by_tfx=pipeline_node is not None,
+            inputs=inputs,
+            train_steps=fn_args.train_steps,
+            eval_steps=fn_args.eval_steps,
+            train_splits=train_splits,
+            eval_splits=eval_splits,
+            train_files=tuple(fn_args.train_files),
+            eval_files=tuple(fn_args.eval_files),
+            raw_eval_files=tuple(
+                f"{artifact_utils.get_split_uri([artifact], split)}/*"
+                for artifact in raw_examples
+                for split in eval_splits
+            ),
+            dataset_factory=fn_args.data_accessor.tf_dataset_factory,
+            transform_graph_path=fn_args.transform_graph_path,
+            base_model=fn_args.base_model,
+            hyperparameters=_hyperparameter_values(fn_args.hyperparameters),
+            custom_config=fn_args.custom_config,
+            model=artifact_utils.get_single_instance(outputs["model"]),
+            model_run=artifact_utils.get_single_instance(outputs["model_run"]),
+            evaluation=_optional(outputs.get("evaluation")),
+            page=_optional(outputs.get("page")),
+            serving_model_dir=fn_args.serving_model_dir,
+            eval_model_dir=fn_args.eval_model_dir,
+            fn_args=fn_args,
+        )
+
+
+def settings_from(exec_properties: Mapping[str, Any]) -> TrainSettings:
+    """Finds the settings among execution properties.
+
+    Args:
+        exec_properties: Those of a TpuTrainer, or of a stock Trainer whose
+            custom_config={'tpu_trainer': {...}} holds the settings by name.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ValueError: A setting is unknown or its value doesn't fit.
+    """
+    custom = custom_config_from_json(
+        exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
+    )
+    if custom is not None and CUSTOM_CONFIG_SETTINGS in custom:
+        return TrainSettings.parse(
+            custom[CUSTOM_CONFIG_SETTINGS], source=f"custom_config[{CUSTOM_CONFIG_SETTINGS!r}]"
+        )
+    # Besides ours a component's properties hold the module's place, the steps and the splits.
+    names = TrainSettings.execution_types()
+    return TrainSettings.parse({k: v for k, v in exec_properties.items() if k in names})
+
+
+def _tell_unknown(exec_properties: Mapping[str, Any]) -> None:
+    """Warns of properties that nothing here reads: those of a newer version change nothing."""
+    unknown = sorted(set(exec_properties) - set(PARAMETERS) - _OTHER_PROPERTIES)
+    if unknown:
+        _logger.warning(
+            "Ignored the unknown execution properties %s: install in the image the version of "
+            "tfx_tpu_trainer that compiled the pipeline.",
+            ", ".join(unknown),
+        )
+
+
+def _splits(exec_properties: Mapping[str, Any], mode: str) -> tuple[str, ...]:
+    """Reads which splits to train on or to evaluate; where none is named, that of the mode's name."""
+    name = f"{mode}_args"
+    message = steps_from_json(name, exec_properties.get(name))
+    check_num_steps(name, message.num_steps)
+    return tuple(message.splits) or (mode,)
+
+
+def _hyperparameter_values(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Takes the values out of keras-tuner's description of a search space, or plain ones."""
+    if not config:
+        return {}
+    return dict(config.get("values", config))
+
+
+def _optional(artifacts: Sequence[tfx.dsl.Artifact] | None) -> Any:
+    return artifact_utils.get_single_instance(list(artifacts)) if artifacts else None

@@ -1,0 +1,320 @@
+"""One training from start to end, whoever's estimator does it: what both kinds of training share.
+
+A training is prepared, which checks all that can be checked beforehand, and then run: it trains,
+evaluates, publishes its checkpoints, exports and fills the artifacts. What a kind of training does in
+its own way are the steps of `run`.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.progress import Progress, followed, phase
+from tfx_tpu_trainer._support.whole_files import commit_folder, temporary_beside
+from tfx_tpu_trainer.components.evaluation import EvalMetrics
+from tfx_tpu_trainer.components.evaluation._learning_curve import (
+    LearningCurve,
+    write_learning_curve,
+)
+from tfx_tpu_trainer.components.trainer import preconditions
+from tfx_tpu_trainer.components.trainer.artifacts import (
+    TRAINING,
+    all_or_nothing,
+    sweep_outputs,
+    write_metrics,
+)
+from tfx_tpu_trainer.components.trainer.chief_status import ChiefWatch
+from tfx_tpu_trainer.components.trainer.diverged import check_finite
+from tfx_tpu_trainer.components.trainer.hosts import Host
+from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder, check_before_writing
+from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
+from tfx_tpu_trainer.components.trainer.run_page import where_it_ran, write_run_page
+from tfx_tpu_trainer.components.trainer.serving_step import ServingStep, checking_process
+from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.estimator.extending import POSITIONS_FOLDER, RowSample
+from tfx_tpu_trainer.serving import BINARY_FILE, FreshProcess
+
+Trained = TypeVar("Trained")
+"""What a kind of training knows of a model that it has trained."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Results:
+    """What a training has found out about its model.
+
+    Attributes:
+        metrics: The metrics of the model to export, and its checkpoint.
+        curve: Evaluations on the way, or `None`.
+        rows: Rows of the evaluation, or `None`.
+    """
+
+    metrics: EvalMetrics
+    curve: LearningCurve | None = None
+    rows: RowSample | None = None
+
+    def with_checkpoints_moved(self, before: str, after: str) -> Results:
+        """Returns the same results, the checkpoints named by another folder.
+
+        Args:
+            before: The folder that they are in.
+            after: The folder that they have been copied to.
+        """
+        return dataclasses.replace(
+            self,
+            metrics=self.metrics.with_checkpoint_moved(before, after),
+            curve=self.curve and self.curve.with_checkpoints_moved(before, after),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A SavedModel that has been exported, and is not yet where anybody looks for it.
+
+    Attributes:
+        path: The SavedModel.
+        final: Where it belongs.
+        serving_step: Makes it ready for a server; `None` where no server reads it.
+    """
+
+    path: str
+    final: str
+    serving_step: ServingStep | None = None
+
+
+def writable_working_folder(
+    job: TrainJob, host: Host, checkpoint_folder: CheckpointFolder | None
+) -> str:
+    """Checks, on the chief, that all that a training writes can be written.
+
+    Args:
+        job: What is to be trained.
+        host: This process's part in it.
+        checkpoint_folder: Where to keep checkpoints until the training has ended; `None` keeps
+            them in the ModelRun artifact.
+
+    Returns:
+        The folder of checkpoints and events.
+
+    Raises:
+        ValueError: A folder can't be written to.
+    """
+    if host.is_chief:
+        preconditions.check_writable(job.model.uri, job.model_run.uri)
+        if checkpoint_folder:
+            preconditions.check_writable(
+                checkpoint_folder.path, called="checkpoint folder (setting checkpoint_root)"
+            )
+    return _working_folder(job, checkpoint_folder)
+
+
+def _working_folder(job: TrainJob, checkpoint_folder: CheckpointFolder | None) -> str:
+    return checkpoint_folder.path if checkpoint_folder else job.model_run.uri
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training(abc.ABC, Generic[Trained]):
+    """A job with everything it needs resolved: ready to run.
+
+    Attributes:
+        job: What is to be trained.
+        host: This process's part in it.
+        checkpoint_folder: Takes the place of the ModelRun artifact until the training has ended, so
+            that another attempt finds its checkpoints; `None` trains in the ModelRun artifact.
+        rows: What is read without the module's help; empty where the module reads its rows itself.
+    """
+
+    job: TrainJob
+    host: Host
+    checkpoint_folder: CheckpointFolder | None = None
+    rows: tuple[Rows, ...] = ()
+
+    def run(self, *, training_ended: Callable[[], None] = lambda: None) -> EvalMetrics:
+        """Does the part of the only host, or of the chief of several.
+
+        Trains, evaluates, exports the last or the best checkpoint and fills the artifacts. On a
+        failure nothing stays behind in the folders of the model and of its evaluation; checkpoints
+        and events stay where they are.
+
+        Args:
+            training_ended: Called between training and what follows it. Defaults to nothing.
+
+        Returns:
+            The metrics of the exported model.
+
+        Raises:
+            ModelDivergedError: The model's metrics or variables are not finite.
+            ValueError: A row can't be read, or has a value that the model does not take.
+            AnotherAttemptError: Another attempt has begun meanwhile. What it has made stays as it is.
+        """
+        with followed("auto", may_draw=self.host.is_alone) as progress:
+            try:
+                return self._run(training_ended, progress)
+            except Exception as error:
+                folder = self.folder_to_resume
+                if folder is None or folder.surely_is_ours():
+                    write_run_page(
+                        self.job,
+                        self.working_folder,
+                        progress,
+                        batch_size=self.batch_size,
+                        stopped=error,
+                    )
+                raise
+
+    def _run(self, training_ended: Callable[[], None], progress: Progress) -> EvalMetrics:
+        job, folder = self.job, self.folder_to_resume
+        # Both attempts may have been given the same artifacts, as where Kubernetes starts a pod again.
+        check_still_ours = check_before_writing(folder)
+        sweep_outputs(job)
+        with (
+            folder.giving_way() if folder else contextlib.nullcontext(),
+            all_or_nothing(job, are_ours=folder.surely_is_ours if folder else lambda: True),
+            contextlib.ExitStack() as stack,
+        ):
+            with failures_explained(self.rows):
+                trained = self.train()
+                training_ended()
+                process = stack.enter_context(checking_process(job.settings))
+                results = self.evaluate(trained)
+            check_finite(results.metrics)
+            check_still_ours()
+            with phase("publish"):
+                self._publish()
+            results = results.with_checkpoints_moved(self.working_folder, job.model_run.uri)
+            if results.curve is not None:
+                check_still_ours()
+                write_learning_curve(job.model_run.uri, results.curve)
+                check_still_ours()
+                write_learning_curve(job.model.uri, results.curve)
+            self._place(trained, results.metrics.checkpoint, process, check_still_ours)
+            check_still_ours()
+            write_metrics(job, results.metrics, ran_on=where_it_ran(progress))
+            identity = folder.identity.digest if folder else None
+            if identity:
+                job.model.set_string_custom_property(TRAINING, identity)
+            check_still_ours()
+            with phase("page"):
+                write_run_page(
+                    job,
+                    job.model_run.uri,
+                    progress,
+                    identity=identity,
+                    rows=results.rows,
+                    batch_size=self.batch_size,
+                )
+            check_still_ours()
+        if self.checkpoint_folder:
+            self.checkpoint_folder.remove()
+        return results.metrics
+
+    @property
+    def working_folder(self) -> str:
+        """Where checkpoints and events are until the training has ended."""
+        return _working_folder(self.job, self.checkpoint_folder)
+
+    @property
+    def folder_to_resume(self) -> CheckpointFolder | None:
+        """Where an earlier attempt may have left checkpoints; `None` where nobody would look."""
+        return self.checkpoint_folder
+
+    def checked_before_training(self) -> Training[Trained]:
+        """Checks what takes long to check, as the settings ask for it. Defaults to nothing.
+
+        Returns:
+            The training to run: this one, or one without what the checks have found to be impossible.
+
+        Raises:
+            PreflightError: The model cannot train on the TPU slice asked for.
+            ServingCheckError: The exported model would fail its check.
+        """
+        return self
+
+    @abc.abstractmethod
+    def help_chief(self, watch: ChiefWatch) -> None:
+        """Does the part of a host that is not the chief, until the chief has written the artifacts.
+
+        Args:
+            watch: How far the chief is.
+        """
+
+    @abc.abstractmethod
+    def train(self) -> Trained:
+        """Trains, going on from an earlier attempt's checkpoint where there is one.
+
+        Returns:
+            What the other steps need to know of it.
+        """
+
+    @abc.abstractmethod
+    def evaluate(self, trained: Trained) -> Results:
+        """Returns the metrics of the model to export, measured where they are not known yet.
+
+        Args:
+            trained: What `train` has returned.
+        """
+
+    @abc.abstractmethod
+    def export(
+        self, trained: Trained, checkpoint_path: str | None, folder: str
+    ) -> Iterator[Exported]:
+        """Exports SavedModels, one after the other: each is in its place before the next.
+
+        Args:
+            trained: What `train` has returned.
+            checkpoint_path: The checkpoint, in the ModelRun artifact.
+            folder: An empty folder, in which the SavedModels go.
+
+        Yields:
+            What was exported.
+        """
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of a training step; `None` where only the user's code knows."""
+        return None
+
+    @property
+    def unpublished_files(self) -> tuple[str, ...]:
+        """Names of files in the working folder that only another attempt would read."""
+        return ()
+
+    def _publish(self) -> None:
+        """Copies checkpoints and events to the ModelRun artifact, where they are not there yet."""
+        if self.checkpoint_folder:
+            # An attempt that was held up may write and remove its input's positions all the time.
+            self.checkpoint_folder.publish(
+                self.job.model_run.uri, leaving_out=(*self.unpublished_files, POSITIONS_FOLDER)
+            )
+            return
+        for name in self.unpublished_files:
+            path = os.path.join(self.job.model_run.uri, name)
+            if tf.io.gfile.exists(path):
+                tf.io.gfile.remove(path)
+
+    def _place(
+        self,
+        trained: Trained,
+        checkpoint_path: str | None,
+        process: FreshProcess | None,
+        check_still_ours: Callable[[], None],
+    ) -> None:
+        # Beside its final place, so that a server or Pusher never sees half of a model.
+        staging = temporary_beside(os.path.join(self.job.model.uri, "export"))
+        try:
+            for exported in self.export(trained, checkpoint_path, staging):
+                check_still_ours()
+                if exported.serving_step:
+                    exported.serving_step.run(exported.path, checkpoint_path, process)
+                    process = None
+                    check_still_ours()
+                commit_folder(exported.path, exported.final, last=[BINARY_FILE])
+        finally:
+            if tf.io.gfile.isdir(staging):
+                tf.io.gfile.rmtree(staging)

@@ -1,0 +1,19 @@
+"""Hyperparameters of a model_fn, searched by keras-tuner inside of TFX's stock Tuner (docs/tuning.md).
+
+```python
+from tfx_tpu_trainer.components.tuning import make_tuner_fn
+
+tuner_fn = make_tuner_fn(model_fn=model_fn, search_space=search_space, objective="auc")
+```
+"""
+
+from tfx_tpu_trainer._support.extras import of_extra
+
+with of_extra("tune", for_what="tfx_tpu_trainer.components.tuning"):
+    # It chooses the model's Keras, before keras-tuner imports TensorFlow.
+    import tfx_tpu_trainer.estimator  # noqa: F401
+    from tfx_tpu_trainer.components.tuning._estimator_tuner import EstimatorTuner
+    from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
+    from tfx_tpu_trainer.components.tuning._tuner_fn import make_tuner_fn
+
+__all__ = ["EstimatorTuner", "TuneSettings", "make_tuner_fn"]

@@ -1,0 +1,266 @@
+"""EstimatorTuner: keras-tuner's tuner whose trials are short trainings of a TPUEstimator."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras_tuner
+from keras_tuner.engine.base_tuner import BaseTuner
+from keras_tuner.engine.trial import Trial, TrialStatus
+from keras_tuner.errors import FatalRuntimeError, FatalValueError
+
+from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer._support.whole_files import write_whole
+from tfx_tpu_trainer.components.evaluation import EvalMetrics
+from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
+from tfx_tpu_trainer.components.trainer.json_values import shown
+from tfx_tpu_trainer.components.trainer.resume import AnotherAttemptError
+from tfx_tpu_trainer.components.tuning import _board
+from tfx_tpu_trainer.components.tuning._oracles import make_oracle
+from tfx_tpu_trainer.components.tuning._parallel_coordinates import draw
+from tfx_tpu_trainer.components.tuning._param_reads import UnreadParamError
+from tfx_tpu_trainer.components.tuning._poor_trials import reason_to_stop
+from tfx_tpu_trainer.components.tuning._processes import is_worker
+from tfx_tpu_trainer.components.tuning._results import results_of, table_of
+from tfx_tpu_trainer.components.tuning._trial_training import (
+    DivergedTrialError,
+    TrialTraining,
+    UnknownObjectiveError,
+    remove_checkpoints,
+)
+from tfx_tpu_trainer.components.tuning._tune_job import TuneJob
+from tfx_tpu_trainer.components.tuning._unread_params import check_all_read
+from tfx_tpu_trainer.estimator.extending import StalledError, listening
+
+_logger = logging.getLogger(__name__)
+
+TABLE_FILE = "results.txt"
+PICTURE_FILE = "parallel_coordinates.png"
+
+_TRAINING = "training"
+_ALL = 1_000_000
+
+
+class EstimatorTuner(BaseTuner):
+    """Runs the trials of a search, alone or as one of several processes.
+
+    All of a search is below one folder, `<directory>/<digest>`: the oracle's state, `trial_<id>/training` with the
+    checkpoints and events of a trial, and at the end the table and the picture. Another attempt at the same search
+    resumes there.
+    """
+
+    def __init__(self, *, job: TuneJob, directory: str) -> None:
+        """Makes the tuner, or takes up the search that an earlier attempt has left.
+
+        Args:
+            job: What is searched, and what a trial trains.
+            directory: Folder of searches.
+
+        Raises:
+            ValueError: What an earlier attempt has left can't be read.
+        """
+        self._job = job
+        self._given_up: dict[str, str] = {}
+        self._goal = Goal(
+            metric=job.tune.objective, mode=job.tune.direction, patience=job.tune.patience
+        )
+        project = os.path.join(directory, job.identity.digest)
+        oracle = make_oracle(job.tune, job.space.hyperparameters.copy())
+        try:
+            super().__init__(
+                oracle=oracle,
+                directory=directory,
+                project_name=job.identity.digest,
+            )
+        except (ValueError, KeyError) as error:
+            raise ValueError(
+                f"the search in {project} can't be resumed ({type(error).__name__}: {error}): a "
+                "process was killed while it wrote; remove the folder to start the search again"
+            ) from error
+
+    def search(self, *fit_args: Any, **fit_kwargs: Any) -> None:
+        """Runs the search, or this process's part of it, and writes what it has found.
+
+        Args:
+            *fit_args: None.
+            **fit_kwargs: `verbose`, as in keras-tuner.
+        """
+        with listening():
+            super().search(*fit_args, **fit_kwargs)
+        # A worker is told of the end by a chief that ends itself then, and would wait for its answer for an hour.
+        if not is_worker():
+            self._write_results()
+            self._remove_all_checkpoints()
+
+    def on_search_begin(self) -> None:
+        """Writes the state down before the first trial, so that another attempt continues with that one too."""
+        self.save()
+        _board.write_search(
+            self.project_dir, self._job.space.hyperparameters, self._job.tune.objective
+        )
+
+    def on_trial_begin(self, trial: Trial) -> None:
+        """Logs the values of the trial."""
+        values = self._job.space.shown_values_of(trial.hyperparameters)
+        told = ", ".join(f"{name}={shown(value)}" for name, value in values.items())
+        _logger.info("Trial %s begins: %s", trial.trial_id, told)
+
+    def run_trial(self, trial: Trial, *fit_args: Any, **fit_kwargs: Any) -> dict[str, float]:
+        """Trains and evaluates one trial.
+
+        Args:
+            trial: The trial. Each evaluation is reported to the oracle.
+            *fit_args: None.
+            **fit_kwargs: None.
+
+        Returns:
+            The objective. An abandoned trial has the worst value; `on_trial_end` marks it as failed.
+
+        Raises:
+            FatalValueError: All other trials would fail likewise.
+            FatalRuntimeError: The machine has failed, and not the trial.
+        """
+        del fit_args, fit_kwargs
+        objective, values = self._goal.metric, trial.hyperparameters.values
+        folder = self._training_folder(trial.trial_id)
+        source = values.get("tuner/trial_id")
+        curve: dict[int, float] = {}
+        try:
+            params = self._job.space.params_of(trial.hyperparameters)
+            _board.write_trial_begin(
+                folder, trial.trial_id, self._job.space.shown_values_of(trial.hyperparameters)
+            )
+            TrialTraining(job=self._job, folder=folder, params=params).run(
+                first=values.get("tuner/initial_epoch", 0),
+                last=values.get("tuner/epochs", self._job.tune.evaluations_of_a_trial),
+                source=self._training_folder(source) if source else None,
+                report=lambda metrics: self._report(trial, curve, metrics),
+            )
+            if self._job.settings.use_tpu:
+                check_all_read(self._job, params)
+        except DivergedTrialError as error:
+            self._given_up[trial.trial_id] = f"it has diverged: {error}"
+        except (UnknownObjectiveError, UnreadParamError) as error:
+            raise FatalValueError(str(error)) from error
+        except (OSError, StalledError, AnotherAttemptError) as error:
+            raise FatalRuntimeError(f"trial {trial.trial_id}: {error}") from error
+        except Exception as error:
+            self._given_up[trial.trial_id] = f"{type(error).__name__}: {first_reason(str(error))}"
+        best = list(curve.values()) or [math.inf if self._goal.mode == "min" else -math.inf]
+        return {objective: max(best) if self._goal.mode == "max" else min(best)}
+
+    def on_trial_end(self, trial: Trial) -> None:
+        """Tells the oracle how a trial has ended, and the log in one line."""
+        reason = self._given_up.pop(trial.trial_id, None)
+        if reason is not None:
+            trial.status, trial.message = TrialStatus.FAILED, reason
+            _logger.warning(
+                "Trial %s is abandoned, and the search continues: %s", trial.trial_id, reason
+            )
+        folder = self._training_folder(trial.trial_id)
+        _board.write_trial_end(folder, failed=reason is not None)
+        super().on_trial_end(trial)
+        if reason is None:
+            score = self.oracle.get_trial(trial.trial_id).score
+            _logger.info("Trial %s ends: %s %.5g", trial.trial_id, self._goal.metric, score)
+        if self._job.tune.oracle != "hyperband":
+            self._remove_checkpoints(trial.trial_id)
+
+    def get_best_hyperparameters(self, num_trials: int = 1) -> list[keras_tuner.HyperParameters]:
+        """Returns the best trials' hyperparameters, whose values are the params that model_fn has found.
+
+        Args:
+            num_trials: How many. Defaults to 1.
+
+        Returns:
+            Those of the best trials that have ended well: what TpuTrainer takes as `hyperparameters`.
+
+        Raises:
+            ValueError: No trial has ended well.
+        """
+        trials = self.oracle.get_best_trials(_ALL)
+        ended = [trial for trial in trials if trial.status == TrialStatus.COMPLETED]
+        if not ended:
+            reasons = [trial.message for trial in trials if trial.message]
+            raise ValueError(
+                f"all {len(trials)} trials failed, so there are no best hyperparameters; the first "
+                f"reason: {next(iter(reasons), 'see the log of the process that ran it')}"
+            )
+        return [self._with_params(trial) for trial in ended[:num_trials]]
+
+    def results_summary(self, num_trials: int = 10) -> None:
+        """Prints the best trials as a table.
+
+        Args:
+            num_trials: How many. Defaults to 10.
+        """
+        results = results_of(self.oracle, self._job.space)[:num_trials]
+        print(table_of(results, objective=self._goal.metric), end="")
+
+    def _report(self, trial: Trial, curve: dict[int, float], metrics: EvalMetrics) -> str:
+        """Tells the oracle of an evaluation; returns why the trial is to end, or ""."""
+        objective, step = self._goal.metric, metrics.global_step or 0
+        curve[step] = metrics.overall[objective]
+        known = _curve_of(trial, objective)
+        if step not in known:
+            self.oracle.update_trial(trial.trial_id, {objective: curve[step]}, step=step)
+        _logger.info("Trial %s at step %d: %s %.5g", trial.trial_id, step, objective, curve[step])
+        tune = self._job.tune
+        others: list[Mapping[int, float]] = []
+        if tune.stops_poor_trials:
+            others = [
+                _curve_of(other, objective)
+                for other in self.oracle.get_best_trials(_ALL)
+                if other.status == TrialStatus.COMPLETED and other.trial_id != trial.trial_id
+            ]
+        least = tune.poor_after_trials if tune.stops_poor_trials else None
+        return reason_to_stop(curve, others, goal=self._goal, least_others=least)
+
+    def _with_params(self, trial: Trial) -> keras_tuner.HyperParameters:
+        best = trial.hyperparameters.copy()
+        best.values = self._job.space.params_of(trial.hyperparameters)
+        return best
+
+    def _training_folder(self, trial_id: str) -> str:
+        return os.path.join(self.get_trial_dir(trial_id), _TRAINING)
+
+    def _remove_all_checkpoints(self) -> None:
+        """Removes those that trials of Hyperband might have gone on from."""
+        for trial in self.oracle.get_best_trials(_ALL):
+            if trial.status in (TrialStatus.COMPLETED, TrialStatus.FAILED):
+                self._remove_checkpoints(trial.trial_id)
+
+    def _remove_checkpoints(self, trial_id: str) -> None:
+        if not self._job.tune.keep_checkpoints:
+            remove_checkpoints(self._training_folder(trial_id))
+
+    def _write_results(self) -> None:
+        objective, space = self._goal.metric, self._job.space
+        results = results_of(self.oracle, space)
+        table = table_of(results, objective=objective)
+        write_whole(os.path.join(self.project_dir, TABLE_FILE), table)
+        picture = draw(
+            results,
+            space.hyperparameters,
+            objective=objective,
+            best_is_high=self._goal.mode == "max",
+        )
+        if picture is not None:
+            write_whole(os.path.join(self.project_dir, PICTURE_FILE), picture)
+        _logger.info(
+            "The search has ended; its table (%s), its picture (%s) and the TensorBoard events "
+            "are in %s",
+            TABLE_FILE,
+            PICTURE_FILE,
+            self.project_dir,
+        )
+
+
+def _curve_of(trial: Trial, objective: str) -> dict[int, float]:
+    if not trial.metrics.exists(objective):
+        return {}
+    return {int(point.step): point.mean() for point in trial.metrics.get_history(objective)}

@@ -1,0 +1,147 @@
+"""What is tried: a search space of keras-tuner's hyperparameters, and the params that a trial's values become."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras_tuner
+
+from tfx_tpu_trainer.components.trainer.json_values import json_problem, shown
+from tfx_tpu_trainer.components.trainer.parameter_rules import RESERVED_PARAMS
+
+Declare = Callable[[keras_tuner.HyperParameters], Mapping[str, Any] | None]
+"""Declares hyperparameters; returns the params if they are not the values themselves."""
+
+OF_THE_ORACLE = "tuner/"
+"""Prefix of the names that Hyperband adds to a trial's values for the tuner."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """A search space.
+
+    Attributes:
+        hyperparameters: All hyperparameters, with their default values.
+        declare: What declares them, and makes params of their values; `None` takes the values for params.
+    """
+
+    hyperparameters: keras_tuner.HyperParameters
+    declare: Declare | None = None
+
+    @classmethod
+    def of(cls, given: keras_tuner.HyperParameters | Declare) -> SearchSpace:
+        """Reads what a user gives as a search space, and makes params of the defaults on trial.
+
+        Args:
+            given: Hyperparameters, or a function that declares them on the `HyperParameters` that it is given.
+
+        Returns:
+            The space.
+
+        Raises:
+            ValueError: It is neither, declares nothing, or gives params that TpuTrainer could not be given.
+        """
+        if isinstance(given, keras_tuner.HyperParameters):
+            space = cls(hyperparameters=given.copy())
+        elif callable(given):
+            declared = keras_tuner.HyperParameters()
+            _declared_by(given, declared)
+            space = cls(hyperparameters=declared, declare=given)
+        else:
+            raise ValueError(
+                f"search_space={shown(given)} is not a search space; give "
+                "keras_tuner.HyperParameters, or a function that declares them: def "
+                "search_space(hp): hp.Float('learning_rate', 1e-4, 1e-1, sampling='log')"
+            )
+        if not space.hyperparameters.space:
+            raise ValueError(
+                "search_space declares nothing to search; declare at least one hyperparameter, such as "
+                "hp.Float('learning_rate', 1e-4, 1e-1, sampling='log')"
+            )
+        for name in (one.name for one in space.hyperparameters.space):
+            if name.startswith(OF_THE_ORACLE):
+                raise ValueError(
+                    f"search_space has the hyperparameter {name!r}; give another name: {OF_THE_ORACLE}... are "
+                    "Hyperband's"
+                )
+        _check(space.default_params)
+        return space
+
+    @property
+    def default_params(self) -> dict[str, Any]:
+        """The params of the default values."""
+        return self.params_of(self.hyperparameters)
+
+    def params_of(self, hyperparameters: keras_tuner.HyperParameters) -> dict[str, Any]:
+        """Returns the params of a trial, as model_fn finds them.
+
+        Args:
+            hyperparameters: The trial's.
+
+        Raises:
+            ValueError: The function that declares them fails for these values.
+        """
+        if self.declare is not None:
+            params = _declared_by(self.declare, hyperparameters.copy())
+            if params is not None:
+                return params
+        return dict(self.shown_values_of(hyperparameters))
+
+    def shown_values_of(self, hyperparameters: keras_tuner.HyperParameters) -> Mapping[str, Any]:
+        """Returns the values of a trial without what the oracle has put among them."""
+        values = hyperparameters.values.items()
+        return {name: value for name, value in values if not name.startswith(OF_THE_ORACLE)}
+
+    def variations(self) -> Iterator[dict[str, Any]]:
+        """Yields the params of spaces in which one choice is another than the default: some params depend on it."""
+        for one in self.hyperparameters.space:
+            if isinstance(one, keras_tuner.engine.hyperparameters.Boolean):
+                others = [not one.default]
+            else:
+                choices = getattr(one, "values", ())
+                others = [value for value in choices if value != one.default]
+            for value in others:
+                varied = self.hyperparameters.copy()
+                if not varied.is_active(one.name):
+                    continue
+                varied.values[one.name] = value
+                varied.ensure_active_values()
+                yield self.params_of(varied)
+
+
+def _declared_by(
+    declare: Declare, hyperparameters: keras_tuner.HyperParameters
+) -> dict[str, Any] | None:
+    try:
+        params = declare(hyperparameters)
+    except Exception as error:
+        raise ValueError(
+            f"search_space fails with the values {shown(hyperparameters.values)}: {type(error).__name__}: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+    if params is None:
+        return None
+    if not isinstance(params, Mapping):
+        raise ValueError(
+            f"search_space returned {shown(params)}; let it return a dict of params, or nothing if "
+            "the values are the params"
+        )
+    return dict(params)
+
+
+def _check(params: Mapping[str, Any]) -> None:
+    for name, value in params.items():
+        if not isinstance(name, str):
+            raise ValueError(f"search_space returns the param {shown(name)}; give strings as keys")
+        if name in RESERVED_PARAMS:
+            raise ValueError(
+                f"search_space has {name!r}, which the engine sets itself; rename it, or give train_batch_size to the "
+                "Tuner and to the trainer"
+            )
+        if problem := json_problem(value):
+            raise ValueError(
+                f"search_space returns {name!r}={shown(value)}, which {problem}: TpuTrainer could "
+                "not read it from best_hyperparameters; give numbers, strings, or lists of them"
+            )

@@ -1,0 +1,168 @@
+"""One trial: a short training with evaluations on its way, resumed where it was stopped or where another has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.whole_files import files_below, write_document
+from tfx_tpu_trainer.components.evaluation import EvalMetrics
+from tfx_tpu_trainer.components.evaluation._learning_curve import (
+    LEARNING_CURVE_FILE,
+    take_up_learning_curve,
+)
+from tfx_tpu_trainer.components.trainer.early_stopping import EvaluatedTraining
+from tfx_tpu_trainer.components.trainer.resume import (
+    RECORD_FILE,
+    CheckpointFolder,
+    StillOursListener,
+    check_before_writing,
+)
+from tfx_tpu_trainer.components.trainer.rows import failures_explained
+from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
+from tfx_tpu_trainer.components.tuning._tune_job import TuneJob
+from tfx_tpu_trainer.estimator.extending import NanLossError
+
+_logger = logging.getLogger(__name__)
+
+Report = Callable[[EvalMetrics], str]
+"""Takes the metrics of an evaluation; returns the reason to end the trial now, or `""`."""
+
+
+class DivergedTrialError(RuntimeError):
+    """The loss of a trial, or its objective, is not finite."""
+
+
+class UnknownObjectiveError(ValueError):
+    """The model has no metric of the objective's name: no trial can be scored."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialTraining:
+    """The training of one trial.
+
+    Attributes:
+        job: What the search trains.
+        folder: Folder of the trial's checkpoints and events.
+        params: The trial's params.
+    """
+
+    job: TuneJob
+    folder: str
+    params: Mapping[str, Any]
+
+    def run(self, *, first: int, last: int, report: Report, source: str | None = None) -> None:
+        """Trains, and evaluates at equal distances.
+
+        Args:
+            first: Evaluations that another trial has had whose training this one continues with.
+            last: Evaluations that it has had at the end, those of the other one included.
+            report: Told of each evaluation after these, those of an earlier attempt included.
+            source: Folder of the other trial. Defaults to `None`: it begins again.
+
+        Raises:
+            DivergedTrialError: Its loss or its objective is not finite.
+            UnknownObjectiveError: The model has no such metric.
+        """
+        job, folder = self.job, self._folder(source)
+        folder.take_up()
+        cache = job.row_cache(self.folder)
+        training = EvaluatedTraining(
+            estimator_at=lambda step: job.estimator(self.params, self.folder, step=step),
+            train_input_fn=job.train_input_fn(cache),
+            eval_input_fn=job.eval_input_fn,
+            max_steps=0,
+            eval_steps=job.fn_args.eval_steps,
+            every_steps=job.fn_args.train_steps,
+            every_secs=None,
+            goal=None,
+            saving_listeners=[StillOursListener(folder)],
+            before_writing=check_before_writing(folder),
+            row_cache=cache,
+            batch_size=job.settings.train_batch_size,
+        )
+        try:
+            for evaluations in range(first + 1, last + 1):
+                step = job.steps_of(evaluations)
+                metrics = self._metrics_at(training, step)
+                reason = report(metrics)
+                if (metrics.global_step or 0) < step:
+                    reason = "the training input has no more rows"
+                if reason and evaluations < last:
+                    _logger.info("The trial ends early: %s.", reason)
+                    break
+        finally:
+            if cache is not None:
+                cache.release()
+
+    def _metrics_at(self, training: EvaluatedTraining, step: int) -> EvalMetrics:
+        """Trains to a step, unless an earlier attempt has, and returns what its evaluation found."""
+        curve = take_up_learning_curve(self.folder)
+        if curve is None or curve.at(step) is None:
+            part = dataclasses.replace(training, max_steps=step)
+            try:
+                with failures_explained(self.job.rows):
+                    curve = part.run()
+            except NanLossError as error:
+                raise DivergedTrialError(f"its loss became NaN at step {error.step}") from error
+        reached = [point for point in curve.points if point.step <= step]
+        metrics, objective = reached[-1].metrics, self.job.tune.objective
+        if objective not in metrics.overall:
+            raise UnknownObjectiveError(
+                f"objective={objective!r} is not among the model's metrics ({', '.join(sorted(metrics.overall))}); "
+                "return it from metric_fn, or name one of them"
+            )
+        value = metrics.overall[objective]
+        wrong = set(metrics.diverged) | (set() if math.isfinite(value) else {objective})
+        if wrong:
+            found = ", ".join(f"{name} is {metrics.overall[name]}" for name in sorted(wrong))
+            raise DivergedTrialError(f"{found} at step {metrics.global_step}")
+        return metrics
+
+    def _folder(self, source: str | None) -> CheckpointFolder:
+        """Makes the trial's folder, with the checkpoints of the trial that it continues with."""
+        description = {"search": self.job.identity.digest, "params": dict(self.params)}
+        folder = CheckpointFolder(path=self.folder, identity=TrainingIdentity(description))
+        record = os.path.join(self.folder, RECORD_FILE)
+        if source is None or tf.io.gfile.exists(record):
+            return folder
+        if not tf.io.gfile.isdir(source):
+            _logger.warning(
+                "%s is missing, so this trial starts at step 0: give all processes of the search "
+                "the same directory (the setting `directory`).",
+                source,
+            )
+            return folder
+        if tf.io.gfile.isdir(self.folder):
+            # An attempt was stopped while it copied.
+            tf.io.gfile.rmtree(self.folder)
+        events = [os.path.basename(name) for name in files_below(source) if _is_of_events(name)]
+        earlier = CheckpointFolder(path=source, identity=TrainingIdentity({}))
+        earlier.publish(self.folder, leaving_out=events)
+        write_document(record, {"training": description})
+        return folder
+
+
+def remove_checkpoints(folder: str) -> None:
+    """Removes what only a training that goes on would read: events and the learning curve stay.
+
+    Args:
+        folder: Folder of a trial that has ended.
+    """
+    for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+        path = os.path.join(folder, name.rstrip("/"))
+        if tf.io.gfile.isdir(path):
+            if not any(map(_is_of_events, files_below(path))):
+                tf.io.gfile.rmtree(path)
+        elif name != LEARNING_CURVE_FILE and not _is_of_events(name):
+            tf.io.gfile.remove(path)
+
+
+def _is_of_events(name: str) -> bool:
+    return ".tfevents." in name

@@ -1,0 +1,322 @@
+"""TuneJob: what a search trains, from what, and its estimators: all that a trial needs beside its own params."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import pathlib
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_transform as tft
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput, vocabulary_sizes
+from tfx_tpu_trainer.components.trainer import preconditions
+from tfx_tpu_trainer.components.trainer.estimators import (
+    draws_elsewhere,
+    run_config,
+    seeded,
+    strategies,
+)
+from tfx_tpu_trainer.components.trainer.hosts import ALONE
+from tfx_tpu_trainer.components.trainer.rows import Rows, check_rows
+from tfx_tpu_trainer.components.trainer.train_job import CUSTOM_CONFIG_SETTINGS
+from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
+from tfx_tpu_trainer.components.tuning._param_reads import ParamReads
+from tfx_tpu_trainer.components.tuning._search_space import SearchSpace
+from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
+from tfx_tpu_trainer.components.user_module._module import UserModule, check_module
+from tfx_tpu_trainer.estimator import tpu
+
+CUSTOM_CONFIG_TUNING = "tuning"
+"""Key of the stock Tuner's custom_config that holds the settings of the search."""
+
+MakeStrategy = Callable[[], tf.distribute.Strategy]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuneJob:
+    """What a search trains.
+
+    Attributes:
+        settings: How a trial trains: the settings of a TpuTrainer.
+        tune: How the search goes.
+        space: What is tried.
+        module: The user's functions; what they read of their params is noted.
+        reads: Where it is noted.
+        fn_args: TFX's FnArgs: the data, and the steps of a trial that goes to its end.
+        strategy: The strategy to train and evaluate under, or `None`.
+        identity: What makes two searches the same one.
+    """
+
+    settings: TrainSettings
+    tune: TuneSettings
+    space: SearchSpace
+    module: UserModule
+    reads: ParamReads
+    fn_args: tfx.components.FnArgs
+    strategy: tf.distribute.Strategy | None
+    identity: TrainingIdentity
+
+    @classmethod
+    def of(
+        cls,
+        fn_args: tfx.components.FnArgs,
+        *,
+        model_fn: Callable[..., Any],
+        search_space: Any,
+        input_fn: Callable[..., Any] | None,
+        params: Any,
+        strategy: MakeStrategy | None,
+        tune: Mapping[str, Any],
+    ) -> TuneJob:
+        """Puts together what a user's module and the pipeline say.
+
+        Args:
+            fn_args: What TFX hands to a tuner_fn.
+            model_fn: As TpuTrainer takes it.
+            search_space: What `SearchSpace.of` takes.
+            input_fn: As TpuTrainer takes it; `None` reads Transform's examples.
+            params: The module's own params, as TpuTrainer takes them, or `None`.
+            strategy: Makes the strategy to train under, or `None`.
+            tune: The module's own settings of the search; those of the pipeline win over them.
+
+        Returns:
+            The job.
+
+        Raises:
+            ValueError: Something does not fit; names the value and the fix.
+        """
+        custom = dict(fn_args.custom_config or {})
+        source = f"custom_config[{CUSTOM_CONFIG_SETTINGS!r}]"
+        settings = TrainSettings.parse(custom.get(CUSTOM_CONFIG_SETTINGS) or {}, source=source)
+        of_pipeline = custom.get(CUSTOM_CONFIG_TUNING) or {}
+        if isinstance(of_pipeline, Mapping):
+            of_pipeline = {**tune, **of_pipeline}
+        tuning = TuneSettings.parse(of_pipeline, source=f"custom_config[{CUSTOM_CONFIG_TUNING!r}]")
+        if not fn_args.train_steps or fn_args.train_steps < tuning.evaluations_of_a_trial:
+            raise ValueError(
+                f"train_args.num_steps={fn_args.train_steps or 0}: a trial with "
+                f"evaluations={tuning.evaluations_of_a_trial} needs at least as many steps; give "
+                "the Tuner train_args=tfx.proto.TrainArgs(num_steps=...)"
+            )
+        space = SearchSpace.of(search_space)
+        reads = ParamReads()
+        given = types.ModuleType(getattr(model_fn, "__module__", None) or "tuning")
+        given.__dict__.update(model_fn=model_fn, input_fn=input_fn, params=params)
+        module = check_module(given)
+        watched = dataclasses.replace(
+            module,
+            model_fn=reads.watched(module.model_fn),
+            input_fn=module.input_fn and reads.watched(module.input_fn),
+        )
+        functions = [f for f in (model_fn, input_fn, space.declare) if f is not None]
+        return cls(
+            settings=settings,
+            tune=tuning,
+            space=space,
+            module=watched,
+            reads=reads,
+            fn_args=fn_args,
+            strategy=strategy() if strategy is not None else None,
+            identity=_identity(fn_args, settings, tuning, space, functions),
+        )
+
+    def check(self) -> None:
+        """Checks what can be checked of the data without training.
+
+        Raises:
+            ValueError: The transform graph, the label, the base model or the rows don't fit.
+        """
+        fn_args, settings = self.fn_args, self.settings
+        if not fn_args.transform_graph_path:
+            raise ValueError(
+                "transform_graph is missing; give the Tuner transform_graph="
+                "transform.outputs['transform_graph'] of a Transform component"
+            )
+        preconditions.check_transform_graph(fn_args.transform_graph_path)
+        preconditions.check_label(
+            fn_args.transform_graph_path,
+            settings.label_key,
+            wanted=self.has_default_input and self.module.takes_labels,
+        )
+        preconditions.check_base_model(fn_args.base_model)
+        if self.has_default_input:
+            batches = (settings.train_batch_size, settings.rows_per_eval_batch)
+            for rows, patterns, size in zip(self.rows, self._patterns, batches, strict=True):
+                counted = self._transformed(patterns).eval_fn()
+                check_rows(rows, counted, batch_size=size, training=patterns == self._patterns[0])
+
+    @property
+    def has_default_input(self) -> bool:
+        """Whether Transform's examples are read without the help of the module."""
+        return self.module.input_fn is None
+
+    @functools.cached_property
+    def rows(self) -> tuple[Rows, ...]:
+        """What is read without the module's help: the rows to train on, and those to evaluate."""
+        if not self.has_default_input:
+            return ()
+        spec = tft.TFTransformOutput(self.fn_args.transform_graph_path).transformed_feature_spec()
+        names = ("rows to train on", "rows to evaluate")
+        return tuple(
+            Rows(split=name, patterns=patterns, spec=spec)
+            for name, patterns in zip(names, self._patterns, strict=True)
+        )
+
+    def row_cache(self, folder: str) -> RowCache | None:
+        """Returns what keeps the parsed rows of a trial.
+
+        Args:
+            folder: The folder of the trial's checkpoints.
+
+        Returns:
+            The cache; `None` where rows are parsed in each epoch.
+        """
+        settings = self.settings
+        if not self.has_default_input or settings.cache_input is False or draws_elsewhere(settings):
+            return None
+        rows = (self.fn_args.train_steps or 0) * settings.train_batch_size
+        return RowCache(rows_to_draw=None if settings.cache_input else rows, checkpoints=folder)
+
+    def train_input_fn(self, cache: RowCache | None = None) -> Callable[..., Any]:
+        """Returns the input function for training.
+
+        Args:
+            cache: Keeps the rows parsed. Defaults to `None`: nothing does.
+        """
+        made = self.module.input_fn_for("train", self.fn_args)
+        if made is not None:
+            return made
+        return dataclasses.replace(self._transformed(self._patterns[0]), cache=cache).train_fn()
+
+    @property
+    def eval_input_fn(self) -> Callable[..., Any]:
+        """The input function for evaluation."""
+        made = self.module.input_fn_for("eval", self.fn_args)
+        return made or self._transformed(self._patterns[1]).eval_fn()
+
+    @property
+    def input_is_saved(self) -> bool:
+        """Whether a trial that was stopped continues with the rows that come next."""
+        if self.strategy is not None or strategies(self.settings):
+            return False
+        saves = self.settings.save_input_position
+        return self.has_default_input if saves is None else saves
+
+    def estimator(
+        self, params: Mapping[str, Any], folder: str, *, step: int = 0, on_host: bool = False
+    ) -> tpu.TPUEstimator:
+        """Makes an estimator for a trial.
+
+        Args:
+            params: The trial's own params; they win over all others.
+            folder: Its folder of checkpoints and events.
+            step: The step from which it trains on. Defaults to 0.
+            on_host: Whether it leaves cores and strategies alone. Defaults to `False`.
+
+        Returns:
+            The estimator.
+        """
+        settings = self.settings if self.input_is_saved else seeded(self.settings, step)
+        if on_host:
+            of_cores = ("tpu", "master", "num_shards", "num_cores_per_replica")
+            settings = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
+        # Vertex AI describes the processes of a search to them as a cluster. Each trains trials of its own.
+        config = run_config(settings, model_dir=folder, tf_config=ALONE)
+        config = config.replace(save_input_position=self.input_is_saved and not on_host)
+        if self.strategy is not None and not on_host:
+            config = config.replace(train_distribute=self.strategy, eval_distribute=self.strategy)
+        return tpu.TPUEstimator(
+            model_fn=self.module.model_fn,
+            config=config,
+            params={
+                "vocabulary_sizes": vocabulary_sizes(self.fn_args.transform_graph_path),
+                **self.module.params_for(self.fn_args),
+                **settings.params,
+                **params,
+            },
+            use_tpu=settings.use_tpu,
+            eval_on_tpu=settings.use_tpu,
+            train_batch_size=settings.train_batch_size,
+            eval_batch_size=settings.rows_per_eval_batch,
+            warm_start_from=self.fn_args.base_model,
+        )
+
+    def steps_of(self, evaluations: int) -> int:
+        """Returns the step at which a trial has had as many evaluations."""
+        steps, all_of_them = self.fn_args.train_steps or 0, self.tune.evaluations_of_a_trial
+        return -(-steps * min(evaluations, all_of_them) // all_of_them)
+
+    @property
+    def _patterns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return tuple(self.fn_args.train_files), tuple(self.fn_args.eval_files)
+
+    def _transformed(self, patterns: tuple[str, ...]) -> TransformedInput:
+        return TransformedInput(
+            transform_graph_path=self.fn_args.transform_graph_path,
+            file_patterns=patterns,
+            dataset_factory=self.fn_args.data_accessor.tf_dataset_factory,
+            label_key=self.settings.label_key,
+            shuffle_seed=self.settings.tf_random_seed,
+        )
+
+
+def _identity(
+    fn_args: tfx.components.FnArgs,
+    settings: TrainSettings,
+    tune: TuneSettings,
+    space: SearchSpace,
+    functions: Iterable[Callable[..., Any]],
+) -> TrainingIdentity:
+    """Describes a search: another attempt at the same one continues with its trials, another one begins again."""
+    stored = settings.to_exec_properties()
+    in_checkpoint = {k: v for k, v in stored.items() if settings.about(k).in_checkpoint}
+    return TrainingIdentity(
+        {
+            "space": space.hyperparameters.get_config(),
+            "search": tune.model_dump(exclude={"directory", "keep_checkpoints"}),
+            "settings": in_checkpoint,
+            "train_steps": fn_args.train_steps,
+            "eval_steps": fn_args.eval_steps,
+            "files": _files([*fn_args.train_files, *fn_args.eval_files]),
+            "transform_graph": fn_args.transform_graph_path,
+            "base_model": fn_args.base_model,
+            "code": _code(functions),
+        }
+    )
+
+
+def _files(patterns: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for pattern in patterns:
+        for path in sorted(tf.io.gfile.glob(pattern)):
+            found = tf.io.gfile.stat(path)
+            digest.update(f"{path}\0{found.length}\0{found.mtime_nsec}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _code(functions: Iterable[Callable[..., Any]]) -> str:
+    """Hashes the files that a user's functions stand in, and in a package those beside them."""
+    files: set[pathlib.Path] = set()
+    for function in functions:
+        while isinstance(function, functools.partial):
+            function = function.func
+        function = inspect.unwrap(function)
+        try:
+            path = pathlib.Path(inspect.getfile(function))
+        except TypeError:
+            path = pathlib.Path(inspect.getfile(type(function)))
+        in_package = "." in (getattr(function, "__module__", None) or "")
+        files.update(path.parent.glob("*.py") if in_package else [path])
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]

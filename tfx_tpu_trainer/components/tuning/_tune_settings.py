@@ -1,0 +1,141 @@
+"""How a search goes: what is to become better, who proposes the trials, and when a poor one ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from tfx_tpu_trainer.components.trainer.json_values import shown
+from tfx_tpu_trainer.components.trainer.names import suggest
+from tfx_tpu_trainer.components.trainer.parameter_values import (
+    Flag,
+    Folder,
+    Name,
+    Positive,
+    first_problem,
+)
+
+DEFAULT_TRIALS = 10
+"""Trials of a random or Bayesian search."""
+
+# NumPy's random states take no more; 0 would be a random seed to keras-tuner.
+_LARGEST_SEED = 2**32 - 1
+
+
+class TuneSettings(pydantic.BaseModel):
+    """The settings of a search by name, as `make_tuner_fn` and `custom_config["tuning"]` of a Tuner take them.
+
+    Examples:
+        >>> from tfx_tpu_trainer.components.tuning import TuneSettings
+        >>> settings = TuneSettings(objective="loss", direction="min", oracle="hyperband", seed=7)
+        >>> settings.oracle, settings.factor, settings.max_trials
+        ('hyperband', 3, None)
+
+    Attributes:
+        objective: The metric to optimize: one that metric_fn returns, or `loss`.
+        direction: "max" if a higher value of it is better, "min" if a lower one is. Defaults to "max".
+        oracle: Who proposes the trials, of keras-tuner's: "random", "bayesian" or "hyperband". Defaults to "bayesian".
+        max_trials: The most trials. Defaults to `None`: 10, and with "hyperband" as many as its brackets have.
+        num_initial_points: Random trials before "bayesian" learns from them. Defaults to `None`: a third of
+            `max_trials`, and two at least.
+        factor: Of as many trials "hyperband" trains one on. Defaults to 3.
+        hyperband_iterations: How often "hyperband" goes through all of its brackets. Defaults to 1.
+        evaluations: Evaluations of a trial that goes to its end, at equal distances; the epochs of "hyperband".
+            Defaults to `None`: 4, and 9 with "hyperband".
+        patience: Evaluations in a row without a better value after which a trial ends. Defaults to `None`: none.
+        stop_poor: Whether a trial ends early whose best value is worse than the median of what the others had on
+            average by that step. Defaults to `None`: yes, except with "hyperband", which has its own rule.
+        poor_after_trials: Ended trials that there must be before one can be called poor. Defaults to 3.
+        seed: Seed of the oracle, 1 or more. Defaults to 1: the same search draws the same trials.
+        directory: Folder of the search, in which another attempt finds it, and which the processes of one search share.
+            Defaults to `None`: the Tuner's working folder, which TFX removes.
+        keep_checkpoints: Whether checkpoints stay when their trials are not trained on any more. Defaults to `False`.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    objective: Name
+    direction: Literal["max", "min"] = "max"
+    oracle: Literal["random", "bayesian", "hyperband"] = "bayesian"
+    max_trials: Positive | None = None
+    num_initial_points: Positive | None = None
+    factor: Positive = 3
+    hyperband_iterations: Positive = 1
+    evaluations: Positive | None = None
+    patience: Positive | None = None
+    stop_poor: Flag | None = None
+    poor_after_trials: Positive = 3
+    seed: Annotated[int, pydantic.Field(gt=0, le=_LARGEST_SEED)] = 1
+    directory: Folder | None = None
+    keep_checkpoints: Flag = False
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], *, source: str) -> TuneSettings:
+        """Checks values and makes settings of them.
+
+        Args:
+            values: Values by name. A name whose value is `None` takes its default.
+            source: Where the values come from, put in front of an error message.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ValueError: A name is unknown or missing, or a value does not fit; names it and the fix.
+        """
+        if not isinstance(values, Mapping):
+            raise ValueError(
+                f"{source}: {shown(values)} is not valid; give a dict of settings by name"
+            )
+        for name in values:
+            if name not in cls.model_fields:
+                raise ValueError(
+                    f"{source}: unknown setting {name!r}; {suggest(name, cls.model_fields)}"
+                )
+        known = {name: value for name, value in values.items() if value is not None}
+        if "objective" not in known:
+            raise ValueError(
+                f"{source}: objective is missing; name the metric to optimize, such as 'auc'"
+            )
+        try:
+            settings = cls.model_validate(known)
+        except pydantic.ValidationError as error:
+            raise ValueError(f"{source}: {first_problem(error)}") from None
+        if problem := _broken_rule(settings):
+            raise ValueError(f"{source}: {problem}")
+        return settings
+
+    @property
+    def trial_limit(self) -> int | None:
+        """The most trials; `None` is for the oracle to decide."""
+        if self.max_trials is None and self.oracle != "hyperband":
+            return DEFAULT_TRIALS
+        return self.max_trials
+
+    @property
+    def evaluations_of_a_trial(self) -> int:
+        """Evaluations of a trial that goes to its end."""
+        return self.evaluations or (9 if self.oracle == "hyperband" else 4)
+
+    @property
+    def stops_poor_trials(self) -> bool:
+        """Whether trials are compared with others on their way."""
+        return self.oracle != "hyperband" if self.stop_poor is None else self.stop_poor
+
+
+def _broken_rule(settings: TuneSettings) -> str | None:
+    if settings.oracle != "hyperband":
+        return None
+    if settings.factor < 2:
+        return (
+            f"factor={settings.factor} is not valid; give 2 or more: one trial in this many is "
+            "trained further"
+        )
+    if settings.evaluations_of_a_trial < settings.factor:
+        return (
+            f"evaluations={settings.evaluations_of_a_trial} with oracle='hyperband' leaves no "
+            f"trial to train further; give at least factor={settings.factor}"
+        )
+    return None

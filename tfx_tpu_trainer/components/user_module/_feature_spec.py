@@ -1,0 +1,199 @@
+"""What a model is fed, without data: names, dtypes and shapes of its features."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf import text_format
+
+from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer.preflight import InputFn, input_fn_of_specs
+
+_EXAMPLE = '{"features": {"fare": {"dtype": "float32", "shape": []}}, "label_key": "tips"}'
+_MOST_VALUES = 2**31 - 1
+_KEYS = ("features", "label_key", "vocabulary_sizes")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureSpec:
+    """The features of a row, and what a model needs to know of vocabularies.
+
+    As JSON it is an object with `features` (name -> `{"dtype": "float32", "shape": []}`, shapes
+    without the batch axis), and optionally `label_key` and `vocabulary_sizes` (name -> number of
+    entries, for `params["vocabulary_sizes"]`).
+
+    Attributes:
+        features: Name -> dtype and shape of a row's value, the label among them.
+        label_key: Name of the feature that is the label, or `None`: the model takes none.
+        vocabulary_sizes: Name of each of Transform's vocabularies -> its number of entries.
+    """
+
+    features: Mapping[str, tf.TensorSpec]
+    label_key: str | None = None
+    vocabulary_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.features:
+            raise ValueError("features={} is empty: a model needs at least one feature.")
+        if self.label_key is not None and self.label_key not in self.features:
+            raise ValueError(
+                f"label_key={self.label_key!r} is not among the features: give one of "
+                f"{', '.join(sorted(self.features))}."
+            )
+
+    @classmethod
+    def of_transform(cls, path: str, *, label_key: str | None = None) -> FeatureSpec:
+        """Reads what Transform returns.
+
+        Args:
+            path: Folder of a TransformGraph artifact.
+            label_key: Name of the feature that is the label. Defaults to `None`: no labels.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: The folder is none, the label is not there, or a feature is sparse.
+            MissingExtraError: TFX is not installed.
+        """
+        # Whoever preflights a program without TFX need not install it.
+        with of_extra("tfx", for_what="A TransformGraph"):
+            import tensorflow_transform as tft
+
+            from tfx_tpu_trainer.components.inputs import vocabulary_sizes
+        try:
+            columns = tft.TFTransformOutput(path).transformed_feature_spec()
+        except (OSError, ValueError, text_format.ParseError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"{path!r} is not an output of Transform: give the folder of its transform_graph "
+                f"artifact ({str(error).splitlines()[0]})."
+            ) from None
+        features = {}
+        for name, column in columns.items():
+            if not isinstance(column, tf.io.FixedLenFeature):
+                raise ValueError(
+                    f"Transform returns the feature {name!r} as a {type(column).__name__}, but a "
+                    "TPU takes only tensors of a fixed shape: make it dense in the "
+                    "preprocessing_fn."
+                )
+            features[name] = tf.TensorSpec(column.shape, column.dtype)
+        return cls(features=features, label_key=label_key, vocabulary_sizes=vocabulary_sizes(path))
+
+    @classmethod
+    def read(cls, path: str, *, label_key: str | None = None) -> FeatureSpec:
+        """Reads a file of JSON.
+
+        Args:
+            path: The file.
+            label_key: In place of the file's. Defaults to `None`: the file's.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: The file cannot be read or holds something else.
+        """
+        try:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                values = json.loads(file.read())
+        except (tf.errors.OpError, ValueError, RecursionError) as error:
+            reason = error.message if isinstance(error, tf.errors.OpError) else error
+            raise ValueError(
+                f"The feature spec {path} can't be read ({reason}): give a file with JSON such as "
+                f"{_EXAMPLE}."
+            ) from None
+        if label_key is not None and isinstance(values, Mapping):
+            values = {**values, "label_key": label_key}
+        try:
+            return cls.from_json(values)
+        except ValueError as error:
+            raise ValueError(f"The feature spec {path}: {error}") from None
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> FeatureSpec:
+        """Makes a spec of what `to_json` gave.
+
+        Args:
+            values: The JSON object.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: It is something else; names what, and what there may be.
+        """
+        if not isinstance(values, Mapping) or not isinstance(values.get("features"), Mapping):
+            raise ValueError(f"give an object such as {_EXAMPLE}.")
+        if unknown := sorted(set(values) - set(_KEYS)):
+            raise ValueError(f"unknown key {unknown[0]!r}: use any of {', '.join(_KEYS)}.")
+        label_key = values.get("label_key")
+        if not isinstance(label_key, str | None):
+            raise ValueError(
+                f"label_key={label_key!r}: give the name of a feature, or leave it out."
+            )
+        sizes = values.get("vocabulary_sizes", {})
+        if not isinstance(sizes, Mapping) or not all(_is_size(size) for size in sizes.values()):
+            raise ValueError(
+                f"vocabulary_sizes={sizes!r}: give the number of entries by name, such as "
+                '{"company": 37}.'
+            )
+        return cls(
+            features={name: _tensor_spec(name, each) for name, each in values["features"].items()},
+            label_key=label_key,
+            vocabulary_sizes=dict(sizes),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the spec as JSON values."""
+        return {
+            "features": {
+                name: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+                for name, spec in self.features.items()
+            },
+            "label_key": self.label_key,
+            "vocabulary_sizes": dict(self.vocabulary_sizes),
+        }
+
+    def input_fn(self) -> InputFn:
+        """Returns an input function of full batches of zeros, for tracing a model."""
+        features = dict(self.features)
+        labels = None if self.label_key is None else features.pop(self.label_key)
+        return input_fn_of_specs(features, labels)
+
+
+def _tensor_spec(name: str, values: Any) -> tf.TensorSpec:
+    if not isinstance(values, Mapping) or set(values) != {"dtype", "shape"}:
+        raise ValueError(
+            f"feature {name!r} is {values!r}: give its dtype and its shape without the batch axis, "
+            'such as {"dtype": "float32", "shape": [28, 28]}.'
+        )
+    shape = values["shape"]
+    if not isinstance(shape, list) or not all(_is_size(size) for size in shape):
+        raise ValueError(
+            f"feature {name!r} has the shape {shape!r}: give a list of positive integers, [] for a "
+            "single value; a TPU needs fixed lengths."
+        )
+    if math.prod(shape) > _MOST_VALUES:
+        raise ValueError(
+            f"feature {name!r} has the shape {shape!r}: a row can't have more than {_MOST_VALUES:,} values; give "
+            "the shape without the batch axis."
+        )
+    try:
+        dtype = tf.as_dtype(values["dtype"]) if isinstance(values["dtype"], str) else None
+    except TypeError:
+        dtype = None
+    if dtype in (None, tf.resource, tf.variant):
+        raise ValueError(
+            f"feature {name!r} has the dtype {values['dtype']!r}: give one of TensorFlow's, such as "
+            "float32, int64 or bfloat16."
+        )
+    return tf.TensorSpec(shape, dtype)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

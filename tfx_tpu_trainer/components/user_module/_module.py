@@ -1,0 +1,316 @@
+"""The user's module: imported from its folder, and its functions checked before anything is trained."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import os
+import pathlib
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tfx_tpu_trainer.estimator.extending import argument_names
+
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+_RESERVED_PARAMS = ("batch_size", "context")
+_INPUT_FN_ARGUMENTS = ("params", "mode", "config", "fn_args")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UserModule:
+    """What a user's module gives.
+
+    Attributes:
+        name: The module's name, for messages.
+        model_fn: The model function.
+        input_fn: Input function for training and evaluation, or `None` for the default.
+        serving_input_receiver_fn: Receiver of serving requests, or `None` for the default.
+        params: Values for model_fn's params, or a function of fn_args that gives them.
+    """
+
+    name: str
+    model_fn: Callable[..., Any]
+    input_fn: Callable[..., Any] | None = None
+    serving_input_receiver_fn: Callable[..., Any] | None = None
+    params: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None
+
+    @property
+    def takes_labels(self) -> bool:
+        """Whether model_fn has an argument for labels."""
+        return "labels" in argument_names(self.model_fn)
+
+    @property
+    def input_fn_wants_fn_args(self) -> bool:
+        """Whether the module's input_fn, if it has one, asks for TFX's FnArgs."""
+        return self.input_fn is not None and "fn_args" in argument_names(self.input_fn)
+
+    def params_for(self, fn_args: Any) -> dict[str, Any]:
+        """Returns the module's own values for model_fn's params.
+
+        Args:
+            fn_args: TFX's FnArgs, for a `params` that is a function.
+
+        Returns:
+            The values by name; empty where the module has no `params`.
+
+        Raises:
+            ValueError: The function doesn't return a mapping.
+        """
+        values = self.params
+        if callable(values):
+            if len(argument_names(values)) != 1:
+                raise ValueError(
+                    f"params of module {self.name!r} takes ({', '.join(argument_names(values))}); let it "
+                    "take one argument, fn_args"
+                )
+            values = values(fn_args)
+        if values is None and self.params is None:
+            return {}
+        if not isinstance(values, Mapping):
+            raise ValueError(
+                f"params of module {self.name!r} returned {values!r}; let it return a dict, such "
+                "as {'learning_rate': 0.1}"
+            )
+        for name in values:
+            if name in _RESERVED_PARAMS or not isinstance(name, str):
+                raise ValueError(
+                    f"params of module {self.name!r} has the key {name!r}; give strings as keys, "
+                    f"except {', '.join(_RESERVED_PARAMS)}, which the engine sets"
+                )
+        return dict(values)
+
+    def input_fn_for(self, mode: str, fn_args: Any) -> Callable[..., Any] | None:
+        """Returns the module's input function in the form that an estimator takes.
+
+        Args:
+            mode: "train" or "eval".
+            fn_args: TFX's FnArgs, for an input function that asks for them.
+
+        Returns:
+            A function of `params` and, where the module's takes it, `config`; or `None`.
+        """
+        input_fn = self.input_fn
+        if input_fn is None:
+            return None
+        wanted = argument_names(input_fn)
+        fixed = {k: v for k, v in {"mode": mode, "fn_args": fn_args}.items() if k in wanted}
+
+        def called(**given: Any) -> Any:
+            made = input_fn(**given, **fixed)
+            if made is None:
+                raise ValueError(
+                    f"input_fn of module {self.name!r} returned None in mode {mode!r}; let it return a "
+                    "tf.data.Dataset of (features, labels)"
+                )
+            return made
+
+        if "config" in wanted:
+            return lambda params, config: called(params=params, config=config)
+        return lambda params: called(params=params)
+
+    def serving_receiver_for(self, fn_args: Any) -> Callable[[], Any] | None:
+        """Returns the module's serving_input_receiver_fn as a function without arguments, or `None`.
+
+        Args:
+            fn_args: TFX's FnArgs, for a function that asks for them.
+        """
+        receiver = self.serving_input_receiver_fn
+        if receiver is None or not argument_names(receiver):
+            return receiver
+        return lambda: receiver(fn_args=fn_args)
+
+
+def load_module(name: str) -> UserModule:
+    """Loads a user's module by its import path.
+
+    Args:
+        name: The import path.
+
+    Returns:
+        The module, checked.
+
+    Raises:
+        ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
+    """
+    return check_module(import_module(name))
+
+
+def load_file(path: str) -> UserModule:
+    """Loads a user's module from a file.
+
+    Args:
+        path: A .py file.
+
+    Returns:
+        The module, checked.
+
+    Raises:
+        ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
+    """
+    return check_module(import_file(path))
+
+
+def check_module(module: types.ModuleType) -> UserModule:
+    """Takes what a TpuTrainer needs out of a module.
+
+    Args:
+        module: A loaded module.
+
+    Returns:
+        Its functions, checked as far as their signatures tell.
+
+    Raises:
+        ValueError: It has no model_fn, or a function with arguments that nobody can give.
+    """
+    name = module.__name__
+    model_fn = getattr(module, "model_fn", None)
+    if model_fn is None:
+        functions = sorted(
+            key
+            for key, value in vars(module).items()
+            if inspect.isroutine(value) and not key.startswith("_")
+        )
+        raise ValueError(
+            f"module {name!r} has no model_fn; define model_fn(features, labels, mode, params) in "
+            f"it (its functions are: {', '.join(functions) or 'none'})"
+        )
+    _check_arguments(name, "model_fn", model_fn, _MODEL_FN_ARGUMENTS, ("features", "params"))
+    input_fn = getattr(module, "input_fn", None)
+    if input_fn is not None:
+        _check_arguments(name, "input_fn", input_fn, _INPUT_FN_ARGUMENTS, ("params",))
+    receiver = getattr(module, "serving_input_receiver_fn", None)
+    if receiver is not None:
+        _check_arguments(name, "serving_input_receiver_fn", receiver, ("fn_args",), ())
+    params = getattr(module, "params", None)
+    if not (params is None or callable(params) or isinstance(params, Mapping)):
+        raise ValueError(
+            f"params of module {name!r} is {params!r}; make it a dict or a function of fn_args"
+        )
+    return UserModule(
+        name=name,
+        model_fn=model_fn,
+        input_fn=input_fn,
+        serving_input_receiver_fn=receiver,
+        params=params,
+    )
+
+
+def _check_arguments(
+    module: str, name: str, function: Any, allowed: tuple[str, ...], required: tuple[str, ...]
+) -> None:
+    where = f"{name} of module {module!r}"
+    if not callable(function):
+        raise ValueError(f"{where} is {function!r}; make it a function")
+    taken = argument_names(function)
+    shown = f"it takes ({', '.join(taken)})"
+    for argument in taken:
+        if argument not in allowed:
+            raise ValueError(
+                f"{where} has an argument {argument!r}, which gets no value, {shown}; allowed are "
+                f"{', '.join(allowed)}"
+            )
+    for missing in required:
+        if missing not in taken:
+            raise ValueError(
+                f"{where} has no argument {missing!r}, {shown}; add it: {_USE_OF[missing]}"
+            )
+
+
+_USE_OF = {
+    "features": "it receives the input's features",
+    "params": "params['batch_size'] is the batch size",
+}
+
+
+def import_module(name: str) -> types.ModuleType:
+    """Imports a module, again where it is imported already.
+
+    Args:
+        name: The import path.
+
+    Raises:
+        ValueError: It can't be loaded.
+    """
+    try:
+        if name in sys.modules:
+            # As TFX does: an edit between two runs in one process (a notebook) must be seen.
+            return importlib.reload(sys.modules[name])
+        return importlib.import_module(name)
+    except Exception as error:
+        raise _unloadable(name, error) from error
+
+
+def import_file(path: str) -> types.ModuleType:
+    """Imports a module from a file.
+
+    Args:
+        path: A .py file.
+
+    Raises:
+        ValueError: It can't be loaded.
+    """
+    if not path.endswith(".py") or not os.path.exists(path):
+        raise ValueError(
+            f"module_file={path!r} is not a Python file on this machine; give the path of a .py "
+            "file"
+        )
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # so it is for every .py file
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise _unloadable(path, error) from error
+    return module
+
+
+def _unloadable(name: str, error: Exception) -> ValueError:
+    reason = " ".join(str(error).split())
+    return ValueError(
+        f"the module {name!r} can't be loaded: {type(error).__name__}: {reason}; "
+        f"check that it runs by itself (python -c 'import ...') where the trainer runs"
+    )
+
+
+@contextlib.contextmanager
+def imported_from(folder: str) -> Iterator[None]:
+    """Makes what lies in a folder win over modules of the same names, and undoes that at the end.
+
+    Most modules of users are called `model.py`. Two pipelines in one process, as in a notebook, must each get their
+    own, whatever was imported before and whatever else is on `sys.path`.
+
+    Args:
+        folder: Holds the user's module and the helpers that it imports.
+
+    Yields:
+        Nothing.
+    """
+    names = {path.stem for path in pathlib.Path(folder).glob("*.py")}
+    others = {name: sys.modules[name] for name in names if _is_elsewhere(name, folder)}
+    for name in others:
+        del sys.modules[name]
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+        for name in names:
+            if name in sys.modules and not _is_elsewhere(name, folder):
+                del sys.modules[name]
+        sys.modules.update(others)
+
+
+def _is_elsewhere(name: str, folder: str) -> bool:
+    module: types.ModuleType | None = sys.modules.get(name)
+    if module is None or name == "__main__" or name in sys.stdlib_module_names:
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or pathlib.Path(file).parent != pathlib.Path(folder)

@@ -1,0 +1,177 @@
+"""The calls of an Estimator: what they are given, where they run, what they are checked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tfx_tpu_trainer.estimator._callables import check_input_fn
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._number_checks import check_positive
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator.placements.host import OnHost
+from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
+from tfx_tpu_trainer.estimator.placements.strategy import (
+    UnderStrategy,
+    input_context_of,
+    strategy_of,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ToldOfTraining:
+    """What is told of a training while it goes on.
+
+    Attributes:
+        every_steps: Steps between two reports; `None` where none are wanted.
+        rows_per_step: Rows of a step over all replicas; `None` where nobody has said.
+    """
+
+    every_steps: int | None
+    rows_per_step: int | None = None
+
+    def mode(self, config: RunConfig) -> str | None:
+        """Returns how progress is shown: with `"auto"`, not where no reports are wanted.
+
+        Args:
+            config: The configuration of the run.
+        """
+        return None if config.progress == "auto" and self.every_steps is None else config.progress
+
+
+class Calls(Protocol):
+    """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places."""
+
+    def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
+        """Returns the place of a call.
+
+        Args:
+            input_fn: As the estimator takes it.
+            mode: One of `ModeKeys`.
+
+        Raises:
+            ValueError: If the configuration allows for no place.
+            RuntimeError: If the place can't be had here.
+        """
+
+    def call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
+    ) -> Any:
+        """Calls model_fn on this host, with another configuration where one is given."""
+
+    def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
+        """Calls model_fn for an export; `use_tpu` tells for which kind of host."""
+
+    def export_options(self) -> dict[str, Any]:
+        """Returns what an export needs to know of graphs and versions."""
+
+    def told_of_training(self) -> ToldOfTraining:
+        """Returns what is to be told of a training."""
+
+    def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
+        """Checks the steps of a training.
+
+        Raises:
+            ValueError: If they do not hold.
+        """
+
+    def check_eval_steps(self, steps: int | None) -> None:
+        """Checks the steps of an evaluation.
+
+        Raises:
+            ValueError: If they do not hold.
+        """
+
+    def session_master(self, mode: str) -> str:
+        """Returns the address of the master of a mode's sessions; `""` is this process.
+
+        Args:
+            mode: One of `ModeKeys`.
+        """
+
+
+class EstimatorCalls:
+    """The `Calls` of an Estimator: on this host, or under a `tf.distribute` strategy."""
+
+    def __init__(
+        self, model_fn: Callable[..., Any], *, config: RunConfig, params: Mapping[str, Any]
+    ) -> None:
+        """Takes what all calls share.
+
+        Args:
+            model_fn: The model.
+            config: The configuration of the runs, complete.
+            params: What the user's functions get as `params`.
+        """
+        self._model_fn = model_fn
+        self._config = config
+        self._params = params
+
+    def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
+        """Returns the place of a call: the strategy of its mode, or else this host."""
+        check_input_fn(input_fn)
+        call = self._bound(input_fn, mode, self._config)
+        strategy = strategy_of(self._config, mode)
+        if strategy is None:
+            return OnHost(call=call, input_context=input_context_of(self._config, mode))
+        return UnderStrategy(call=call, strategy=strategy)
+
+    def call_model_fn(
+        self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
+    ) -> Any:
+        """Calls model_fn; see `Calls`."""
+        return self._bound(None, mode, config or self._config).call_model_fn(features, labels, {})
+
+    def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
+        """Calls model_fn; see `Calls`."""
+        del use_tpu
+        return self.call_model_fn(features, labels, mode)
+
+    def export_options(self) -> dict[str, Any]:
+        """Returns what an export needs to know; see `Calls`."""
+        return {"export_to_cpu": True, "export_to_tpu": False, "api_version": 1}
+
+    def told_of_training(self) -> ToldOfTraining:
+        """Returns what is to be told of a training; see `Calls`."""
+        return ToldOfTraining(every_steps=self._config.log_step_count_steps)
+
+    def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
+        """Checks the steps of a training; see `Calls`."""
+        check_train_steps(steps, max_steps)
+
+    def check_eval_steps(self, steps: int | None) -> None:
+        """Checks the steps of an evaluation; see `Calls`."""
+        check_positive("steps", steps)
+
+    def session_master(self, mode: str) -> str:
+        """Returns the address of a session's master; see `Calls`."""
+        return master_of(self._config, mode)
+
+    def _bound(self, input_fn: Any, mode: str, config: RunConfig) -> Call:
+        return bind_call(
+            input_fn, mode, model_fn=self._model_fn, params=self._params, config=config
+        )
+
+
+def check_train_steps(steps: int | None, max_steps: int | None) -> None:
+    """Checks the steps of a training.
+
+    Raises:
+        TypeError: If they are no numbers.
+        ValueError: If they do not hold.
+    """
+    if steps is not None and max_steps is not None:
+        raise ValueError(f"Can not provide both steps and max_steps; got {steps} and {max_steps}.")
+    check_positive("steps", steps)
+    check_positive("max_steps", max_steps)
+
+
+def master_of(config: RunConfig, mode: str) -> str:
+    """Returns the address of the master of a mode's sessions, as a configuration has it.
+
+    Args:
+        config: The configuration.
+        mode: One of `ModeKeys`.
+    """
+    return config.evaluation_master if mode == ModeKeys.EVAL else config.master

@@ -1,0 +1,142 @@
+"""What a TPU runs of a graph, and which of it no TPU can run, by what the nodes say of themselves.
+
+Nodes are read, not ops: so the same holds for a graph that is being built and for a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
+from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import is_outside
+
+ON_TPU_MARK = "_tpu_replicate"
+"""Attribute of the nodes that `tf.compat.v1.tpu.rewrite` placed on the TPU."""
+
+# Where a result leaves the computation. What comes from the host passes through one too, and is
+# taken out of the program again.
+_OUTPUT_MARK = "_tpu_output_identity"
+
+# The compiler drops assertions, and with them the texts that only they read.
+_DROPPED = frozenset({"Assert", "Const", "NoOp"})
+
+# What holds the computation together; the TPU's runtime takes it apart.
+SCAFFOLDING = frozenset(
+    {
+        "TPUCompilationResult",
+        "TPUOrdinalSelector",
+        "TPUPartitionedCall",
+        "TPUReplicateMetadata",
+        "TPUReplicatedInput",
+        "TPUReplicatedOutput",
+    }
+)
+
+_TABLES = re.compile("HashTable|LookupTable|InitializeTable")
+_DATASETS = re.compile("Dataset|Iterator")
+_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+
+
+class TpuNode(NamedTuple):
+    """A node that the TPU runs.
+
+    Attributes:
+        node: Its NodeDef.
+        caller: The marked node that it is part of: itself, or the loop, branch or call in whose
+            function it stands.
+    """
+
+    node: Any
+    caller: Any
+
+
+def nodes_on_tpu(
+    nodes: Iterable[Any], functions: Mapping[str, Any], *, seen: set[str] | None = None
+) -> Iterator[TpuNode]:
+    """Yields what the TPU runs of some nodes.
+
+    Args:
+        nodes: NodeDefs of a graph or of a function's body.
+        functions: FunctionDefs by name.
+        seen: As of `nodes_called`.
+
+    Yields:
+        Each marked node, and after it those of the functions that it is the first to call. What is
+        kept outside of the compilation is left out.
+    """
+    seen = set() if seen is None else seen
+    for node in nodes:
+        if ON_TPU_MARK in node.attr and node.op not in SCAFFOLDING and not is_outside(node):
+            yield TpuNode(node, node)
+            for inner in nodes_called(node, functions, seen=seen):
+                yield TpuNode(inner, node)
+
+
+def nodes_called(
+    node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
+) -> Iterator[Any]:
+    """Yields the nodes in the functions that a node calls, deep and once, without those kept outside.
+
+    Args:
+        node: A NodeDef.
+        functions: FunctionDefs by name.
+        seen: Names of functions to leave out; each one that is gone through is added. Defaults to
+            `None`: none.
+    """
+    for inner in graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside):
+        if not is_outside(inner):
+            yield inner
+
+
+def nodes_kept_outside(
+    node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
+) -> Iterator[Any]:
+    """Yields the nodes in the functions that a node calls that are kept outside; arguments as of `nodes_called`."""
+    return filter(
+        is_outside, graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside)
+    )
+
+
+def _is_inside(node: Any) -> bool:
+    return not is_outside(node)
+
+
+def why_not_on_tpu(node: Any) -> str | None:
+    """Says why no TPU can run a node.
+
+    Args:
+        node: A NodeDef.
+
+    Returns:
+        The reason, or `None` if there is none that can be known without the TPU's compiler.
+    """
+    if node.op in _DROPPED or node.op in SCAFFOLDING or _OUTPUT_MARK in node.attr:
+        return None
+    if node.op in _PYTHON:
+        return "calls Python"
+    if _TABLES.search(node.op):
+        return "looks up a table"
+    if _DATASETS.search(node.op):
+        return "reads a dataset"
+    # A loop, branch or call may pass strings that nothing inside of it reads.
+    if not any(graph_nodes.called_functions(node)) and tf.string in _dtypes(node):
+        return "handles strings"
+    return None
+
+
+def _dtypes(node: Any) -> set[tf.DType]:
+    definition = tf_private.op_definition(node.op)
+    if definition is None:
+        return set()
+    found: set[int] = set()
+    for argument in (*definition.input_arg, *definition.output_arg):
+        found.add(argument.type)
+        for name in (argument.type_attr, argument.type_list_attr):
+            attr = node.attr.get(name, None)
+            if attr is not None:
+                found.update((attr.type, *attr.list.type))
+    return {tf.dtypes.as_dtype(number) for number in found if number}

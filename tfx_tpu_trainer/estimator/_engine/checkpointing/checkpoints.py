@@ -1,0 +1,157 @@
+"""A folder of checkpoints: which is the latest, what is in it, and whether it can be written."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.whole_files import try_writing
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoint_fit
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import (
+    checkpoint_paths,
+    damaged,
+    newest_sound_checkpoint,
+    open_checkpoint,
+)
+from tfx_tpu_trainer.estimator._engine.checkpointing.pending_writes import wait_for_writes
+
+v1 = tf.compat.v1
+
+_STATE_FILE = "checkpoint"
+# Between a look at the file and one at the checkpoint it names, a trainer may have written others.
+_LOOKS = 3
+
+
+def latest_checkpoint(model_dir: str) -> str | None:
+    """Returns the path of the latest checkpoint of a folder, or `None`.
+
+    One that a thread of this process is writing there is waited for.
+
+    Args:
+        model_dir: Path of the folder.
+
+    Raises:
+        tf.errors.DataLossError: If the file that names it is damaged, or names one that is gone: training
+            would begin again, over what is there, and an evaluation would be one of no training.
+    """
+    wait_for_writes(model_dir)
+    state = os.path.join(model_dir, _STATE_FILE)
+    reason = "names a checkpoint that does not exist"
+    # A pipe would be waited at forever.
+    is_odd = os.path.exists(state) and not os.path.isfile(state)
+    if is_odd:
+        reason = "is not a file"
+    for _ in range(0 if is_odd else _LOOKS):
+        try:
+            path = tf.train.latest_checkpoint(model_dir)
+        # Of an empty file, of bytes that are no text, of a folder: it depends on the damage.
+        except (ValueError, OSError, tf.errors.OpError) as error:
+            path, reason = None, f"can't be read ({str(error).splitlines()[0]})"
+        if path is not None or not tf.io.gfile.exists(state):
+            return path
+    sound = newest_sound_checkpoint(model_dir)
+    advice = "remove it to train from scratch"
+    if sound:
+        advice = (
+            f"the latest readable checkpoint is {sound}: write its name into the file with "
+            f"tf.compat.v1.train.update_checkpoint_state({model_dir!r}, "
+            f"{os.path.basename(sound)!r})"
+        )
+    raise tf.errors.DataLossError(
+        None, None, f"{state} {reason}: it was changed after it was written; {advice}."
+    )
+
+
+def unnamed_checkpoints(model_dir: str) -> str:
+    """Says of a folder without a latest checkpoint which ones it has; nothing where it has none.
+
+    Args:
+        model_dir: Path of a folder for which `latest_checkpoint` has returned `None`.
+    """
+    paths = checkpoint_paths(model_dir)
+    if not paths:
+        return ""
+    name = os.path.basename(paths[-1])
+    return (
+        f" It has {name}, but no file {_STATE_FILE!r} that names the latest checkpoint: give checkpoint_path, or write "
+        f"the file, by tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
+    )
+
+
+def require_checkpoint(model_dir: str) -> str:
+    """Returns the path of the latest checkpoint of a folder.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    path = latest_checkpoint(model_dir)
+    if path is None:
+        raise ValueError(
+            f"Could not find trained model in model_dir: {model_dir}. Train first, or name the "
+            "folder of a trained model."
+        )
+    return path
+
+
+def global_step_of(model_dir: str) -> int:
+    """Returns the global step of the latest checkpoint of a folder; 0 where there is none."""
+    path = latest_checkpoint(model_dir)
+    if path is None:
+        return 0
+    key = checkpoint_fit.key_of(path, v1.GraphKeys.GLOBAL_STEP)
+    return 0 if key is None else int(_read(path, key))
+
+
+def variable_names(model_dir: str) -> list[str]:
+    """Returns the names of the variables in the latest checkpoint of a folder."""
+    return sorted(open_checkpoint(require_checkpoint(model_dir)).get_variable_to_shape_map())
+
+
+def variable_value(model_dir: str, name: str) -> np.ndarray:
+    """Returns the value of a variable in the latest checkpoint of a folder.
+
+    Raises:
+        ValueError: If there is no checkpoint.
+        tf.errors.NotFoundError: If it has no such variable.
+        tf.errors.DataLossError: If it can't be read.
+    """
+    path = require_checkpoint(model_dir)
+    reader = open_checkpoint(path)
+    name = name.removesuffix(":0")
+    if not reader.has_tensor(name):
+        known = ", ".join(sorted(reader.get_variable_to_shape_map()))
+        raise tf.errors.NotFoundError(
+            None, None, f"Key {name} not found in checkpoint {path}; it has: {known}."
+        )
+    return _read(path, name)
+
+
+def _read(path: str, key: str) -> np.ndarray:
+    try:
+        return open_checkpoint(path).get_tensor(key)
+    except (IndexError, RuntimeError, tf.errors.OpError) as error:
+        if isinstance(error, tf.errors.DataLossError):
+            raise
+        raise damaged(path, str(error)) from error
+
+
+def check_writable(folder: str) -> None:
+    """Makes a folder where there is none, and writes to it.
+
+    Args:
+        folder: Path of the folder.
+
+    Raises:
+        tf.errors.OpError: If it can't be made or written.
+    """
+    try:
+        try_writing(folder)
+    except tf.errors.OpError as error:
+        raise type(error)(
+            None,
+            None,
+            f"model_dir {folder!r} can't be written: {error.message}. Give another model_dir, or "
+            "permission to write to this one.",
+        ) from error

@@ -1,0 +1,278 @@
+"""Ops that know the core they run on or read other cores, made of ordinary ops for emulated cores.
+
+TensorFlow has CPU kernels for none of them, except for `XlaReplicaId`, whose kernel ends the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+
+v1 = tf.compat.v1
+
+SUM = "CrossReplicaSum"
+"""The name of the op that adds up a tensor over all cores."""
+CORE_NUMBER = "XlaReplicaId"
+
+# Between the op-level seeds of two cores. TensorFlow seeds an op with its number in the graph, so a
+# small stride would give an op on one core the random numbers of its neighbour on another.
+_SEED_STRIDE = 7919
+
+# The attribute of a constant that is such a seed.
+_SEED = "_op_seed"
+
+_REDUCE = "XlaAllReduce"
+_SCATTER = "XlaReduceScatter"
+_PERMUTE = "CollectivePermute"
+_ALL_TO_ALL = "AllToAll"
+
+EXCHANGES = frozenset({SUM, _REDUCE, _SCATTER, _PERMUTE, _ALL_TO_ALL})
+"""Types of ops that read other cores; their second input selects which."""
+
+# What the cores' tensors become, two by two; sums have an op that takes them all.
+_REDUCTIONS = {b"Min": "Minimum", b"Max": "Maximum", b"Mul": "Mul"}
+
+Read = Callable[[int], str]
+"""Returns the reference to one core's contribution to an exchange."""
+
+
+def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
+    """Lets a copy of a seeded random op draw other numbers on each core, the same in each run.
+
+    An op without a seed draws others on each core and in each run as it is: it stays so.
+
+    Args:
+        node: The copy, of any op; one that draws nothing stays as it is.
+        core: The core's number.
+    """
+    if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+        node.attr["seed2"].i += core * _SEED_STRIDE
+    elif _SEED in node.attr:
+        seed = tf.make_ndarray(node.attr["value"].tensor) + np.uint64(core * _SEED_STRIDE)
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.uint64))
+
+
+def has_seed(node: v1.NodeDef) -> bool:
+    """Tells whether `give_seed_of_core` may make a node differ between cores.
+
+    Args:
+        node: A node of any op.
+    """
+    return "seed2" in node.attr or _SEED in node.attr
+
+
+def mark_seed(constant: tf.Operation) -> None:
+    """Makes `give_seed_of_core` take a constant for the op-level seed of what reads it.
+
+    Args:
+        constant: A constant of the default graph, a uint64 scalar.
+    """
+    tf_private.set_attribute(constant, _SEED, v1.AttrValue(b=True))
+
+
+def senders(node: v1.NodeDef, assignment: np.ndarray, core: int) -> tuple[int, ...]:
+    """Returns the cores that an exchange reads for one of them.
+
+    Args:
+        node: A node of one of the types of `EXCHANGES`.
+        assignment: The value of its second input: groups of cores, or of a `CollectivePermute`
+            pairs of a source and a target.
+        core: The core that gets the result.
+
+    Raises:
+        ValueError: If the core is in no group, or a core is twice a source or a target.
+    """
+    rows = assignment.tolist()
+    if node.op == _PERMUTE:
+        for column, role in enumerate(("source", "target")):
+            cores = [pair[column] for pair in rows]
+            if len(set(cores)) < len(cores):
+                raise ValueError(
+                    f"{node.name}: a core occurs twice as a {role} in the source_target_pairs "
+                    f"{rows}; name it once."
+                )
+        return tuple(source for source, target in rows if target == core)
+    for group in rows:
+        if core in group:
+            return tuple(group)
+    raise ValueError(f"{node.name}: core {core} is in no group of the group_assignment {rows}.")
+
+
+def same_on_all(node: v1.NodeDef) -> bool:
+    """Tells whether all cores of a group get the same of an exchange."""
+    return node.op in (SUM, _REDUCE)
+
+
+def result_name(node: v1.NodeDef) -> str:
+    """Returns the name of the output that has an exchange's result, for references in functions."""
+    return "sum" if node.op == SUM else "output"
+
+
+def core_number(name: str, core: int) -> v1.NodeDef:
+    """Makes a core's number, which stands for an `XlaReplicaId`.
+
+    Args:
+        name: Name of the node.
+        core: The core.
+    """
+    number = v1.NodeDef(name=name, op="Const")
+    number.attr["dtype"].type = tf.int32.as_datatype_enum
+    number.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(core, tf.int32))
+    return number
+
+
+def exchange(
+    node: v1.NodeDef,
+    name: str,
+    *,
+    core: int,
+    senders: Sequence[int],
+    cores: Sequence[int],
+    read: Read,
+    scatter_dimension: int | None = None,
+    in_function: bool = False,
+    one_by_one: bool = False,
+) -> list[v1.NodeDef]:
+    """Makes an exchange of ordinary ops.
+
+    Args:
+        node: A node of one of the types of `EXCHANGES`.
+        name: Name of what stands for it.
+        core: The core that gets the result.
+        senders: The cores that it reads.
+        cores: Those cores that there are: one where a copy runs alone.
+        read: Returns the reference to what a core puts in.
+        scatter_dimension: The value of an `XlaReduceScatter`'s third input.
+        in_function: Whether references are those of a function's body. Defaults to `False`.
+        one_by_one: Whether a sum adds each core's in their order, as soon as it is there, and holds no other. Defaults
+            to `False`.
+
+    Returns:
+        The nodes, the last one with the name and the result. Where values would have to come from cores that there are
+        not, running it is an error, except for sums and other reductions, which are then of those that there are.
+    """
+    made = _Nodes(node, name, in_function=in_function)
+    present = [sender for sender in senders if sender in cores]
+    if len(present) < len(senders) and not same_on_all(node):
+        made.fail(read(core))
+    elif node.op == _PERMUTE and not present:
+        zeros = made.op("ZerosLike", "/zeros", [read(core)], output="y", T=made.dtype)
+        made.op("Identity", "", [zeros], T=made.dtype)
+    elif node.op == _PERMUTE:
+        made.op("Identity", "", [read(present[0])], T=made.dtype)
+    elif node.op == _ALL_TO_ALL:
+        _exchange_pieces(made, node, present.index(core), [read(each) for each in present])
+    elif node.op == _SCATTER:
+        if scatter_dimension is None:
+            raise ValueError(f"{node.name}: scatter_dimension must be a constant.")
+        total = _reduced(made, node, [read(each) for each in present], "/reduced")
+        made.piece("", total, scatter_dimension, len(present), present.index(core))
+    else:
+        inputs = [read(each) for each in present]
+        if one_by_one and node.op == SUM:
+            for number in range(1, len(inputs) - 1):
+                partial = made.op("AddV2", f"/sum{number}", inputs[:2], output="z", T=made.dtype)
+                inputs = [partial, *inputs[2:]]
+        _reduced(made, node, inputs, "")
+    return made.nodes
+
+
+def _exchange_pieces(made: _Nodes, node: v1.NodeDef, place: int, inputs: Sequence[str]) -> None:
+    """Puts together the piece at the core's own place of what each core of its group has."""
+    count = node.attr["split_count"].i
+    split = node.attr["split_dimension"].i
+    pieces = [
+        made.piece(f"/from{number}", given, split, count, place)
+        for number, given in enumerate(inputs)
+    ]
+    axis = made.constant("/axis", node.attr["concat_dimension"].i)
+    made.op("ConcatV2", "", [*pieces, axis], N=count, T=made.dtype, Tidx=tf.int32)
+
+
+def _reduced(made: _Nodes, node: v1.NodeDef, inputs: Sequence[str], suffix: str) -> str:
+    if node.op == SUM:
+        return made.op("AddN", suffix, inputs, output="sum", N=len(inputs), T=made.dtype)
+    how = node.attr["reduce_op"].s
+    if how in _REDUCTIONS:
+        total = inputs[0]
+        for number, given in enumerate(inputs[1:], 1):
+            step = f"/reduced{number}"
+            total = made.op(_REDUCTIONS[how], step, [total, given], output="z", T=made.dtype)
+    else:
+        total = made.op("AddN", "/sum", inputs, output="sum", N=len(inputs), T=made.dtype)
+        if how == b"Mean":
+            count = made.constant("/count", len(inputs), made.dtype)
+            total = made.op("Div", "/mean", [total, count], output="z", T=made.dtype)
+    return made.op("Identity", suffix, [total], T=made.dtype)
+
+
+class _Nodes:
+    """The nodes that stand for one node, in the order of their making."""
+
+    def __init__(self, node: v1.NodeDef, name: str, *, in_function: bool) -> None:
+        self.nodes: list[v1.NodeDef] = []
+        self.dtype = tf.dtypes.as_dtype(node.attr["T"].type)
+        self._node = node
+        self._name = name
+        self._in_function = in_function
+
+    def op(
+        self,
+        op: str,
+        suffix: str,
+        inputs: Sequence[str],
+        *,
+        output: str = "output",
+        index: int = 0,
+        **attrs: int | tf.DType,
+    ) -> str:
+        """Adds a node; returns the reference to one of its outputs."""
+        made = v1.NodeDef(name=self._name + suffix, op=op, input=inputs)
+        for key, value in attrs.items():
+            if isinstance(value, tf.DType):
+                made.attr[key].type = value.as_datatype_enum
+            else:
+                made.attr[key].i = value
+        self.nodes.append(made)
+        return f"{made.name}:{output}:{index}" if self._in_function else f"{made.name}:{index}"
+
+    def constant(self, suffix: str, value: Any, dtype: tf.DType = tf.int32) -> str:
+        """Adds a constant."""
+        reference = self.op("Const", suffix, [], dtype=dtype)
+        self.nodes[-1].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, dtype))
+        return reference
+
+    def piece(self, suffix: str, whole: str, axis: int, count: int, number: int) -> str:
+        """Adds the piece with a number of what is cut into equal pieces."""
+        dimension = self.constant(f"{suffix}/axis", axis)
+        cut = self.op(
+            "Split",
+            f"{suffix}/pieces",
+            [dimension, whole],
+            index=number,
+            num_split=count,
+            T=self.dtype,
+        )
+        return self.op("Identity", suffix, [cut], T=self.dtype)
+
+    def fail(self, given: str) -> None:
+        """Adds what ends the run, and a result of which no shape is known."""
+        here = self.constant("/here", False, tf.bool)
+        why = self.constant(
+            "/why",
+            f"{self._node.name} ({self._node.op}) needs values of other TPU cores, but this copy "
+            "of the model runs alone, on the short last batch of an evaluation for example: let "
+            "the input_fn drop that batch (batch(..., drop_remainder=True)).",
+            tf.string,
+        )
+        self.op("Assert", "/assert", [here, why], summarize=1)
+        asserted = self.nodes[-1]
+        asserted.attr["T"].list.type.append(tf.string.as_datatype_enum)
+        # Nothing gets here, but nodes after it are still made: a shape might not fit them.
+        self.op("PlaceholderWithDefault", "", [given, f"^{asserted.name}"], dtype=self.dtype)
+        self.nodes[-1].attr["shape"].shape.unknown_rank = True

@@ -1,0 +1,471 @@
+"""Copies nodes of a traced graph into the graph under construction, for cores or replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.copying import cross_replica_ops
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import (
+    CORE_NUMBER,
+    EXCHANGES,
+    give_seed_of_core,
+)
+from tfx_tpu_trainer.estimator._engine.copying.joint_functions import (
+    JointFunctions,
+    deciding_inputs,
+)
+from tfx_tpu_trainer.estimator._engine.copying.spared_copies import SparedCopies
+from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
+    VariableChanges,
+    reads_before_changes,
+    waiting_for_reads,
+)
+
+v1 = tf.compat.v1
+
+# So many that a node which waits for all of them saves edges, if others wait for the same.
+_MANY_CONTROLS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetch:
+    """What is wanted of a copy.
+
+    Attributes:
+        core: Which core's copy, from 0.
+        node: A tensor or an operation of the traced graph.
+    """
+
+    core: int
+    node: tf.Tensor | tf.Operation
+
+
+class CoreCopier(Protocol):
+    """Copies a traced graph onto cores."""
+
+    def copy(
+        self,
+        fetches: Sequence[Fetch],
+        *,
+        replaced: Sequence[Mapping[str, tf.Tensor]],
+        name: str,
+    ) -> list[Any]:
+        """Copies what the fetches need.
+
+        Args:
+            fetches: What is wanted of the cores' copies.
+            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
+                default graph that stands for it.
+            name: Name scope of the copies.
+
+        Returns:
+            What was fetched, in the order of the fetches.
+        """
+
+
+class GraphCopier:
+    """Copies parts of a graph into the default graph.
+
+    What makes a handle (variables, tables, iterators, summary writers) is never copied but
+    captured: all copies share it.
+
+    `copy` makes emulated cores of this graph, which read each other in it. A `CrossReplicaSum`
+    becomes a plain sum over the copies of its group, so that gradients are combined as on TPU
+    cores, and the other ops by which cores read each other likewise (see `cross_replica_ops`);
+    calls of functions with one inside become one call of all cores. `XlaReplicaId` becomes the
+    core's number. Where another core than the first waits for a change of a variable that it does
+    not read, it waits for the first core's: moving averages are the first core's.
+
+    `copy_replica` makes one replica, for a runtime that runs the others and brings their values
+    together itself: a TPU, or a strategy.
+    """
+
+    def __init__(self, graph: tf.Graph) -> None:
+        """Reads the graph.
+
+        Args:
+            graph: A v1 graph that is complete: nodes made later are copied, functions are not.
+        """
+        self.graph = graph
+        graph_def = graph.as_graph_def()
+        self._versions, self._library = graph_def.versions, graph_def.library
+        self._changes = VariableChanges(graph_def.library)
+        self.joint_functions = JointFunctions(graph, graph_def.library, self._changes)
+        self._node_defs: dict[str, v1.NodeDef] = {}
+        self._order = {op.name: index for index, op in enumerate(graph.get_operations())}
+
+    def copy(
+        self,
+        fetches: Sequence[Fetch],
+        *,
+        replaced: Sequence[Mapping[str, tf.Tensor]],
+        name: str,
+        alone: bool = False,
+        ends_of_turns: Sequence[tf.Tensor] = (),
+    ) -> list[Any]:
+        """Copies what the fetches need.
+
+        Args:
+            fetches: What is wanted.
+            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
+                default graph that stands for it; what made it is not copied.
+            name: Name scope of the copies.
+            alone: Whether a sum over cores is of one core only. Defaults to `False`.
+            ends_of_turns: What a core must have made before the next one reads what is replaced; see
+                `core_turns`. Defaults to none: cores run side by side.
+
+        Returns:
+            The copied tensors and operations, in the order of the fetches.
+        """
+        job = _CopyJob(self, dict(enumerate(replaced)), alone=alone, ends_of_turns=ends_of_turns)
+        return self._made(job, fetches, name)
+
+    def copy_replica(
+        self,
+        nodes: Sequence[tf.Tensor | tf.Operation],
+        *,
+        replaced: Mapping[str, tf.Tensor | tf.Operation],
+        replica: int = 0,
+        left_out: Collection[str] = (),
+        name: str = "replica",
+    ) -> list[Any]:
+        """Copies what some nodes need for one replica; ops that read others stay as they are.
+
+        Args:
+            nodes: The tensors and operations that are wanted.
+            replaced: Name of a tensor or an operation of the traced graph -> what stands for it
+                in the default graph; what made it is not copied.
+            replica: Number of the replica: seeded random ops differ between replicas. Defaults
+                to 0.
+            left_out: Names of operations that this replica does not run, though what waits for
+                one still waits for what that waits for. Defaults to none.
+            name: Name scope of the copies. Defaults to `"replica"`.
+
+        Returns:
+            The copies, in the order of the nodes.
+        """
+        job = _CopyJob(self, {replica: replaced}, alone=True, kept=True, left_out=left_out)
+        return self._made(job, [Fetch(replica, node) for node in nodes], name)
+
+    def _made(self, job: _CopyJob, fetches: Sequence[Fetch], name: str) -> list[Any]:
+        """Adds a job's copies to the default graph and returns those that were fetched."""
+        standing = [job.standing_for(fetch) for fetch in fetches]
+        names = [
+            job.request(fetch.core, fetch.node)
+            for fetch, tensor in zip(fetches, standing)
+            if tensor is None
+        ]
+        graph_def = job.finish()
+        graph_def.versions.CopyFrom(self._versions)
+        destination = v1.get_default_graph()
+        if destination is not self.graph:
+            # A graph that has the functions must not get them again: what it had would be freed,
+            # and with it what TensorFlow's runtime knows by their names.
+            graph_def.library.CopyFrom(self._library)
+        graph_def.library.function.extend(self.joint_functions.made)
+        given = {key: tf_private.capture(destination, job.input_map[key]) for key in job.input_map}
+        with tf_private.importing(destination):
+            made = tf.graph_util.import_graph_def(
+                graph_def, input_map=given, return_elements=names, name=name
+            )
+        copies = iter(made)
+        return [next(copies) if tensor is None else tensor for tensor in standing]
+
+    def changes_variable(self, op: tf.Operation) -> bool:
+        """Tells whether an operation changes a variable, or passes on what one gives that does."""
+        while op.type in ("Identity", "IdentityN"):
+            op = op.inputs[0].op
+        return self.is_change(op)
+
+    def is_change(self, op: tf.Operation) -> bool:
+        """Tells whether an operation itself changes a variable."""
+        return self._changes.made_by(self.node_def(op))
+
+    def reads_other_cores(self, op: tf.Operation) -> bool:
+        """Tells whether an operation is an exchange between cores, or calls a function with one."""
+        return op.type in EXCHANGES or self.joint_functions.exchanges_inside(self.node_def(op))
+
+    def order(self, op: tf.Operation) -> int:
+        """Returns an operation's place among those of its graph, in the order of their making."""
+        return self._order[op.name]
+
+    def node_def(self, op: tf.Operation) -> v1.NodeDef:
+        """Returns an operation's definition; made once, as it is requested by every core."""
+        if op.name not in self._node_defs:
+            self._node_defs[op.name] = op.node_def
+        return self._node_defs[op.name]
+
+
+class _CopyJob:
+    """The GraphDef of one call, growing from the fetches upstream."""
+
+    def __init__(
+        self,
+        copier: GraphCopier,
+        replaced: Mapping[int, Mapping[str, Any]],
+        *,
+        alone: bool,
+        kept: bool = False,
+        left_out: Collection[str] = (),
+        ends_of_turns: Sequence[tf.Tensor] = (),
+    ) -> None:
+        self._copier = copier
+        self._alone = alone
+        self._kept = kept
+        self._ends_of_turns = ends_of_turns
+        self._left_out = left_out
+        self._replaced = replaced
+        self._spared = SparedCopies(
+            node_def=copier.node_def,
+            is_handle=makes_handle,
+            is_first_cores=copier.changes_variable,
+            differing=(name for of_core in replaced.values() for name in of_core),
+        )
+        self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
+        self._names: dict[Any, str] = {}
+        self._waiting: dict[frozenset[str], str] = {}
+        self._controlled: dict[tuple[int, frozenset[tf.Operation]], list[str]] = {}
+        self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
+        self.input_map: dict[str, tf.Tensor] = {}
+
+    def standing_for(self, fetch: Fetch) -> tf.Tensor | None:
+        """Returns what stands for a fetch that is not to be copied itself, else `None`."""
+        if isinstance(fetch.node, tf.Operation):
+            return None
+        if fetch.node.name in self._replaced[fetch.core]:
+            return self._replaced[fetch.core][fetch.node.name]
+        if makes_handle(fetch.node.op):
+            return tf_private.capture(v1.get_default_graph(), fetch.node)
+        return None
+
+    def request(self, core: int, node: tf.Tensor | tf.Operation) -> str:
+        """Returns the name under which the copy of a fetch can be returned."""
+        if isinstance(node, tf.Operation):
+            return self._copy_of(core, node)
+        name = self._input_of(core, node)
+        return name if ":" in name else f"{name}:0"
+
+    def finish(self) -> v1.GraphDef:
+        """Copies everything that was asked for, and what that needs.
+
+        The copies stand in an order in which a function reads and changes variables as a session
+        does that runs the model itself: see `reads_before_changes`.
+        """
+        functions = self._copier.joint_functions
+        while self._pending:
+            name, op, cores = self._pending.pop()
+            if op.name in self._left_out:
+                nodes = [v1.NodeDef(name=name, op="NoOp", input=self._controls(cores[0], op))]
+            elif self._kept:
+                nodes = [self._copy(name, op, cores[0])]
+            elif op.type in EXCHANGES:
+                nodes = self._exchange(name, op, cores)
+            elif op.type == CORE_NUMBER:
+                nodes = [cross_replica_ops.core_number(name, cores[0])]
+            elif self._is_joint(op) or functions.numbers_inside(self._node_def(op)):
+                nodes = [self._join(name, op, cores)]
+            else:
+                nodes = [self._copy(name, op, cores[0])]
+            entry = self._copier.order(op), cores[0], self._copier.is_change(op)
+            self._nodes.extend((*entry, node) for node in nodes)
+        # They were asked for in an order that depends on the fetches; the model's own is kept.
+        self._nodes.sort(key=lambda entry: entry[:2])
+        nodes = [node for *_, node in self._nodes]
+        numbers = {node.name: number for number, node in enumerate(nodes)}
+        sources = [
+            [numbers[name] for name in map(_node_name, node.input) if name in numbers]
+            for node in nodes
+        ]
+        changes = [changes for *_, changes, _ in self._nodes]
+        order = reads_before_changes(sources, changes)
+        ordered = [nodes[number] for number in order]
+        return v1.GraphDef(node=waiting_for_reads(ordered, [changes[number] for number in order]))
+
+    def _input_of(self, core: int, tensor: tf.Tensor) -> str:
+        if tensor.name in self._replaced[core]:
+            key = f"replaced/core{core}/{tensor.name.replace(':', '_')}"
+            self.input_map[f"{key}:0"] = self._replaced[core][tensor.name]
+            return key
+        if makes_handle(tensor.op):
+            key = f"captured/{tensor.name.replace(':', '_')}"
+            self.input_map[f"{key}:0"] = tensor
+            return key
+        name, index = self._copy_of(core, tensor.op), tensor.value_index
+        if self._is_joint(tensor.op):
+            index += self._joint_cores(core).index(core) * len(tensor.op.outputs)
+        return f"{name}:{index}" if index else name
+
+    def _read(self, core: int, tensor: tf.Tensor) -> str:
+        """Returns what an op's copy reads; what a gate on the way waits for, the copy's `_controls` do."""
+        return self._input_of(core, tensor if self._kept else self._spared.behind_gates(tensor))
+
+    def _copy_of(self, core: int, op: tf.Operation) -> str:
+        cores: tuple[int, ...] = (core,)
+        if (
+            op.type in EXCHANGES
+            and not self._alone
+            and cross_replica_ops.same_on_all(self._node_def(op))
+        ):
+            # One sum for the group: a sum for each core would add up the same again.
+            cores = self._senders(op, core)
+        elif self._is_joint(op):
+            cores = self._joint_cores(core)
+        elif not self._kept:
+            op = self._spared.constant_like(op)
+            if core > 0 and self._spared.same_on_all(op):
+                cores = (0,)
+        key = (op.name, cores)
+        if key not in self._names:
+            self._names[key] = op.name if self._kept else f"core{cores[0]}/{op.name}"
+            self._pending.append((self._names[key], op, cores))
+        return self._names[key]
+
+    def _copy(self, name: str, op: tf.Operation, core: int) -> v1.NodeDef:
+        node = v1.NodeDef()
+        node.CopyFrom(self._copier.node_def(op))
+        node.name = name
+        # Its colocation names nodes of the traced graph, which this graph need not have.
+        node.attr.pop("_class", None)
+        if self._kept:
+            # Whoever runs the replicas places each whole; a device of the trace would split it.
+            node.device = ""
+        give_seed_of_core(node, core)
+        del node.input[:]
+        node.input.extend(self._read(core, tensor) for tensor in op.inputs)
+        node.input.extend(self._controls(core, op))
+        if self._ends_of_turns and any(t.name in self._replaced[core] for t in op.inputs):
+            node.input.extend(self._turn_before(core, op))
+        return node
+
+    def _turn_before(self, core: int, op: tf.Operation) -> list[str]:
+        """Returns control inputs that wait for the turn of the core before, if there is one."""
+        if core == 0:
+            return []
+        made = (f"^{self._copy_of(core - 1, tensor.op)}" for tensor in self._ends_of_turns)
+        return self._together(op, list(dict.fromkeys(made)))
+
+    def _join(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
+        definition = self._copier.node_def(op)
+        node = self._copier.joint_functions.join(definition, name, cores)
+        deciding = deciding_inputs(definition)
+        inputs = list(op.inputs)
+        node.input.extend(self._read(cores[0], tensor) for tensor in inputs[:deciding])
+        for core in cores:
+            node.input.extend(self._read(core, tensor) for tensor in inputs[deciding:])
+        for core in cores:
+            node.input.extend(self._controls(core, op))
+        return node
+
+    def _controls(self, core: int, op: tf.Operation) -> list[str]:
+        """Returns the control inputs of an op's copy.
+
+        A change of a variable is the first core's for all, so that is what every core waits for.
+        """
+        waits = op.control_inputs if self._kept else self._spared.waits_for(op)
+        if not waits:
+            return []
+        # Hundreds of ops wait for the same hundred changes, in other orders.
+        key = core, frozenset(waits)
+        if key not in self._controlled:
+            self._controlled[key] = self._waiting_for(core, waits, op)
+        return self._controlled[key]
+
+    def _waiting_for(self, core: int, waits: Sequence[tf.Operation], op: tf.Operation) -> list[str]:
+        controls: dict[str, None] = {}
+        changed: dict[str, None] = {}
+        for control in waits:
+            changes = not self._kept and self._copier.changes_variable(control)
+            waits_for = 0 if changes else core
+            if control.name in self._replaced[waits_for]:
+                controls[self._done(control, self._replaced[waits_for][control.name])] = None
+            elif not self._stands_outside(waits_for, control):
+                waited = changed if changes else controls
+                waited[f"^{self._copy_of(waits_for, control)}"] = None
+        return [*controls, *self._together(op, list(changed))]
+
+    def _together(self, op: tf.Operation, controls: list[str]) -> list[str]:
+        """Returns control inputs of an op that wait for others which many ops wait for.
+
+        Gradients made after the moving averages of batch norm wait for each of them: of the edges of
+        ResNet-50's step nine in ten are such. A node that waits in their place takes little time.
+        """
+        if len(controls) < _MANY_CONTROLS:
+            return controls
+        key = frozenset(controls)
+        if key not in self._waiting:
+            self._waiting[key] = f"together/{len(self._waiting)}"
+            node = v1.NodeDef(name=self._waiting[key], op="NoOp", input=controls)
+            self._nodes.append((self._copier.order(op), 0, False, node))
+        return [f"^{self._waiting[key]}"]
+
+    def _done(self, op: tf.Operation, done: tf.Operation) -> str:
+        """Returns the control input that waits for what stands for an operation."""
+        key = f"^done/{op.name}"
+        if key not in self.input_map:
+            # Only a tensor can be mapped: this one is there when the operation has run.
+            with tf.control_dependencies([done]):
+                self.input_map[key] = tf.constant(True)
+        return key
+
+    def _is_joint(self, op: tf.Operation) -> bool:
+        return not self._kept and self._copier.joint_functions.exchanges_inside(self._node_def(op))
+
+    def _joint_cores(self, core: int) -> tuple[int, ...]:
+        return (core,) if self._alone else tuple(self._replaced)
+
+    def _exchange(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> list[v1.NodeDef]:
+        dimension = self._constant(op, 2) if op.inputs[2:] else None
+        nodes = cross_replica_ops.exchange(
+            self._node_def(op),
+            name,
+            core=cores[0],
+            senders=self._senders(op, cores[0]),
+            cores=self._joint_cores(cores[0]),
+            read=lambda core: self._read(core, op.inputs[0]),
+            scatter_dimension=None if dimension is None else int(dimension),
+            one_by_one=bool(self._ends_of_turns),
+        )
+        nodes[-1].input.extend(self._controls(cores[0], op))
+        return nodes
+
+    def _senders(self, op: tf.Operation, core: int) -> tuple[int, ...]:
+        return cross_replica_ops.senders(self._node_def(op), self._constant(op, 1), core)
+
+    def _constant(self, op: tf.Operation, index: int) -> np.ndarray:
+        """Returns the value of an input that must be known before the graph runs."""
+        value = tf.get_static_value(op.inputs[index])
+        if value is None:
+            value = self._copier.joint_functions.scope.value(op.inputs[index].name)
+        if value is None:
+            raise ValueError(
+                f"{op.name} ({op.type}) has groups of cores that are not constant: give it a list."
+            )
+        return np.asarray(value)
+
+    def _node_def(self, op: tf.Operation) -> v1.NodeDef:
+        return self._copier.node_def(op)
+
+    def _stands_outside(self, core: int, op: tf.Operation) -> bool:
+        replaced = any(tensor.name in self._replaced[core] for tensor in op.outputs)
+        return replaced or makes_handle(op)
+
+
+def _node_name(reference: str) -> str:
+    """Returns the name of the node that an input of a NodeDef refers to."""
+    return reference.removeprefix("^").split(":")[0]
+
+
+def makes_handle(op: tf.Operation) -> bool:
+    """Tells whether an operation makes a handle of something that all cores share."""
+    return (
+        not op.inputs
+        and bool(op.outputs)
+        and all(tensor.dtype in (tf.resource, tf.variant) for tensor in op.outputs)
+        and op.type != "Const"
+    )

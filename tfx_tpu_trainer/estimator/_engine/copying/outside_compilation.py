@@ -1,0 +1,113 @@
+"""What model_fn passes to `tf.compat.v1.tpu.outside_compilation`: marked while it is traced, and run.
+
+The marks are those of TensorFlow itself. TensorFlow's passes for TPUs read them when a session or a
+strategy runs a copy of the model on a TPU: they cut the marked ops out of the cores' program, put them
+on the host, and let the two send each other what they read. Emulated cores are on the host already, so
+there the marks only say what need not run on a TPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import makes_handle
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+OUTSIDE_MARK = tf_private.OUTSIDE_MARK
+"""Attribute of the nodes that `outside_compilation` keeps on the host; its value names the cluster."""
+
+_CALL_OF_PYTHON = "EagerPyFunc"
+
+# The name scopes of tf.gradients and of a tape.
+_OF_A_GRADIENT = re.compile(r"(^|/)gradient(s(_\d+)?|_tape)/")
+
+# Every `with writer.as_default()` ends in one. The session flushes the writers, once and at its end.
+_LEFT_TO_THE_SESSION = "FlushSummaryWriter"
+
+
+@contextlib.contextmanager
+def outside_marked() -> Iterator[None]:
+    """Marks what is passed to `outside_compilation` inside, in the default graph and its functions."""
+    with tf_private.marking_outside_compilation():
+        yield
+    _mark_gradients(v1.get_default_graph())
+
+
+def with_effects(template: ModelTemplate) -> ModelTemplate:
+    """Makes what is kept outside run in every step, whether anything waits for it or not.
+
+    So it is in TensorFlow's own passes: they take whatever is marked. A summary or a print has no
+    result that a model would use, and a session leaves out what nothing waits for.
+
+    Args:
+        template: A template traced inside of `outside_marked()`, its graph the default one.
+
+    Returns:
+        The same template, whose loss, or whose predictions, wait for these ops: every replica is
+        asked for them.
+    """
+    kept = [op for op in template.graph.get_operations() if OUTSIDE_MARK in op.node_def.attr]
+    effects = [
+        op
+        for op in kept
+        if op.op_def.is_stateful and op.type != _LEFT_TO_THE_SESSION and not makes_handle(op)
+    ]
+    if not effects:
+        return template
+    results = template.predictions if template.loss is None else template.loss
+    waited_for = set(upstream(tf.nest.flatten(results)))
+    with tf.control_dependencies([op for op in effects if op not in waited_for]):
+        results = tf.nest.map_structure(tf.identity, results)
+    field = "predictions" if template.loss is None else "loss"
+    return dataclasses.replace(template, **{field: results})
+
+
+def is_outside(node: Any) -> bool:
+    """Whether `outside_compilation` keeps a node on the host.
+
+    Args:
+        node: A NodeDef.
+    """
+    return OUTSIDE_MARK in node.attr
+
+
+def python_of_gradient(op: tf.Operation) -> tf.Operation | None:
+    """Returns the call of a `tf.py_function` that an op is the gradient of; `None` for other ops.
+
+    Args:
+        op: An op of a graph.
+    """
+    if op.type != _CALL_OF_PYTHON or not _OF_A_GRADIENT.search(op.name):
+        return None
+    # It is called once the function's own call is done, with the gradients of its results.
+    for forward in op.control_inputs:
+        if forward.type == _CALL_OF_PYTHON and _types(forward) == _types(op)[::-1]:
+            return forward
+    return None
+
+
+def _types(op: tf.Operation) -> tuple[Any, Any]:
+    return op.get_attr("Tin"), op.get_attr("Tout")
+
+
+def _mark_gradients(graph: tf.Graph) -> None:
+    """Marks the gradients of Python functions that are marked: they call Python too.
+
+    TensorFlow marks all gradients of what is outside only if it is asked to colocate them. Those of
+    other ops a TPU can compute.
+    """
+    for op in graph.get_operations():
+        forward = python_of_gradient(op)
+        if forward is not None and is_outside(forward.node_def) and not is_outside(op.node_def):
+            cluster = forward.get_attr(OUTSIDE_MARK).decode()
+            tf_private.mark_outside(op, f"{cluster}.{op.name.replace('/', '_')}")

@@ -1,0 +1,133 @@
+"""Which ops change variables, and the order in which copies of them stand in a function."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.graph_nodes import (
+    called_functions,
+    functions_of,
+    functions_with,
+)
+
+v1 = tf.compat.v1
+CHANGES = (
+    "Assign",
+    "ResourceApply",
+    "ResourceSparseApply",
+    "ResourceScatter",
+    "ResourceStridedSliceAssign",
+)
+"""Prefix of the types of ops that change a variable."""
+# Attributes that say which outputs a call, a conditional or a loop has.
+_OUTPUT_TYPES = ("Tout", "T")
+_HANDLE_TYPES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
+
+
+class VariableChanges:
+    """Tells of an op whether it changes a variable, itself or in a function."""
+
+    def __init__(self, library: Any, *, changes: Sequence[str] = CHANGES) -> None:
+        """Reads the functions of a graph.
+
+        Args:
+            library: The `library` of its GraphDef.
+            changes: What the types of ops that count begin with. Defaults to `CHANGES`.
+        """
+        self._changes = tuple(changes)
+        functions = functions_of(library)
+        self._functions = functions_with(functions, lambda node: node.op.startswith(self._changes))
+
+    def made_by(self, node: v1.NodeDef) -> bool:
+        """Tells whether a node changes a variable."""
+        if node.op.startswith(self._changes) or node.op in self._functions:
+            return True
+        if not self._functions:
+            return False
+        return any(name in self._functions for name in called_functions(node))
+
+
+def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[bool]) -> list[int]:
+    """Orders nodes as a session's graph runs them.
+
+    A function runs the reads and writes of a variable in the order in which its nodes stand; a
+    session's graph runs each node as soon as what it waits for is there. So there a value that is
+    read after the train_op was made, but does not wait for it, is the one before the step. In the
+    order given here it is so in a function too: nodes that change a variable come last among those
+    that could come next, and else the order is the model's.
+
+    Args:
+        sources: For each node, in the order of their making, the numbers of those it waits for.
+        changes: Whether each node changes a variable.
+
+    Returns:
+        The numbers of all nodes, each after what it waits for.
+    """
+    waiting = [len(set(before)) for before in sources]
+    readers: list[list[int]] = [[] for _ in sources]
+    for number, before in enumerate(sources):
+        for source in set(before):
+            readers[source].append(number)
+    ready = [(changes[number], number) for number, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        order.append(number)
+        for reader in readers[number]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (changes[reader], reader))
+    return order
+
+
+def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> list[v1.NodeDef]:
+    """Makes what changes a variable wait for the reads in the conditionals that stand before it.
+
+    A function makes a change wait for a conditional or a call that reads the variable. But both are
+    taken apart when they run, and what waits for them alone need not wait for the reads in them;
+    what waits for their results does.
+
+    Args:
+        nodes: Nodes in the order of `reads_before_changes`; those that change are changed in place.
+        changes: Whether each node changes a variable.
+
+    Returns:
+        The nodes, and after each conditional that must be waited for what there is to wait for.
+    """
+    changed = {name for node, does in zip(nodes, changes) if does for name in node.input}
+    reads: dict[str, list[str]] = {}
+    result = []
+    for node, does in zip(nodes, changes):
+        result.append(node)
+        inputs = {name for name in node.input if not name.startswith("^")}
+        if does:
+            node.input.extend(
+                dict.fromkeys(f"^{end}" for i in sorted(inputs) for end in reads.get(i, ()))
+            )
+        elif inputs & changed and calls_functions(node):
+            ends = list(_results(node))
+            result += ends
+            for name in inputs & changed:
+                reads.setdefault(name, []).extend(end.name for end in ends)
+    return result
+
+
+def calls_functions(node: v1.NodeDef) -> bool:
+    """Tells whether a node is a call, a conditional or a loop, of functions in its attributes."""
+    return any(attr.HasField("func") or attr.list.func for attr in node.attr.values())
+
+
+def _results(node: v1.NodeDef) -> Iterator[v1.NodeDef]:
+    """Yields nodes that are there when a call's results are."""
+    lists = [node.attr[name].list.type for name in _OUTPUT_TYPES if name in node.attr]
+    for index, dtype in enumerate(lists[0] if lists else ()):
+        if dtype not in _HANDLE_TYPES:
+            end = v1.NodeDef(name=f"{node.name}/result{index}", op="Identity")
+            end.input.append(f"{node.name}:{index}")
+            end.attr["T"].type = dtype
+            yield end

@@ -1,0 +1,263 @@
+"""Runs an evaluation in a session, and writes its result for TensorBoard."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from tfx_tpu_trainer._support.progress import Batches, Progress
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoints import check_writable
+from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import converted_once
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
+    GLOBAL_STEP,
+    LOSS,
+    LOSS_BY_ROWS,
+    SECONDS_PER_CALL,
+    EvaluationPlan,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.rows_read import TellBatches
+from tfx_tpu_trainer.estimator._engine.loops.pace import allows_loops
+from tfx_tpu_trainer.estimator._engine.sessions.closing import closed_aside
+from tfx_tpu_trainer.estimator._engine.sessions.opening import (
+    SessionSettings,
+    folder_of,
+    open_restored_session,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.patient_creator import hosts_of
+from tfx_tpu_trainer.estimator._engine.sessions.patient_session import PatientSession
+from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.estimator._engine.sessions.session_configs import Optimizing
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StallWatch
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalResult:
+    """What an evaluation found.
+
+    Attributes:
+        metrics: Name -> NumPy value, as `evaluate()` returns it: the model's metrics, `loss`
+            (on the host the mean of the batch losses, each batch weighing the same, as in the
+            original; on cores `loss_by_rows`) and `global_step`.
+        loss_by_rows: The mean of the batch losses, each weighing by its rows: exact for losses
+            that are means over rows. NaN where batches have no rows.
+        num_examples: Rows seen; `None` where the features have no axis to count.
+        global_step: Global step of the variables evaluated.
+        checkpoint_path: The checkpoint evaluated; `None` for freshly initialized variables.
+        seconds: Wall time of the session, building the graph left out.
+        num_batches: Batches seen.
+    """
+
+    metrics: Mapping[str, Any]
+    loss_by_rows: float
+    num_examples: int | None
+    global_step: int
+    checkpoint_path: str | None
+    seconds: float
+    num_batches: int = 0
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Both means of the loss, by name: `loss` as `evaluate()` has it, and `loss_by_rows` where there are rows."""
+        if LOSS not in self.metrics:
+            return {}
+        losses = {LOSS: float(self.metrics[LOSS])}
+        if not math.isnan(self.loss_by_rows):
+            losses[LOSS_BY_ROWS] = self.loss_by_rows
+        return losses
+
+    def __str__(self) -> str:
+        """What was evaluated, in words, and both losses."""
+        counts = str(Batches(done=self.num_batches, rows=self.num_examples))
+        losses = [f"{name} {loss:.4g}" for name, loss in self.losses.items()]
+        return ", ".join([counts, *losses])
+
+
+def evaluate(
+    plan: EvaluationPlan,
+    *,
+    settings: SessionSettings,
+    hooks: Sequence[v1.train.SessionRunHook],
+    checkpoint_path: str | None,
+    master: str = "",
+    progress: Progress | None = None,
+    steps: int | None = None,
+) -> EvalResult:
+    """Runs a plan over its input and gathers the metrics.
+
+    Must be called with the template's graph as the default one.
+
+    Args:
+        plan: What to run.
+        settings: Settings of the run.
+        hooks: The caller's hooks, the placement's and the input's; the model's own are in the
+            template.
+        checkpoint_path: Checkpoint to restore; `None` initializes the variables.
+        master: Address of the session's master. Defaults to `""`, this process.
+        progress: Whom to tell of the batches; a phase of it is under way. Defaults to `None`, nobody.
+        steps: Batches asked for, to be told. Defaults to `None`: to the end of the input.
+
+    Returns:
+        The result.
+
+    Raises:
+        ValueError: If the input has no batch.
+        StalledError: If no batch was evaluated for `stall_timeout_secs`.
+    """
+    # Its events are written at the end.
+    check_writable(folder_of(settings))
+    if progress is not None and progress.is_watched:
+        hooks = [*hooks, TellBatches(progress, steps=steps)]
+    update_op, stop_hook, options = plan.update_op, plan.stop_hook, None
+    feed_dict = {}
+    loops = allows_loops([*hooks, *plan.template.hooks])
+    if loops:
+        if plan.make_loop is not None:
+            loop = plan.make_loop(not master)
+            update_op, stop_hook, options = loop.all_done, loop.stop_hook, loop.options
+        elif plan.seconds_per_call is not None:
+            feed_dict = {plan.seconds_per_call: SECONDS_PER_CALL}
+    final_values = v1.train.FinalOpsHook((dict(plan.values), plan.sums.values))
+    all_hooks = [*hooks, *plan.template.hooks, final_values, stop_hook]
+    scaffold = _with_default_local_init(plan.template.make_scaffold())
+    _logger.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+    started = time.monotonic()
+    session = open_restored_session(
+        settings=settings,
+        master=master,
+        scaffold=scaffold,
+        checkpoint_path=checkpoint_path,
+        hooks=all_hooks,
+        optimizing=(Optimizing.CONFIGURED if plan.make_loop and not loops else Optimizing.NOTHING),
+        session_creator=plan.session_creator,
+    )
+    asks = not master and plan.session_creator is v1.train.ChiefSessionCreator
+    watch = StallWatch(
+        "Evaluation",
+        unit="batch",
+        timeout_secs=settings.stall_timeout_secs,
+        steps_done=plan.sums.values["batches"] if asks else None,
+        hosts=hosts_of(settings, master),
+    )
+    calls = PatientSession(session, watch)
+    aside = closed_aside(session, calls, master=master)
+    # The values are read when the session ends.
+    with run_errors_explained(plan.template), watch, aside:
+        while not calls.should_stop():
+            calls.run(update_op, feed_dict=feed_dict, options=options)
+    seconds = time.monotonic() - started
+    _logger.info("Inference Time : %0.5fs", seconds)
+    _logger.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))
+    metrics, sums = final_values.final_ops_values
+    if not sums["batches"]:
+        raise ValueError(
+            "evaluate() received no batch: the input is empty. Check the files that input_fn "
+            "reads, and that a batch size with drop_remainder=True is not larger than the data."
+        )
+    rows = int(sums["rows"])
+    result = EvalResult(
+        metrics=metrics,
+        loss_by_rows=float(sums["loss_times_rows"] / rows) if rows else float("nan"),
+        num_examples=rows or None,
+        global_step=int(metrics[GLOBAL_STEP]),
+        checkpoint_path=checkpoint_path,
+        seconds=seconds,
+        num_batches=int(sums["batches"]),
+    )
+    if progress is not None:
+        progress.say(f"evaluate: {result}")
+    return result
+
+
+def _with_default_local_init(scaffold: v1.train.Scaffold) -> v1.train.Scaffold:
+    """Adds the metrics' own initialization to a local_init_op that the user gave."""
+    if scaffold.local_init_op is None:
+        return scaffold
+    both = tf.group(scaffold.local_init_op, v1.train.Scaffold.default_local_init_op())
+    return v1.train.Scaffold(local_init_op=both, copy_from_scaffold=scaffold)
+
+
+def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
+    """Writes metrics as summaries at the evaluated checkpoint's step.
+
+    Numbers become scalars, arrays tensors, and serialized `Summary` protos are split into
+    `name/0`, `name/1` and so on; the global step itself is the step, not a summary. `loss_by_rows`
+    stands beside `loss`, the original's. The checkpoint's path is written as text where there is one.
+
+    Must be called with a graph as the default one; the first call for a folder writes it too.
+
+    Args:
+        result: The result of an evaluation.
+        output_dir: Folder of the events.
+    """
+    step = result.global_step
+    shown = ", ".join(f"{name} = {value}" for name, value in sorted(result.metrics.items()))
+    _logger.info("Saving dict for global step %d: %s", step, shown)
+    with converted_once(v1.get_default_graph()):
+        writer = v1.summary.FileWriterCache.get(output_dir)
+    writer.add_summary(_as_summary({**result.metrics, **_not_among(result)}), step)
+    if result.checkpoint_path:
+        _logger.info(
+            "Saving 'checkpoint_path' summary for global step %d: %s", step, result.checkpoint_path
+        )
+        writer.add_summary(_text_summary("checkpoint_path", result.checkpoint_path), step)
+    writer.flush()
+
+
+def _not_among(result: EvalResult) -> dict[str, float]:
+    """Returns the losses that are none of the metrics."""
+    return {name: loss for name, loss in result.losses.items() if name not in result.metrics}
+
+
+def _as_summary(metrics: Mapping[str, Any]) -> v1.Summary:
+    summary = v1.Summary()
+    for name, value in metrics.items():
+        if name != "global_step" and value is not None:
+            _add(summary, name, value)
+    return summary
+
+
+def _add(summary: v1.Summary, name: str, value: Any) -> None:
+    if isinstance(value, (float, int, np.number)):
+        summary.value.add(tag=name, simple_value=float(value))
+    elif isinstance(value, bytes):
+        _add_serialized(summary, name, value)
+    elif isinstance(value, np.ndarray):
+        summary.value.add(tag=name, tensor=tf.make_tensor_proto(value))
+        _logger.info(
+            "Summary for np.ndarray is not visible in Tensorboard by default: %s is one.", name
+        )
+    else:
+        _logger.warning(
+            "Skipping summary for %s, must be a float, np.float32, np.int64, np.int32 or int or "
+            "np.ndarray or a serialized string of Summary; got a %s.",
+            name,
+            type(value).__name__,
+        )
+
+
+def _add_serialized(summary: v1.Summary, name: str, value: bytes) -> None:
+    try:
+        parsed = v1.Summary.FromString(value)
+    except DecodeError:
+        _logger.warning("Skipping summary for %s, cannot parse string to Summary.", name)
+        return
+    for index, part in enumerate(parsed.value):
+        part.tag = f"{name}/{index}"
+        summary.value.append(part)
+
+
+def _text_summary(name: str, text: str) -> v1.Summary:
+    summary = v1.Summary()
+    part = summary.value.add(tag=name, tensor=tf.make_tensor_proto(text, dtype=tf.string))
+    part.metadata.plugin_data.plugin_name = "text"
+    return summary

@@ -1,0 +1,301 @@
+"""What a session runs to evaluate a model, what it counts, and when it stops."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.sessions.opening import SessionCreatorFn
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+LOSS = "loss"
+LOSS_BY_ROWS = "loss_by_rows"
+GLOBAL_STEP = "global_step"
+
+SECONDS_PER_CALL = 1.0
+"""Seconds after which a session call that runs many batches returns.
+
+An input may be endless, or not be read at all: between two calls Ctrl-C gets through, which a call
+holds up, and hooks can stop the evaluation.
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationLoop:
+    """Many batches in one session call.
+
+    Attributes:
+        all_done: Runs them when it is fetched.
+        stop_hook: Stops the session after the last batch.
+        options: Of the session calls. Defaults to `None`.
+    """
+
+    all_done: tf.Tensor
+    stop_hook: v1.train.SessionRunHook
+    options: v1.RunOptions | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """An evaluation, placed and ready to run.
+
+    Attributes:
+        template: The model.
+        update_op: What a session call runs: a batch, or all of them.
+        values: Metric name -> final value, to be read at the end; nested structures may be.
+        sums: What is counted beside the metrics.
+        stop_hook: Stops the session after the last batch.
+        make_loop: Returns a loop of batches, from whether the session's master is this process;
+            `None` where `update_op` runs many, or where every call must be seen.
+        seconds_per_call: Placeholder of how long a call of `update_op` takes before it comes back,
+            in seconds, float64; it may be left unfed. `None` where a call is one batch.
+        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
+        ran_on: Where it runs, in words. Defaults to "this host".
+    """
+
+    template: ModelTemplate
+    update_op: Any
+    values: Mapping[str, Any]
+    sums: EvaluationSums
+    stop_hook: v1.train.SessionRunHook
+    make_loop: Callable[[bool], EvaluationLoop] | None = None
+    seconds_per_call: tf.Tensor | None = None
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+    ran_on: str = "this host"
+
+
+def clock() -> tf.Tensor:
+    """Returns the time in seconds, a float64 scalar, read again wherever it is called."""
+    if tf_private.is_op_determinism_enabled():
+        # tf.timestamp() fails there, though what it is asked for here changes no result.
+        now = tf.numpy_function(time.time, [], tf.float64)
+        now.set_shape(())
+        return now
+    return tf.timestamp()
+
+
+def is_time_up(started: tf.Tensor, seconds: float | tf.Tensor) -> tf.Tensor:
+    """Tells in a loop of the graph whether its session call has to come back.
+
+    Args:
+        started: What `clock()` was before the loop.
+        seconds: How long the loop may take.
+
+    Returns:
+        A boolean scalar. TensorFlow has no op of a clock that only goes forward: one that is set
+        back ends the call as well, which would else run until the clock has caught up, and let
+        neither Ctrl-C nor a hook through.
+    """
+    return tf.abs(clock() - started) > seconds
+
+
+def log_progress(done: int, *, before: int, steps: int | None) -> None:
+    """Logs the batches done as the original does: each of fewer than 20, else each tenth part.
+
+    Args:
+        done: Batches done.
+        before: Batches logged before.
+        steps: Batches asked for; `None`, which goes to the end of the input, logs nothing.
+    """
+    if steps is None:
+        return
+    every = 1 if steps < 20 else int(steps / 10)
+    for batch in range(before + 1, done + 1):
+        if batch % every == 0 or batch == steps:
+            _logger.info("Evaluation [%d/%d]", batch, steps)
+
+
+class StopAfterLastBatchHook(v1.train.SessionRunHook):
+    """Stops after the session call that ran the last of the batches."""
+
+    def __init__(
+        self,
+        eval_step: tf.Variable,
+        all_done: tf.Tensor,
+        *,
+        steps: int | None,
+        left_out: tf.Variable | None = None,
+    ) -> None:
+        """Takes what is logged.
+
+        Args:
+            eval_step: Counts the batches.
+            all_done: Of a call: whether the last batch was among its own, a boolean scalar.
+            steps: Batches asked for, or `None`.
+            left_out: Counts the rows that were read for some cores only and not evaluated.
+                Defaults to `None`: all rows are.
+        """
+        self._done = eval_step.read_value()
+        self._all_done = all_done
+        self._steps = steps
+        self._logged = 0
+        self._left_out = None if left_out is None else left_out.read_value()
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Begins to count: a session made again begins with the first batch."""
+        del session, coord
+        self._logged = 0
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Asks the call whether it was the last."""
+        del run_context
+        return v1.train.SessionRunArgs(self._all_done)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Logs the batches, and stops after the last one."""
+        if self._steps is not None:
+            done = int(run_context.session.run(self._done))
+            log_progress(done, before=self._logged, steps=self._steps)
+            self._logged = done
+        if not run_values.results:
+            return
+        if self._left_out is not None:
+            rows = int(run_context.session.run(self._left_out))
+            if rows:
+                _logger.warning(
+                    "The last %d rows of the input are not evaluated: they fill batches for only "
+                    "some of the cores. Let input_fn keep short batches, "
+                    "batch(..., drop_remainder=False), to evaluate every row.",
+                    rows,
+                )
+        run_context.request_stop()
+
+
+def check_metrics(metrics: Any) -> Mapping[str, Any]:
+    """Checks what a metric_fn returned, and returns it.
+
+    Raises:
+        TypeError: If it is not a mapping.
+        ValueError: If a metric has a reserved name.
+    """
+    if not isinstance(metrics, Mapping):
+        raise TypeError(
+            f"eval_metric_ops must be a dict, given: {metrics!r}. The metric_fn of eval_metrics must "
+            "return a dict of metric name to (value, update_op)."
+        )
+    for name, quoted in ((LOSS, f'"{LOSS}"'), (GLOBAL_STEP, f"`{GLOBAL_STEP}`")):
+        if name in metrics:
+            raise ValueError(
+                f"Metric with name {quoted} is not allowed, because Estimator already defines "
+                "a default metric with the same name. Give yours another name."
+            )
+    return metrics
+
+
+_NAMES = ("batches", "rows", "loss_times_rows")
+_SUMS_SO_FAR = "tfx_tpu_trainer/evaluated"
+
+
+class EvaluationSums:
+    """Sums of one evaluation, in local variables: batches are many and float32 is short.
+
+    Attributes:
+        values: Name -> final value, to be read after the last batch.
+    """
+
+    def __init__(self) -> None:
+        with v1.variable_scope("evaluation_sums"):
+            self._totals = {name: _local_variable(name, tf.float64) for name in _NAMES}
+        self.values: dict[str, tf.Tensor] = {
+            name: total.read_value() for name, total in self._totals.items()
+        }
+        for name in ("batches", "rows"):
+            v1.add_to_collection(_SUMS_SO_FAR, self.values[name])
+
+    def loss_by_rows(self, dtype: tf.DType) -> tf.Tensor:
+        """Returns the mean of the batch losses, each weighing by its rows."""
+        return tf.cast(self.values["loss_times_rows"] / self.values["rows"], dtype)
+
+    def add(self, *, loss: tf.Tensor, rows: tf.Tensor | None) -> list[Any]:
+        """Counts a batch.
+
+        The updates wait for the loss, so that the run that finds the input at its end counts
+        nothing.
+
+        Args:
+            loss: The batch's loss.
+            rows: The batch's number of rows; `None` where it has no axis to count.
+
+        Returns:
+            The update ops.
+        """
+        weight = tf.cast(0 if rows is None else rows, tf.float64)
+        addends = {
+            "batches": tf.constant(1.0, tf.float64),
+            "rows": weight,
+            "loss_times_rows": tf.cast(loss, tf.float64) * weight,
+        }
+        with tf.control_dependencies([loss]):
+            return [
+                self._totals[name].assign_add(addend, read_value=False)
+                for name, addend in addends.items()
+            ]
+
+
+def sums_so_far() -> list[tf.Tensor]:
+    """Returns the batches and the rows that the default graph's evaluation has counted, for hooks."""
+    return v1.get_collection(_SUMS_SO_FAR)
+
+
+def create_eval_step() -> tf.Variable:
+    """Makes the counter of batches, where `GraphKeys.EVAL_STEP` lets hooks find it."""
+    return _local_variable("eval_step", tf.int64, collections=[v1.GraphKeys.EVAL_STEP])
+
+
+def create_left_out() -> tf.Variable:
+    """Makes the counter of rows that are read and not evaluated."""
+    return _local_variable("rows_left_out", tf.int64)
+
+
+def _local_variable(name: str, dtype: tf.DType, collections: list[str] | None = None) -> Any:
+    return v1.get_variable(
+        name,
+        shape=(),
+        dtype=dtype,
+        initializer=v1.zeros_initializer(),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES, *(collections or [])],
+    )
+
+
+def with_values(plan: EvaluationPlan, values: Mapping[str, Any]) -> EvaluationPlan:
+    """Returns a plan whose session starts from values that are given, and not from a checkpoint.
+
+    Must be called with the plan's graph as the default one.
+
+    Args:
+        plan: An evaluation whose scaffold has no init_fn.
+        values: Name of a variable -> its value. Variables that are not named are initialized;
+            names that the graph does not have are passed over.
+
+    Returns:
+        The plan.
+    """
+    fed, assigned = {}, []
+    for variable in v1.global_variables():
+        if variable.name in values:
+            placeholder = v1.placeholder(variable.dtype.base_dtype, variable.shape)
+            fed[placeholder] = values[variable.name]
+            assigned.append(v1.assign(variable, placeholder))
+    assign = tf.group(*assigned)
+    make_scaffold = plan.template.make_scaffold
+
+    def load(scaffold: v1.train.Scaffold, session: v1.Session) -> None:
+        del scaffold
+        session.run(assign, feed_dict=fed)
+
+    def make_loading_scaffold() -> v1.train.Scaffold:
+        return v1.train.Scaffold(init_fn=load, copy_from_scaffold=make_scaffold())
+
+    template = dataclasses.replace(plan.template, make_scaffold=make_loading_scaffold)
+    return dataclasses.replace(plan, template=template)

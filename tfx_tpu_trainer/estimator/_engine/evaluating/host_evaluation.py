@@ -1,0 +1,171 @@
+"""Evaluation on this host: a batch in each session call that hooks must see, else many."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
+    GLOBAL_STEP,
+    LOSS,
+    SECONDS_PER_CALL,
+    EvaluationLoop,
+    EvaluationPlan,
+    EvaluationSums,
+    StopAfterLastBatchHook,
+    check_metrics,
+    clock,
+    create_eval_step,
+    is_time_up,
+    log_progress,
+)
+from tfx_tpu_trainer.estimator._engine.feeding.input_values import count_rows
+from tfx_tpu_trainer.estimator._engine.gpus import decided_on_host
+from tfx_tpu_trainer.estimator._engine.loops.direct_draws import (
+    IN_CALLERS_THREAD,
+    copy_with_direct_draws,
+)
+from tfx_tpu_trainer.estimator._engine.loops.small_steps import is_small
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+
+class StopAfterBatchesHook(v1.train.SessionRunHook):
+    """Counts batches in the graph's eval step, one a session call, and stops after some."""
+
+    def __init__(self, eval_step: tf.Variable, *, steps: int | None) -> None:
+        """Makes the counter's op.
+
+        Args:
+            eval_step: The counter.
+            steps: Batches to stop after; `None` never stops.
+        """
+        self._increment = eval_step.assign_add(1, read_value=True)
+        self._steps = steps
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Adds the counter to the call."""
+        del run_context
+        return v1.train.SessionRunArgs(self._increment)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Logs the batch, and stops after the last one."""
+        log_progress(run_values.results, before=run_values.results - 1, steps=self._steps)
+        if self._steps is not None and run_values.results >= self._steps:
+            run_context.request_stop()
+
+
+def plan_evaluation_on_host(
+    template: ModelTemplate, *, steps: int | None, batches: tf.Tensor | None = None
+) -> EvaluationPlan:
+    """Plans an evaluation on this host, a batch in each session call.
+
+    Args:
+        template: A template of mode `"eval"`, placed on the host.
+        steps: Session calls to make; `None` goes to the end of the input.
+        batches: Number of batches in a call, whose mean the loss is. Defaults to `None`, one.
+
+    Returns:
+        The plan. Its `loss` is the mean of the batch losses, as in the original.
+
+    Raises:
+        ValueError: If a metric has a reserved name, or eval_metrics gives no mapping.
+    """
+    built = dict(template.eval_metric_ops)
+    if template.eval_metrics is not None:
+        built.update(check_metrics(template.eval_metrics()))
+    check_metrics(built)
+    values, updates = metric_ops.split(
+        {**built, LOSS: v1.metrics.mean(template.loss, weights=batches)}
+    )
+    values[GLOBAL_STEP] = v1.train.get_global_step().read_value()
+    sums = EvaluationSums()
+    counted = sums.add(loss=template.loss, rows=count_rows(template.features, template.labels))
+    eval_step = create_eval_step()
+    update_op = tf.group(*tf.nest.flatten(updates), *counted)
+
+    def make_loop(local: bool) -> EvaluationLoop:
+        # To hand small ops to other threads takes longer than they do.
+        direct = local and is_small([update_op])
+        all_done = _build_loop(
+            template,
+            update_op,
+            eval_step=eval_step,
+            steps=steps,
+            seconds=SECONDS_PER_CALL,
+            direct=direct,
+        )
+        return EvaluationLoop(
+            all_done=all_done,
+            stop_hook=StopAfterLastBatchHook(eval_step, all_done, steps=steps),
+            options=IN_CALLERS_THREAD if direct else None,
+        )
+
+    return EvaluationPlan(
+        template=template,
+        update_op=update_op,
+        values=values,
+        sums=sums,
+        stop_hook=StopAfterBatchesHook(eval_step, steps=steps),
+        make_loop=make_loop,
+    )
+
+
+def _build_loop(
+    template: ModelTemplate,
+    update_op: tf.Operation,
+    *,
+    eval_step: tf.Variable,
+    steps: int | None,
+    seconds: float,
+    direct: bool,
+) -> tf.Tensor:
+    """Makes a tensor that runs batches of an evaluation when it is fetched.
+
+    Args:
+        template: A template of mode `"eval"`, placed on the host, its metrics built.
+        update_op: What counts one batch.
+        eval_step: The counter of batches.
+        steps: Batches to run in all; `None` goes to the end of the input, which ends the session
+            call with OutOfRangeError after the last batch is counted.
+        seconds: How long a call runs batches before it comes back, to be made again.
+        direct: Whether the thread that runs the loop draws the batches.
+
+    Returns:
+        Whether all of `steps` are run, a boolean scalar.
+    """
+    copier = GraphCopier(template.graph)
+
+    def one_batch(number: tf.Tensor) -> list[tf.Tensor]:
+        if direct:
+            (updated,) = copy_with_direct_draws(copier, [update_op], name="batch")
+        else:
+            (updated,) = copier.copy([Fetch(0, update_op)], replaced=[{}], name="batch")
+        with tf.control_dependencies([updated]):
+            counted = eval_step.assign_add(1, read_value=False)
+        with tf.control_dependencies([counted]):
+            return [number + 1]
+
+    def batches() -> tf.Tensor:
+        before = eval_step.read_value()
+        with decided_on_host():
+            started = clock()
+            # A call counts its own batches, in int32, which loops keep on the host.
+            left = tf.constant(1, tf.int64) if steps is None else steps - before
+            left = tf.cast(tf.minimum(left, tf.int32.max), tf.int32)
+
+        def all_done(number: tf.Tensor) -> tf.Tensor:
+            return tf.constant(False) if steps is None else number >= left
+
+        def goes_on(number: tf.Tensor) -> tf.Tensor:
+            with decided_on_host():
+                return tf.logical_not(tf.logical_or(all_done(number), is_time_up(started, seconds)))
+
+        done = tf.while_loop(goes_on, one_batch, [tf.constant(0)], parallel_iterations=1)
+        return all_done(done[0])
+
+    return tf.function(batches, autograph=False)()

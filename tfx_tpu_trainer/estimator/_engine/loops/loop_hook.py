@@ -1,0 +1,231 @@
+"""Sets how many steps the next loop makes, and stops at the last one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import FIRST_LENGTH
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_REMEMBERED_LOOPS = 20
+_MOST_GROWTH = 4
+
+
+class LoopLengthFromTime:
+    """Chooses a loop's length so that it lasts about as long as asked for.
+
+    The first loop is one step; after that the mean time of a step over the last loops decides.
+    """
+
+    def __init__(self, target_seconds: float) -> None:
+        """Sets the target.
+
+        Args:
+            target_seconds: Seconds that a loop shall last.
+
+        Raises:
+            ValueError: If it is not positive.
+        """
+        if target_seconds <= 0:
+            raise ValueError(
+                f"Invalid target time {target_seconds}: it must be a positive number of seconds."
+            )
+        self._target = target_seconds
+        self._step_seconds: deque[float] = deque(maxlen=_REMEMBERED_LOOPS)
+
+    def __call__(self) -> int:
+        """Returns the length of the next loop, in steps."""
+        if not self._step_seconds:
+            return 1
+        mean = sum(self._step_seconds) / len(self._step_seconds)
+        return max(1, int(self._target / mean))
+
+    def report(self, *, seconds: float, steps: int) -> None:
+        """Tells how long a loop took; what is not positive is ignored."""
+        if seconds > 0 and steps > 0:
+            self._step_seconds.append(seconds / steps)
+
+
+class TunedLoopLength:
+    """Grows loops from one step until they last about a second, and follows the speed after that.
+
+    A session call costs the host about a millisecond, so a second makes it free, and hooks still
+    come often enough. A loop is at most four times as long as the one before: the first steps are
+    slow, and what they say of the next ones is little.
+    """
+
+    def __init__(self, target_seconds: float = 1.0) -> None:
+        """Sets the target.
+
+        Args:
+            target_seconds: Seconds that a loop shall last. Defaults to 1.
+        """
+        self._target = target_seconds
+        self._length = 1
+
+    def __call__(self) -> int:
+        """Returns the length of the next loop, in steps."""
+        return self._length
+
+    def report(self, *, seconds: float, steps: int) -> None:
+        """Tells how long a loop took; what is not positive is ignored."""
+        if seconds > 0 and steps > 0:
+            wanted = int(self._target * steps / seconds)
+            self._length = max(1, min(wanted, _MOST_GROWTH * steps))
+
+
+class LoopLength:
+    """Loops of a fixed length."""
+
+    def __init__(self, steps: int) -> None:
+        """Sets the length in steps."""
+        self._steps = steps
+
+    def __call__(self) -> int:
+        """Returns the length of the next loop, in steps."""
+        return self._steps
+
+    def report(self, *, seconds: float, steps: int) -> None:
+        """Learns nothing."""
+
+
+class LoopHook(v1.train.SessionRunHook):
+    """Runs training in loops: the last one is cut to the steps that are left."""
+
+    def __init__(
+        self,
+        iterations: tf.Variable,
+        *,
+        length: LoopLength | LoopLengthFromTime | TunedLoopLength,
+        steps: int | None,
+        max_steps: int | None,
+        ends_at_multiples_of: Sequence[int] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes the loop and its end.
+
+        Args:
+            iterations: The variable that the loop reads its length from; `FIRST_LENGTH` in a new session.
+            length: Chooses the length of each loop.
+            steps: Steps to make from where the session starts; excludes `max_steps`.
+            max_steps: Global step to stop at.
+            ends_at_multiples_of: Periods in steps: no loop runs past a multiple of one, so that
+                what is due there happens there. Defaults to none.
+            clock: Returns the time in seconds. Defaults to `time.monotonic`.
+        """
+        self._iterations = iterations
+        self._length = length
+        self._steps = steps
+        self._last_step = max_steps or 0
+        self._periods = tuple(ends_at_multiples_of)
+        self._clock = clock
+        self._session: v1.Session | None = None
+        # What the variable holds, where that is known.
+        self._set_to: int | None = None
+
+    def begin(self) -> None:
+        """Makes the op that sets the length, before the graph is finalized."""
+        self._global_step = tf_private.read_global_step()
+        self._new_length = v1.placeholder(tf.int32, shape=())
+        self._set_length = self._iterations.assign(self._new_length, read_value=False)
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Finds the last step and sets the first loop's length."""
+        del coord
+        self._session = session
+        self._set_to = FIRST_LENGTH
+        step = int(session.run(self._global_step))
+        if self._steps is not None:
+            self._last_step = step + self._steps
+            self._steps = None
+        self._set(session, step)
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> None:
+        """Starts the clock."""
+        del run_context
+        self._started = self._clock()
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Stops at the last step, or sets the next loop's length."""
+        del run_values
+        seconds = self._clock() - self._started
+        step = int(run_context.session.run(self._global_step))
+        self._length.report(seconds=seconds, steps=step - self._step)
+        if step >= self._last_step:
+            run_context.request_stop()
+        else:
+            self._set(run_context.session, step)
+
+    def end(self, session: v1.Session) -> None:
+        """Says so if training ended early; the loop that the input cut short counts too."""
+        step = int(session.run(self._global_step))
+        if step < self._last_step:
+            _logger.info(
+                "Training ended at global step %d, before step %d: the input ran out of data, or "
+                "a hook stopped it.",
+                step,
+                self._last_step,
+            )
+
+    def end_loop(self) -> None:
+        """Ends the loop that is running after its current step; for another thread to call."""
+        if self._session is not None:
+            # The loop may have ended by itself, and its session with it.
+            with contextlib.suppress(RuntimeError, tf.errors.CancelledError):
+                self._session.run(self._set_length, feed_dict={self._new_length: 1})
+            # Last: the training's own thread may have set a length meanwhile.
+            self._set_to = None
+
+    def _set(self, session: v1.Session, step: int) -> None:
+        self._step = step
+        ends = [self._last_step, *(step - step % period + period for period in self._periods)]
+        length = max(1, min(self._length(), *(end - step for end in ends)))
+        if length != self._set_to:
+            session.run(self._set_length, feed_dict={self._new_length: length})
+            self._set_to = length
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loops:
+    """Loops of training steps, one in each session call.
+
+    Attributes:
+        length: Chooses the length of each loop.
+        longest: The most steps that a loop has.
+        periods: Periods whose multiples no loop runs past.
+        host_call_every_n_steps: Steps of a loop between host calls.
+    """
+
+    length: LoopLength | LoopLengthFromTime | TunedLoopLength
+    longest: int
+    periods: Sequence[int]
+    host_call_every_n_steps: int
+
+    def hook(
+        self, iterations: tf.Variable, *, steps: int | None, max_steps: int | None
+    ) -> LoopHook:
+        """Returns the hook that sets each loop's length and stops at the last step.
+
+        Args:
+            iterations: The variable that the loop reads its length from.
+            steps: Steps to make from where the session starts; excludes `max_steps`.
+            max_steps: Global step to stop at.
+        """
+        return LoopHook(
+            iterations,
+            length=self.length,
+            steps=steps,
+            max_steps=max_steps,
+            ends_at_multiples_of=self.periods,
+        )

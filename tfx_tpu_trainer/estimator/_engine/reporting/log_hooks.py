@@ -1,0 +1,197 @@
+"""What a run logs: loss and step, and the speed.
+
+Its lines are the original's. They come as often as it has them, though no two of a kind within five seconds: a small
+model makes thousands of steps in that time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.progress.log_view import LinePace
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+# TensorFlow's words, which its StepCounterHook says five times.
+_NOT_INCREASED = (
+    "It seems that global step (tf.train.get_global_step) has not been increased. Current value "
+    "(could be stable): %s vs previous value: %s. You could increase the global step by passing "
+    "tf.train.get_global_step() to Optimizer.apply_gradients or Optimizer.minimize."
+)
+_WARNINGS = 5
+
+
+class LossLogHook(v1.train.SessionRunHook):
+    """Logs the loss, and the step as the original's LoggingTensorHook shows it.
+
+    On the host that is the global step before the one that gave the loss, read next to it; on cores the one that a loop
+    of steps ends at.
+    """
+
+    def __init__(
+        self,
+        loss: tf.Tensor,
+        *,
+        every_n_steps: int | None = None,
+        every_n_secs: int | None = None,
+        every_n_calls: int | None = None,
+        steps_per_call: int = 1,
+        shows_step_reached: bool = False,
+        pace: LinePace | None = None,
+    ) -> None:
+        """Sets what is logged.
+
+        Args:
+            loss: Scalar tensor.
+            every_n_steps: Global steps between two lines; excludes the next two.
+            every_n_secs: Seconds between two lines.
+            every_n_calls: Session calls between two lines.
+            steps_per_call: Steps of a session call, at most. Defaults to 1.
+            shows_step_reached: Whether the step after the one that gave the loss is shown.
+                Defaults to `False`.
+            pace: Keeps lines apart. Defaults to `None`: one of its own.
+        """
+        self._loss = loss
+        self.every_n_steps = every_n_steps
+        self._counts_calls = every_n_calls is not None
+        self._calls = 0
+        self._steps_per_call = steps_per_call
+        self._back = 0 if shows_step_reached else 1
+        self._timer = v1.train.SecondOrStepTimer(
+            every_steps=every_n_calls or every_n_steps, every_secs=every_n_secs
+        )
+        self._pace = pace or LinePace()
+
+    def begin(self) -> None:
+        """Finds the global step."""
+        self._global_step = v1.train.get_global_step()
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Adds loss and step to the call."""
+        del run_context
+        return v1.train.SessionRunArgs([self._loss, self._global_step])
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Logs when the timer says so."""
+        loss, stale_step = run_values.results
+        self._calls += 1
+        reached = self._calls if self._counts_calls else int(stale_step) + self._steps_per_call
+        if not (self._timer.should_trigger_for_step(reached) and self._pace.is_open):
+            return
+        step = int(run_context.session.run(self._global_step))
+        if self._counts_calls:
+            self._log(loss, step, at=self._calls)
+        else:
+            self.reached(step, loss)
+
+    def reached(self, step: int, loss: Any) -> None:
+        """Logs when the timer says so; what runs ahead of the session calls it at loop ends.
+
+        Args:
+            step: Global step reached.
+            loss: The step's loss.
+        """
+        if self._timer.should_trigger_for_step(step) and self._pace.is_open:
+            self._log(loss, step, at=step)
+
+    def _log(self, loss: Any, step: int, *, at: int) -> None:
+        self._pace.logged()
+        seconds, _ = self._timer.update_last_triggered_step(at)
+        step = max(step - self._back, 0)
+        if seconds is None:
+            _logger.info("loss = %s, step = %s", loss, step)
+        else:
+            _logger.info("loss = %s, step = %s (%.3f sec)", loss, step, seconds)
+
+
+class ThroughputHook(v1.train.SessionRunHook):
+    """Logs and summarizes `global_step/sec` and, given a batch size, `examples/sec`.
+
+    TensorFlow's StepCounterHook knows no examples and no pace, and the place to add them is private.
+    """
+
+    def __init__(
+        self,
+        *,
+        every_n_steps: int | None = None,
+        every_n_secs: int | None = None,
+        steps_per_call: int = 1,
+        batch_size: int | None = None,
+        output_dir: str | None,
+        pace: LinePace | None = None,
+    ) -> None:
+        """Sets what is reported, where and how often.
+
+        Args:
+            every_n_steps: Steps between reports; excludes `every_n_secs`.
+            every_n_secs: Seconds between reports.
+            steps_per_call: Steps of a session call, at most. Defaults to 1.
+            batch_size: Examples of one step over all cores. Defaults to `None`: steps are reported only.
+            output_dir: Folder of the events; `None` only logs.
+            pace: Keeps lines apart; the events hold every report. Defaults to `None`: one of its own.
+        """
+        self.every_n_steps = every_n_steps
+        self._steps_per_call = steps_per_call
+        self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps, every_secs=every_n_secs)
+        self._batch_size = batch_size
+        self._output_dir = output_dir
+        self._pace = pace or LinePace()
+        self._writer: v1.summary.FileWriter | None = None
+        self._stale_steps: deque[int] = deque(maxlen=2)
+        self._warnings_left = _WARNINGS
+
+    def begin(self) -> None:
+        """Opens the events, through the cache: two writers on a folder overwrite each other."""
+        if self._output_dir is not None:
+            self._writer = v1.summary.FileWriterCache.get(self._output_dir)
+        self._global_step = v1.train.get_global_step()
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
+        """Adds the global step to the step."""
+        del run_context
+        return v1.train.SessionRunArgs(self._global_step)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Reports when the timer says so."""
+        stale_step = int(run_values.results)
+        if self._timer.should_trigger_for_step(stale_step + self._steps_per_call):
+            self.reached(int(run_context.session.run(self._global_step)))
+        # A call reads it before or after its step: two calls may read the same step, three may not.
+        if list(self._stale_steps) == [stale_step] * 2 and self._warnings_left:
+            self._warnings_left -= 1
+            _logger.warning(_NOT_INCREASED, stale_step, stale_step)
+        self._stale_steps.append(stale_step)
+
+    def reached(self, step: int, loss: Any = None) -> None:
+        """Reports when the timer says so; what runs ahead of the session calls it at loop ends.
+
+        Args:
+            step: Global step reached.
+            loss: The step's loss; not used.
+        """
+        del loss
+        if not self._timer.should_trigger_for_step(step):
+            return
+        seconds, steps = self._timer.update_last_triggered_step(step)
+        if seconds:
+            self._report(step, steps / seconds)
+
+    def _report(self, step: int, steps_per_second: float) -> None:
+        rates = {"global_step/sec": steps_per_second}
+        if self._batch_size is not None:
+            rates["examples/sec"] = steps_per_second * self._batch_size
+        if self._pace.is_open:
+            self._pace.logged()
+            for name, rate in rates.items():
+                _logger.info("%s: %g", name, rate)
+        if self._writer is not None:
+            values = [v1.Summary.Value(tag=name, simple_value=rate) for name, rate in rates.items()]
+            self._writer.add_summary(v1.Summary(value=values), step)

@@ -1,0 +1,286 @@
+"""Sessions that wait for hosts and for the chief until they open, neither silently nor forever."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.waiting import (
+    FIRST_NOTICE_SECONDS,
+    named,
+    said_while_waiting,
+    wait_for_hosts,
+    without_answer,
+)
+from tfx_tpu_trainer.estimator._engine.checkpointing.pending_writes import wait_for_writes
+from tfx_tpu_trainer.estimator._engine.sessions.patient_session import LOST
+from tfx_tpu_trainer.estimator._engine.sessions.run_errors import opening_errors_explained
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import ended_without_hosts
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_SETTING = "session_creation_timeout_secs"
+_PAUSE_SECONDS = 1.0
+_REPEAT_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 30.0
+_CHIEFS = ("chief", "master", "worker")
+
+
+class ClusterSettings(Protocol):
+    """What must be known of a run to open a session of its cluster: the part of a `RunConfig`."""
+
+    @property
+    def cluster_spec(self) -> tf.train.ClusterSpec:
+        """The cluster; empty for a local run."""
+
+    @property
+    def session_config(self) -> v1.ConfigProto | None:
+        """Configuration of every session."""
+
+    @property
+    def session_creation_timeout_secs(self) -> int | None:
+        """Seconds a worker waits for the chief, and each of them for the hosts it needs."""
+
+    @property
+    def stall_timeout_secs(self) -> float | None:
+        """Seconds without a step after which a session ends; `None` never ends it."""
+
+
+class WorkerCreator(v1.train.SessionCreator):
+    """Opens a worker's sessions as `WorkerSessionCreator` does, soon after the chief has made the variables ready.
+
+    That one asks for them every 30 s, and gives up where less than that is left: a worker that is a moment too early
+    would train half a minute later than it could.
+    """
+
+    def __init__(
+        self,
+        *,
+        scaffold: v1.train.Scaffold,
+        master: str,
+        config: v1.ConfigProto | None,
+        max_wait_secs: float | None,
+    ) -> None:
+        """Takes what `WorkerSessionCreator` takes.
+
+        Args:
+            scaffold: The model's scaffold.
+            master: Address of the sessions' master.
+            config: Configuration of the sessions.
+            max_wait_secs: Seconds to wait for the variables; `None` waits for as long as it takes.
+        """
+        self._scaffold = scaffold
+        self._master = master
+        self._config = config
+        self._max_wait_secs = max_wait_secs
+
+    def create_session(self) -> v1.Session:
+        """Opens a session whose variables are ready.
+
+        Raises:
+            tf.errors.DeadlineExceededError: If the chief has not made them ready in time.
+        """
+        scaffold, most = self._scaffold.finalize(), self._max_wait_secs
+        started, told = time.monotonic(), False
+        while True:
+            waited = time.monotonic() - started
+            # A chief that restores for minutes is not asked each second: each time takes the graph there.
+            pause = min(max(_PAUSE_SECONDS, waited / 5), _LONGEST_PAUSE_SECONDS)
+            if most is not None:
+                pause = min(pause, max(_PAUSE_SECONDS, most - waited))
+            tells = not told and waited >= FIRST_NOTICE_SECONDS
+            manager = v1.train.SessionManager(
+                local_init_op=scaffold.local_init_op,
+                local_init_feed_dict=scaffold.local_init_feed_dict,
+                ready_op=scaffold.ready_op,
+                ready_for_local_init_op=scaffold.ready_for_local_init_op,
+                graph=v1.get_default_graph(),
+                recovery_wait_secs=pause,
+            )
+            try:
+                # Without time to wait it asks once; with time for a second try it logs before that which variables are
+                # missing.
+                return manager.wait_for_session(
+                    self._master, self._config, max_wait_secs=1.5 * pause if tells else 0
+                )
+            except tf.errors.DeadlineExceededError as error:
+                if most is not None and waited >= most:
+                    raise tf.errors.DeadlineExceededError(
+                        error.node_def,
+                        error.op,
+                        f"Session was not ready after waiting {most:g} secs.",
+                    ) from error
+            if tells:
+                told = True
+            else:
+                time.sleep(pause)
+
+
+class PatientCreator(v1.train.SessionCreator):
+    """Opens sessions as another creator does, once the hosts that they need are there.
+
+    A session in place of one that was lost is part of a run that makes no step meanwhile: its hosts have no longer to
+    come back than a step may take.
+    """
+
+    def __init__(
+        self,
+        creator: v1.train.SessionCreator,
+        *,
+        settings: ClusterSettings,
+        master: str,
+        for_chief: bool = False,
+        folder: str | None = None,
+    ) -> None:
+        """Takes the creator.
+
+        Args:
+            creator: Makes the sessions.
+            settings: Settings of the run.
+            master: Address of the sessions' master; `""` is this process.
+            for_chief: Whether the creator waits until the chief has made the variables ready.
+                Defaults to `False`.
+            folder: Folder whose latest checkpoint a session begins with: one that is being written there is waited
+                for. Defaults to `None`: the sessions are told which one.
+        """
+        self._creator = creator
+        self._settings = settings
+        self._master = master
+        self._for_chief = for_chief
+        self._folder = folder
+        self._failed: float | None = None
+        self._said = 0.0
+        self._opened = False
+
+    def create_session(self) -> v1.Session:
+        """Opens a session.
+
+        Raises:
+            HostsMissingError: If hosts that it needs have not answered in time.
+            tf.errors.DeadlineExceededError: If the chief has not made the variables ready in time.
+            RuntimeError: If the session was lost while it opened, again and again, until the time was over.
+        """
+        if self._folder is not None:
+            wait_for_writes(self._folder)
+        away, setting = self._limit()
+        hosts = hosts_of(self._settings, self._master)
+        wait_for_hosts(hosts, seconds=away, setting=setting)
+        seconds = self._settings.session_creation_timeout_secs
+        bound = "This has no time limit" if seconds is None else f"The time limit is {seconds} s"
+        try:
+            with (
+                said_while_waiting(self._what, change=f"{bound} ({_SETTING})."),
+                ended_without_hosts("Opening a session", hosts, seconds=away, setting=setting),
+                opening_errors_explained(),
+            ):
+                session = self._creator.create_session()
+        except LOST as error:
+            self._note(error)
+            raise
+        except tf.errors.DeadlineExceededError as error:
+            if not self._for_chief:
+                raise
+            raise tf.errors.DeadlineExceededError(
+                error.node_def,
+                error.op,
+                f"{error.message} {_capitalized(_chief(self._settings))} has not initialized the "
+                f"variables: its log says why. Start it, or wait longer with {_SETTING}.",
+            ) from error
+        self._failed = None
+        self._opened = True
+        return session
+
+    def _limit(self) -> tuple[float | None, str]:
+        """Returns how many seconds hosts may be away, and the setting that says so."""
+        seconds = self._settings.session_creation_timeout_secs
+        stall = self._settings.stall_timeout_secs if self._opened else None
+        if stall is not None and (seconds is None or stall < seconds):
+            return stall, "stall_timeout_secs"
+        return seconds, _SETTING
+
+    def _what(self) -> str:
+        if self._for_chief:
+            return f"{_chief(self._settings)} to initialize the variables"
+        where = f"through {self._master}" if self._master else "on this host"
+        return (
+            f"a session {where} to open: variables are initialized, or restored from a checkpoint"
+        )
+
+    def _note(self, error: tf.errors.OpError) -> None:
+        """Says that a session was lost while it opened: a MonitoredSession tries again at once, forever."""
+        (seconds, setting), now = self._limit(), time.monotonic()
+        if self._failed is None:
+            self._failed = now
+        if seconds is not None and now - self._failed > seconds:
+            raise RuntimeError(
+                f"no session could be opened for {seconds:g} s ({setting}): {type(error).__name__}: "
+                f"{error.message}"
+            ) from error
+        if not self._said or now - self._said > _REPEAT_SECONDS:
+            self._said = now
+            bound = "forever" if seconds is None else f"for up to {seconds:g} s"
+            _logger.warning(
+                "A session was lost while opening (%s: %s). Retrying %s (%s).",
+                type(error).__name__,
+                error.message,
+                bound,
+                setting,
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def hosts_of(settings: ClusterSettings, master: str) -> dict[str, str]:
+    """Returns the hosts that a session needs: those its device filters let it see.
+
+    Args:
+        settings: Settings of the run.
+        master: Address of the session's master; `""`, this process, needs none.
+
+    Returns:
+        Name, such as "ps 0" -> "host:port".
+    """
+    scheme, _, own = master.rpartition("://")
+    if scheme != "grpc":
+        return {}
+    config = settings.session_config
+    filters = [
+        tf.DeviceSpec.from_string(each) for each in (config.device_filters if config else ())
+    ]
+
+    def is_seen(job: str, task: int) -> bool:
+        return not filters or any(
+            each.job in (None, job) and each.task in (None, task) for each in filters
+        )
+
+    tasks = _tasks(settings.cluster_spec)
+    if own not in tasks.values():
+        return {"the master": own}
+    return {
+        f"{job} {task}": address
+        for (job, task), address in tasks.items()
+        if address != own and is_seen(job, task)
+    }
+
+
+def _tasks(cluster: Any) -> dict[tuple[str, int], str]:
+    return {
+        (job, task): cluster.task_address(job, task)
+        for job in (cluster.jobs if cluster else ())
+        for task in cluster.task_indices(job)
+    }
+
+
+def _chief(settings: ClusterSettings) -> str:
+    tasks = _tasks(settings.cluster_spec)
+    address = next((tasks[job, 0] for job in _CHIEFS if (job, 0) in tasks), None)
+    if address is None:
+        return "the chief"
+    chief = {"the chief": address}
+    return named(chief) + (", which does not answer," if without_answer(chief) else "")
+
+
+def _capitalized(words: str) -> str:
+    return words[0].upper() + words[1:]

@@ -1,0 +1,261 @@
+"""Says in a model's own words what TensorFlow's errors of a run mean."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.feeding.input_values import named_leaves
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+
+# The names under which placements copy a model, which the model's author does not know.
+_COPIES = re.compile(r"^(?:.*/)?(?:batch|step|cores|short_batch)/core\d+/")
+_SHORT_BATCH = "short_batch/"
+_PREAMBLE = "Graph execution error:"
+_ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
+
+_PYTHON_ERROR = re.compile(r"\A(\w[\w.]*: .*?)\nTraceback \(most recent call last\):\n(.*)", re.S)
+_PYTHON_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in .*\n(?:    .*\n)?')
+_STRUCTURE = re.compile(
+    r"`generator` yielded an element that did not match the expected structure\. The expected "
+    r"structure was (.*), but the yielded element was (.*)\.$",
+    re.S,
+)
+_SHAPE = re.compile(
+    r"`generator` yielded an element of shape (\(.*?\)) where an element of shape (\(.*?\)) was"
+)
+_TYPE = re.compile(
+    r"`generator` yielded an element that could not be converted to the expected type\. The "
+    r"expected type was (\w+)"
+)
+_COMPONENT = re.compile(
+    r"(?:Cannot batch tensors|Incompatible shapes|does not match the expected shape).*?"
+    r"component (\d+)"
+)
+_OTHER_ROWS = re.compile(
+    r"Input to reshape is a tensor with|[Ii]ncompatible shapes|Matrix size-incompatible|"
+    r"required broadcastable shapes|must be equal|input must have"
+)
+# What says all that is to say, in the first of many lines.
+_SAYS_IT_ALL = re.compile(
+    r"assertion failed: |indices\[[\d,]*\] = -?\d+ is not in|Received a label value of|"
+    r"Cast \w+ to \w+ is not supported|OOM when allocating tensor with shape"
+)
+_NAN = re.compile(r"Gradient for (\S+) is NaN")
+_UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']+)'")
+# Newer TensorFlow says which dataset it was first.
+_OF_DATASET = re.compile(
+    r"\AError in user-defined function passed to \S+ transformation with iterator: \S+: "
+)
+_FUNCTIONS = re.compile(r"\A(?:\{\{function_node \S+\}\} )+")
+_NODE = re.compile(r"\{\{node (\S+)\}\}")
+
+
+@contextlib.contextmanager
+def run_errors_explained(
+    template: ModelTemplate, *, at_nan: Callable[[], str] | None = None
+) -> Iterator[None]:
+    """Adds to an error of a session call what it means to who wrote input_fn and model_fn.
+
+    The error keeps its type, since sessions and callers go by it; TensorFlow's own words stand
+    in the error that caused it.
+
+    Args:
+        template: The model that runs.
+        at_nan: Tells where training stood when a variable became NaN. Defaults to `None`.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        explained = explain(error.message, template, at_nan=at_nan)
+        # The base class stands for codes that have no class.
+        if explained is None or type(error) is tf.errors.OpError:
+            raise
+        # Without the op: with it, an error shows all that led to the op.
+        raise type(error)(error.node_def, None, explained) from error
+    except UnicodeDecodeError as error:
+        # TensorFlow quotes a record that it can't parse, and Python can't make a text of the message.
+        if not _is_of_session_call(error):
+            raise
+        said = _FUNCTIONS.sub("", error.object.decode(errors="backslashreplace"))
+        raise tf.errors.InvalidArgumentError(None, None, _first_line(said)) from error
+
+
+def explain(
+    message: str, template: ModelTemplate, *, at_nan: Callable[[], str] | None = None
+) -> str | None:
+    """Explains the message of an error.
+
+    Args:
+        message: TensorFlow's words.
+        template: The model that ran.
+        at_nan: See `run_errors_explained`.
+
+    Returns:
+        Our words; `None` where TensorFlow's say all that is known.
+    """
+    said = without_preamble(message)
+    nan = _NAN.search(said)
+    if nan and at_nan is not None:
+        return f"{nan[0]}: training stopped {at_nan()}"
+    if unfed := _UNFED.match(said):
+        return (
+            f"You must feed a value for placeholder tensor {_COPIES.sub('', unfed[1])!r}, which nothing feeds: give "
+            "the value as a feature or in params, or let a hook's before_run feed it."
+        )
+    leaves = named_leaves(template.features, template.labels)
+    python_error = _PYTHON_ERROR.match(said)
+    if python_error:
+        return _explain_python_error(python_error, "IteratorGetNext" in message, leaves)
+    component = _COMPONENT.search(said)
+    if component and "IteratorGetNext" in message:
+        names = list(leaves)
+        index = int(component[1])
+        which = names[index] if index < len(names) else f"component {index}"
+        return f"The input changed between batches, at {which}: {_first_line(said)}"
+    if _OTHER_ROWS.search(said):
+        return _explain_short_batch(message, said, template.mode, leaves)
+    if _SAYS_IT_ALL.match(said):
+        return _in_one_line(message)
+    return None
+
+
+@contextlib.contextmanager
+def opening_errors_explained() -> Iterator[None]:
+    """Cuts an error of an op that a session opens with to one line: what it says, and where.
+
+    Such ops initialize variables and tables, and their errors name a file or a shape. The error keeps its type.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if type(error) is tf.errors.OpError or not error.message.startswith(_PREAMBLE):
+            raise
+        raise type(error)(error.node_def, None, _in_one_line(error.message)) from error
+
+
+def _in_one_line(message: str) -> str:
+    op = "IteratorGetNext" if "IteratorGetNext" in message else _op(message)
+    return f"{_first_line(without_preamble(message))}{f' (at {op!r})' if op else ''}"
+
+
+def _explain_python_error(error: re.Match[str], of_input: bool, leaves: Mapping[str, Any]) -> str:
+    where = "of the input" if of_input else "of the model"
+    changed = _explain_change(error[1], leaves)
+    if changed:
+        return f"The input changed between batches: {changed}"
+    frames = [
+        frame[0]
+        for frame in _PYTHON_FRAME.finditer(error[2])
+        if not _is_tensorflow(frame["file"]) and not frame["file"].startswith(_ENGINE)
+    ]
+    if not frames:
+        return error[1]
+    return f"{error[1]}\nPython code {where} raised it:\n{''.join(frames)}".rstrip()
+
+
+def _explain_change(error: str, leaves: Mapping[str, Any]) -> str | None:
+    """Says what a generator's element has other than its output_signature."""
+    structure = _STRUCTURE.search(error)
+    if structure:
+        wanted, given = (set(re.findall(r"'([^']+)':", part)) for part in structure.groups())
+        lacks = [f"lacks the key {key!r}" for key in sorted(wanted - given)]
+        more = [f"has the key {key!r}" for key in sorted(given - wanted)]
+        differs = " and ".join([*lacks, *more]) or "has another structure"
+        return (
+            f"an element of the generator {differs}; its output_signature declares the structure "
+            f"{structure[1]}."
+        )
+    shape = _SHAPE.search(error)
+    if shape:
+        declared = [int(size) for size in re.findall(r"\d+", shape[2])]
+        # Its elements are rows, or else they are batches.
+        names = _of_row_shape(leaves, declared) or _of_row_shape(leaves, declared[1:])
+        return (
+            f"an element of the generator has shape {shape[1]} where its output_signature "
+            f"declares {shape[2]}{_among(names)}."
+        )
+    dtype = _TYPE.search(error)
+    if dtype:
+        names = [name for name, leaf in leaves.items() if leaf.dtype.name == dtype[1]]
+        return (
+            f"an element of the generator can't be converted to {dtype[1]}, which its "
+            f"output_signature declares{_among(names)}."
+        )
+    return None
+
+
+def _explain_short_batch(
+    message: str, said: str, mode: str, leaves: Mapping[str, Any]
+) -> str | None:
+    """Explains an op that was given other rows than the model reckoned with."""
+    short = any(_SHORT_BATCH in name for name in _NODE.findall(message))
+    if not short and all(
+        leaf.shape[:1].is_fully_defined() for leaf in leaves.values() if tf.is_tensor(leaf)
+    ):
+        return None
+    op = _op(message) or "an op"
+    cure = (
+        "use tf.shape(x)[0] or -1, not params['batch_size'], or batch the dataset with "
+        "drop_remainder=True."
+    )
+    if not short:
+        return (
+            f"model_fn fails on this batch, at {op!r} ({_first_line(said)}). The batches of this "
+            f"input may differ in their number of rows; where model_fn assumes one, {cure}"
+        )
+    name = {"infer": "predict"}.get(mode, mode) + "_batch_size"
+    return (
+        f"The last batch has fewer rows than {name} and runs as one short last batch, but "
+        f"model_fn assumes another number of rows, at {op!r} ({_first_line(said)}): {cure}"
+    )
+
+
+def _op(message: str) -> str | None:
+    """Returns the name of the op that failed, as its author knows it."""
+    node = _NODE.search(message) or re.search(r"Node: '([^']+)'", message)
+    return _COPIES.sub("", node[1]) if node else None
+
+
+def _of_row_shape(leaves: Mapping[str, Any], shape: list[int]) -> list[str]:
+    return [
+        name
+        for name, leaf in leaves.items()
+        if leaf.shape.rank and leaf.shape[1:].as_list() == shape
+    ]
+
+
+def without_preamble(message: str) -> str:
+    """Returns what is left of a message without TensorFlow's way of saying where in the graph it was.
+
+    Args:
+        message: TensorFlow's words.
+    """
+    said = message.removeprefix(_PREAMBLE).lstrip()
+    if said.startswith("Detected at node"):
+        said = re.sub(r"\A.*?^Node: '[^']*'\n", "", said, flags=re.S | re.M)
+    return _OF_DATASET.sub("", said)
+
+
+def _first_line(said: str) -> str:
+    return said.split("\n", 1)[0].rstrip(".")
+
+
+def _is_of_session_call(error: BaseException) -> bool:
+    *_, last = traceback.walk_tb(error.__traceback__)
+    return last[0].f_code.co_filename.endswith("/tensorflow/python/client/session.py")
+
+
+def _is_tensorflow(file: str) -> bool:
+    return "/tensorflow/python/" in file
+
+
+def _among(names: list[str]) -> str:
+    return f" (for {' or '.join(names)})" if names else ""

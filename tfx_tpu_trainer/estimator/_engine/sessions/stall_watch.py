@@ -1,0 +1,297 @@
+"""Session calls that do not come back: said in the log, and ended after `stall_timeout_secs`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.waiting import (
+    FIRST_NOTICE_SECONDS,
+    NOTICE_SECONDS,
+    named,
+    without_answer,
+)
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+# A call that lasts as long as those before it is worth no line.
+_UNUSUAL = 3
+
+_LONGEST_NAP_SECONDS = 5.0
+_CLOSE_SECONDS = 10.0
+# TensorFlow gives the threads of queues 120 s when it closes a session.
+_END_SECONDS = 150.0
+
+_WHEN_HOSTS_ARE_AWAY = (
+    "Start what is missing or repair the network, then restart this: it resumes from its last "
+    "checkpoint"
+)
+
+EXIT_CODE = os.EX_TEMPFAIL
+"""Exit code of a process that ends because a stalled call can't be cancelled."""
+
+_innermost = threading.local()
+
+
+class StalledError(RuntimeError):
+    """A session has made no step for `stall_timeout_secs`; start it again to go on."""
+
+
+@dataclasses.dataclass
+class _Call:
+    session: Any
+    started: float
+    next_notice: float
+    steps: Any = None
+
+
+class StallWatch:
+    """Watches the calls of one session from a thread of its own.
+
+    A call that takes unusually long is named in the log, after 30 seconds and then every minute. One that
+    makes no step within the timeout ends: the stacks of all Python threads are logged, the session is
+    closed, which cancels what TensorFlow can cancel, and the call raises StalledError. Where it
+    does not come back all the same, as from a generator in Python that waits, the process ends.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        timeout_secs: float | None,
+        steps_done: Any = None,
+        unit: str = "step",
+        hosts: Mapping[str, str] | None = None,
+        first_notice_secs: float = FIRST_NOTICE_SECONDS,
+        notice_secs: float = NOTICE_SECONDS,
+        close_secs: float = _CLOSE_SECONDS,
+        end_process: Callable[[int], Any] = os._exit,
+    ) -> None:
+        """Prepares the watch, which begins when its block is entered.
+
+        Args:
+            what: What the session does, such as "Training".
+            timeout_secs: Seconds without a step after which it ends; `None` never ends it.
+            steps_done: Tensor that counts the steps, where the session can run it while a call is under
+                way: many steps may be one call. Defaults to `None`, a call is a step.
+            unit: What a step is called. Defaults to "step".
+            hosts: Name -> "host:port" of the hosts that a step needs: the lines name those that do
+                not answer. Defaults to `None`, a step needs this process only.
+            first_notice_secs: Seconds to the first line. Defaults to 30.
+            notice_secs: Seconds from one line to the next. Defaults to 60.
+            close_secs: Seconds that a session which is closed has to end its call. Defaults to 10.
+            end_process: Ends the process. Defaults to `os._exit`.
+        """
+        self._what = what
+        self._timeout = timeout_secs
+        self._steps_done = steps_done
+        self._unit = unit
+        self._hosts = hosts or {}
+        self._first_notice = first_notice_secs
+        self._notice = notice_secs
+        self._close_secs = close_secs
+        self._end_process = end_process
+        self._call: _Call | None = None
+        self._longest = 0.0
+        self._looker: threading.Thread | None = None
+        self._stalled = ""
+        self._left = threading.Event()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> StallWatch:
+        naps = (_LONGEST_NAP_SECONDS, self._first_notice / 2, (self._timeout or self._notice) / 4)
+        threading.Thread(
+            target=self._watch, args=(min(naps),), daemon=True, name="stall-watch"
+        ).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+
+    @contextlib.contextmanager
+    def call(self, session: Any) -> Iterator[None]:
+        """Watches the block, a call of a session; the watch around it pauses for as long.
+
+        Args:
+            session: The raw session.
+
+        Raises:
+            StalledError: In place of what the closed session raises.
+        """
+        outer: StallWatch | None = getattr(_innermost, "watch", None)
+        outer_call = None if outer is None else outer._call
+        if outer is not None:
+            outer._call = None
+        _innermost.watch = self
+        call = self._begin(session)
+        try:
+            yield
+        except Exception as error:
+            if self._stalled:
+                raise StalledError(self._stalled) from error
+            raise
+        finally:
+            self._longest = max(self._longest, time.monotonic() - call.started)
+            self._call = None
+            self._left.set()
+            _innermost.watch = outer
+            if outer is not None and outer_call is not None:
+                outer._begin(outer_call.session)
+        if self._stalled:
+            raise StalledError(self._stalled)
+
+    def silence(self) -> str:
+        """Returns words that name the hosts that do not answer; `""` where all do."""
+        silent = without_answer(self._hosts)
+        return f"no answer from {named(silent)}" if silent else ""
+
+    def _begin(self, session: Any) -> _Call:
+        call = _Call(session, time.monotonic(), max(self._first_notice, _UNUSUAL * self._longest))
+        self._call = call
+        return call
+
+    def _watch(self, nap: float) -> None:
+        while not self._ended.wait(nap):
+            call = self._call
+            if call is None:
+                continue
+            waited = time.monotonic() - call.started
+            if self._timeout is not None and waited >= self._timeout:
+                self._end(call.session, waited)
+                return
+            if waited >= call.next_notice:
+                call.next_notice += self._notice
+                self._say(waited)
+            if waited >= nap:
+                self._look(call)
+
+    def _look(self, call: _Call) -> None:
+        """Looks how many steps a call has made; one that makes steps has its clock set again."""
+        if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
+            return
+
+        def look() -> None:
+            # A session that is closed meanwhile has nothing to say.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                steps = call.session.run(self._steps_done)
+                if call.steps is not None and steps != call.steps:
+                    call.started, call.next_notice = time.monotonic(), self._first_notice
+                call.steps = steps
+
+        self._looker = _start(look)
+
+    def _say(self, waited: float) -> None:
+        ends = (
+            f"The time limit is stall_timeout_secs={self._timeout:g}."
+            if self._timeout
+            else "This has no time limit: stall_timeout_secs is not set."
+        )
+        reason = self.silence() or f"it waits for its input, or its {self._unit} takes that long"
+        _logger.warning(
+            "%s has finished no %s for %.0f s: %s. %s", self._what, self._unit, waited, reason, ends
+        )
+
+    def _end(self, session: Any, waited: float) -> None:
+        if silence := self.silence():
+            reason = f"{silence}. {_WHEN_HOSTS_ARE_AWAY}"
+        else:
+            reason = (
+                f"its input delivers nothing, or its {self._unit} takes that long. Restart it, and "
+                "it resumes from its last checkpoint; if nothing is wrong, give a larger "
+                "stall_timeout_secs, or fewer iterations_per_loop"
+            )
+        self._stalled = (
+            f"{self._what} has finished no {self._unit} for {waited:.0f} s "
+            f"(stall_timeout_secs={self._timeout:g}): {reason}"
+        )
+        _logger.error("%s. All Python threads:\n%s", self._stalled, _all_stacks())
+        self._left.clear()
+        if self._call is None:
+            self._left.set()
+        _start(session.close)
+        if not self._left.wait(self._close_secs) or not self._ended.wait(_END_SECONDS):
+            self._end_now()
+
+    def _end_now(self) -> None:
+        _end_process(f"StalledError: {self._stalled}", self._end_process)
+
+
+@contextlib.contextmanager
+def ended_without_hosts(
+    what: str,
+    hosts: Mapping[str, str],
+    *,
+    seconds: float | None,
+    setting: str,
+    end_process: Callable[[int], Any] = os._exit,
+) -> Iterator[None]:
+    """Ends the process if hosts that the block waits for do not answer for some time.
+
+    TensorFlow waits forever for a host that goes away while a session opens, in a call that nothing cancels.
+
+    Args:
+        what: What the block does, such as "Opening a session".
+        hosts: Name -> "host:port".
+        seconds: How long they may be away; `None` is forever.
+        setting: The name of the setting that says so.
+        end_process: Ends the process. Defaults to `os._exit`.
+    """
+    if seconds is None or not hosts:
+        yield
+        return
+    ended = threading.Event()
+
+    def watch() -> None:
+        since: float | None = None
+        while not ended.wait(min(_LONGEST_NAP_SECONDS, seconds / 4)):
+            silent, now = without_answer(hosts), time.monotonic()
+            since = (since or now) if silent else None
+            if since is not None and now - since >= seconds:
+                _end_process(
+                    f"HostsMissingError: {what} waits for {named(silent)}, which has not answered for "
+                    f"{now - since:.0f} s ({setting}={seconds:g}). {_WHEN_HOSTS_ARE_AWAY}",
+                    end_process,
+                )
+                return
+
+    threading.Thread(target=watch, daemon=True, name="hosts-watch").start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _end_process(error: str, end_process: Callable[[int], Any]) -> None:
+    _logger.error(
+        "%s. The call can't be cancelled: the process ends with exit code %d.", error, EXIT_CODE
+    )
+    logging.shutdown()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    end_process(EXIT_CODE)
+
+
+def _start(function: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True, name="stall-watch-helper")
+    thread.start()
+    return thread
+
+
+def _all_stacks() -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"Thread {names.get(number, 'without a name')!r} ({number}):\n"
+        + "".join(traceback.format_stack(frame)).rstrip()
+        for number, frame in sys._current_frames().items()
+    )

@@ -1,0 +1,335 @@
+"""A session whose steps are made by a `tf.distribute` strategy."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
+
+v1 = tf.compat.v1
+
+
+class StrategySteps(Protocol):
+    """What makes the steps of a session.
+
+    Attributes:
+        strategy: The strategy that runs them.
+        inputs: Placeholders of the template's graph that no session can feed.
+        outputs: Placeholders that stand for what a step gives.
+        handles: Handles of the variables that a step reads or writes.
+    """
+
+    strategy: tf.distribute.Strategy
+    inputs: Sequence[tf.Tensor]
+    outputs: Sequence[tf.Tensor]
+    handles: Sequence[tf.Tensor]
+
+    def start(self, values: Mapping[str, np.ndarray]) -> None:
+        """Makes the variables from their first values, by name of the handle."""
+
+    def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
+        """Makes the steps of one session call; returns the value of each output.
+
+        Raises:
+            tf.errors.OutOfRangeError: If the input has ended.
+        """
+
+    def value(self, handle: str) -> np.ndarray:
+        """Returns the value of a variable by the name of its handle."""
+
+    def stop(self) -> None:
+        """Frees the variables and the input."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _FetchNeeds:
+    """What fetches depend on.
+
+    Attributes:
+        inputs: Who fetches something of a step's input, and what.
+        makes_step: Whether they need a step to be made.
+        handles: Names of the variables' handles.
+    """
+
+    inputs: tuple[tuple[str, str], ...]
+    makes_step: bool
+    handles: tuple[str, ...]
+
+
+class StrategySession(v1.Session):
+    """A session on this host that keeps the variables' names, and leaves the steps to a strategy.
+
+    Hooks, savers and the engine's own loops run in it as in any session: whoever fetches what a step gives (the loss,
+    the tensors of metrics, predictions) has a step made; whoever fetches variables, as a saver does, gets the
+    strategy's values, which are brought here when they are requested. What can't be had is the inside of a step: its
+    tensors are in another runtime.
+    """
+
+    def __init__(
+        self, steps: StrategySteps, variables: VariableAccess, config: v1.ConfigProto | None
+    ) -> None:
+        """Opens a session on the variables' graph.
+
+        Args:
+            steps: Makes the steps.
+            variables: Ops that read and write the variables in the graph.
+            config: Configuration of the session; `None` is the default one.
+        """
+        super().__init__(graph=variables.graph, config=placed_by_need(config))
+        self._steps = steps
+        self._access = variables
+        self._started = False
+        self._stale: set[str] = set()
+        self._known_needs: dict[tuple[Any, ...], _FetchNeeds] = {}
+
+    def start(self) -> None:
+        """Hands the variables, which must be initialized, over to the strategy."""
+        self._steps.start(super().run(self._access.reads))
+        self._started = True
+        # Where other processes have replicas, the values that the chief started with are everyone's.
+        self._mark_stale()
+
+    def close(self) -> None:
+        """Closes the session, and frees what the strategy holds."""
+        super().close()
+        if self._started:
+            self._started = False
+            self._steps.stop()
+
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        """Runs fetches as a session does, after a step of the strategy where they need one.
+
+        Raises:
+            RuntimeError: If something is fetched that exists in the strategy's replicas only.
+            tf.errors.OutOfRangeError: If the input has ended.
+        """
+        if not self._started:
+            return super().run(fetches, feed_dict, options, run_metadata)
+        feed_dict = dict(feed_dict or {})
+        needs = self._needs(fetches, feed_dict)
+        if needs.inputs:
+            owner, node = needs.inputs[0]
+            raise RuntimeError(
+                f"{owner} fetches {node!r}, which depends on the batch of a step. Under a "
+                "tf.distribute strategy, steps do not run in a session: hooks can fetch only the "
+                "loss, the global step and what depends on nothing but variables. Remove the "
+                "hook, or train without the strategy (use_tpu=False, or emulated TPU cores)."
+            )
+        if needs.makes_step:
+            # Before the steps: those made before the input ends have changed the variables, too.
+            self._mark_stale()
+            feed_dict = {**self._steps.run(self), **feed_dict}
+        self._bring(needs.handles)
+        return super().run(fetches, feed_dict, options, run_metadata)
+
+    def run_here(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> Any:
+        """Runs fetches in this session, a template's inputs among what is fed."""
+        # Those that are read, not all: tables of embeddings are large.
+        self._bring(self._needs(fetches, feed_dict).handles)
+        return super().run(fetches, feed_dict)
+
+    def read_here(self, handles: Sequence[str]) -> dict[str, np.ndarray]:
+        """Returns the values that variables have in this session, by name of the handle."""
+        return super().run({name: self._access.reads[name] for name in handles})
+
+    def _mark_stale(self) -> None:
+        self._stale = {handle.name for handle in self._steps.handles}
+
+    def _bring(self, handles: Sequence[str]) -> None:
+        # Only what is read now: every step makes every variable stale, and few steps are looked at.
+        wanted = [name for name in handles if name in self._stale]
+        if wanted:
+            writes = [self._access.writes[name] for name in wanted]
+            values = {self._access.new_values[name]: self._steps.value(name) for name in wanted}
+            super().run(writes, values)
+            self._stale.difference_update(wanted)
+
+    def _needs(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> _FetchNeeds:
+        leaves = [
+            (owner, self.graph.as_graph_element(leaf, allow_tensor=True, allow_operation=True))
+            for owner, leaf in _leaves(fetches, "session.run")
+        ]
+        fed = [self.graph.as_graph_element(key).name for key in feed_dict]
+        key = (tuple((owner, leaf.name) for owner, leaf in leaves), tuple(fed))
+        if key not in self._known_needs:
+            self._known_needs[key] = self._find_needs(leaves, frozenset(fed))
+        return self._known_needs[key]
+
+    def _find_needs(self, leaves: Sequence[tuple[str, Any]], fed: frozenset[str]) -> _FetchNeeds:
+        inputs = {tensor.op.name for tensor in self._steps.inputs if tensor.name not in fed}
+        outputs = {tensor.op.name for tensor in self._steps.outputs}
+        handles = {handle.op.name: handle.name for handle in self._steps.handles}
+        refused: list[tuple[str, str]] = []
+        seen_by_all: set[str] = set()
+        for owner, leaf in leaves:
+            seen = {op.name for op in upstream([leaf], given=fed)}
+            if seen & inputs:
+                refused.append((owner, leaf.name))
+            seen_by_all |= seen
+        return _FetchNeeds(
+            inputs=tuple(refused),
+            makes_step=bool(seen_by_all & outputs),
+            handles=tuple(name for op, name in handles.items() if op in seen_by_all),
+        )
+
+
+class VariableAccess:
+    """Ops that read and write variables of a graph through their handles.
+
+    Attributes:
+        graph: The graph.
+        reads: Name of a handle -> the variable's value.
+        writes: Name of a handle -> op that sets the variable to the new value.
+        new_values: Name of a handle -> placeholder of the new value.
+    """
+
+    def __init__(self, handles: Sequence[tf.Tensor]) -> None:
+        """Adds the ops to the default graph, which must not be finalized."""
+        self.graph = v1.get_default_graph()
+        self.reads: dict[str, tf.Tensor] = {}
+        self.writes: dict[str, tf.Operation] = {}
+        self.new_values: dict[str, tf.Tensor] = {}
+        for handle in handles:
+            dtype = tf.as_dtype(handle.op.get_attr("dtype"))
+            shape = tf.TensorShape(handle.op.get_attr("shape"))
+            new_value = v1.placeholder(dtype, shape)
+            self.reads[handle.name] = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+            self.writes[handle.name] = tf.raw_ops.AssignVariableOp(resource=handle, value=new_value)
+            self.new_values[handle.name] = new_value
+
+
+class StrategySessionCreator(v1.train.SessionCreator):
+    """Opens a `StrategySession`: restores or initializes as TensorFlow's own creator does."""
+
+    def __init__(
+        self,
+        steps: StrategySteps,
+        variables: VariableAccess,
+        *,
+        scaffold: v1.train.Scaffold,
+        config: v1.ConfigProto | None = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_filename_with_path: str | None = None,
+    ) -> None:
+        """Keeps the arguments; all but the first two are those of `ChiefSessionCreator`.
+
+        Args:
+            steps: Makes the steps.
+            variables: Ops that read and write the variables in the graph.
+            scaffold: The model's scaffold.
+            config: Configuration of the session. Defaults to `None`, the default one.
+            checkpoint_dir: Folder whose latest checkpoint is restored. Defaults to `None`.
+            checkpoint_filename_with_path: Checkpoint to restore. Defaults to `None`.
+        """
+        self._steps = steps
+        self._variables = variables
+        self._scaffold = scaffold
+        self._config = config
+        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint = checkpoint_filename_with_path
+
+    def in_scope(self, hooks: Sequence[v1.train.SessionRunHook]) -> list[v1.train.SessionRunHook]:
+        """Returns hooks that do what these do, in the scope of the strategy, as in the original."""
+        return [_HookInScope(hook, self._steps.strategy) for hook in hooks]
+
+    def create_session(self) -> StrategySession:
+        """Returns a session that is ready to run.
+
+        Raises:
+            RuntimeError: If variables are left uninitialized.
+        """
+        self._scaffold.finalize()
+        session = StrategySession(self._steps, self._variables, self._config)
+        restored = self._restore(session)
+        if not restored:
+            if self._scaffold.init_op is not None:
+                session.run(self._scaffold.init_op, self._scaffold.init_feed_dict)
+            if self._scaffold.init_fn is not None:
+                self._scaffold.init_fn(session)
+        if self._scaffold.local_init_op is not None:
+            session.run(self._scaffold.local_init_op, self._scaffold.local_init_feed_dict)
+        missing = session.run(self._scaffold.ready_op)
+        if missing.size:
+            raise RuntimeError(f"Variables are not initialized: {missing.tolist()}.")
+        session.start()
+        return session
+
+    def _restore(self, session: StrategySession) -> bool:
+        path, state = self._checkpoint, None
+        if path is None and self._checkpoint_dir is not None:
+            state = tf.train.get_checkpoint_state(self._checkpoint_dir)
+            path = state.model_checkpoint_path if state else None
+        if path is None:
+            return False
+        self._scaffold.saver.restore(session, path)
+        if state is not None:
+            # So that the saver goes on counting the checkpoints that it keeps.
+            self._scaffold.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+        return True
+
+
+class _HookInScope(v1.train.SessionRunHook):
+    def __init__(self, hook: v1.train.SessionRunHook, strategy: tf.distribute.Strategy) -> None:
+        self.hook = hook
+        self._strategy = strategy
+
+    def begin(self) -> None:
+        with self._scope():
+            self.hook.begin()
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        with self._scope():
+            self.hook.after_create_session(session, coord)
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
+        with self._scope():
+            return self.hook.before_run(run_context)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        with self._scope():
+            self.hook.after_run(run_context, run_values)
+
+    def end(self, session: v1.Session) -> None:
+        with self._scope():
+            self.hook.end(session)
+
+    @contextlib.contextmanager
+    def _scope(self) -> Iterator[None]:
+        with v1.get_default_graph().device(_on_this_host), self._strategy.scope():
+            yield
+
+
+def _on_this_host(op: tf.Operation) -> str:
+    """Leaves out the worker that a strategy's scope places an op on: the session knows this process only."""
+    device = tf.DeviceSpec.from_string(op.device)
+    return device.replace(job=None, replica=None, task=None).to_string()
+
+
+def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
+    """Yields what is fetched, and by whom: a hooked session keys its fetches by hook."""
+    if fetches is None:
+        return
+    if isinstance(fetches, Mapping):
+        for key, value in fetches.items():
+            hook = key.hook if isinstance(key, _HookInScope) else key
+            is_hook = isinstance(hook, v1.train.SessionRunHook)
+            yield from _leaves(value, type(hook).__name__ if is_hook else owner)
+    elif isinstance(fetches, (list, tuple)) and not isinstance(fetches, v1.SparseTensorValue):
+        for value in fetches:
+            yield from _leaves(value, owner)
+    elif isinstance(fetches, (tf.SparseTensor, tf.IndexedSlices, tf.RaggedTensor)):
+        for value in tf.nest.flatten(fetches, expand_composites=True):
+            yield owner, value
+    else:
+        yield owner, fetches

@@ -1,0 +1,213 @@
+"""The TPU system behind a session: is it there, and is it ready."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.waiting import said_while_waiting
+
+v1 = tf.compat.v1
+
+_PROBE_SECONDS = 10
+_INITIALIZE_SECONDS = 300
+_TPU = "TPU"
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUSystem:
+    """The TPU cores behind a session.
+
+    Attributes:
+        master: Address of the session's master.
+        num_cores: Number of cores.
+        num_hosts: Number of hosts that the cores are attached to.
+        job: Name of the hosts' job; `None` for this process.
+        topology: Where the cores are. Defaults to `None`: nobody asked.
+    """
+
+    master: str
+    num_cores: int
+    num_hosts: int
+    job: str | None
+    topology: tf.tpu.experimental.Topology | None = None
+
+
+def find_tpu_system(
+    master: str,
+    *,
+    session_config: v1.ConfigProto | None = None,
+    job: str | None = None,
+    with_topology: bool = False,
+) -> TPUSystem:
+    """Asks a session's master for its TPU cores.
+
+    Args:
+        master: Address of the session's master; `""` is this process.
+        session_config: Configuration of the run, for its cluster. Defaults to `None`.
+        job: Name of the TPU workers' job. Defaults to `None`: the job of the first core.
+        with_topology: Whether to ask where the cores are, for replicas of several cores. The system is
+            initialized for that, which takes a while. Defaults to `False`.
+
+    Returns:
+        The system.
+
+    Raises:
+        RuntimeError: If the master does not answer, or has no TPU cores in that job.
+    """
+    listed = list_tpu_cores(master, session_config=session_config)
+    cores = [tf.DeviceSpec.from_string(name) for name in listed]
+    found = job or cores[0].job
+    here = [core for core in cores if core.job == found]
+    if not here:
+        jobs = sorted({str(core.job) for core in cores})
+        raise _no_tpu(
+            master, f"no core belongs to the job {job!r} (TPUConfig.tpu_job_name), only to {jobs}"
+        )
+    remote = found if master else None
+    topology = None
+    if with_topology:
+        topology = _read_topology(master, session_config=session_config, job=remote)
+    return TPUSystem(master, len(here), len({core.task for core in here}), remote, topology)
+
+
+def list_tpu_cores(
+    master: str,
+    *,
+    session_config: v1.ConfigProto | None = None,
+    timeout_secs: float = _PROBE_SECONDS,
+) -> list[str]:
+    """Lists the TPU cores that a session can see.
+
+    Args:
+        master: Address of the session's master; `""` is this process.
+        session_config: Configuration of the run, for its cluster. Defaults to `None`.
+        timeout_secs: Seconds to wait for an answer. Defaults to 10.
+
+    Returns:
+        The devices' names.
+
+    Raises:
+        RuntimeError: If the master does not answer, or has no TPU cores.
+    """
+    config = v1.ConfigProto()
+    if session_config is not None:
+        config.CopyFrom(session_config)
+    config.operation_timeout_in_ms = int(timeout_secs * 1000)
+    with (
+        translated_tpu_errors(master),
+        v1.Session(master, graph=tf.Graph(), config=config) as session,
+    ):
+        devices = session.list_devices()
+    cores = [device.name for device in devices if device.device_type == _TPU]
+    if not cores:
+        found = ", ".join(sorted({device.device_type for device in devices})) or "none"
+        raise _no_tpu(master, f"it has no TPU cores, only devices of the types {found}")
+    return cores
+
+
+def _read_topology(
+    master: str, *, session_config: v1.ConfigProto | None, job: str | None
+) -> tf.tpu.experimental.Topology:
+    """Initializes the system, which tells its topology; the session that trains does so again."""
+    with (
+        tf.Graph().as_default(),
+        translated_tpu_errors(master),
+        said_while_waiting(
+            f"the topology of the TPU at {master or 'this host'}",
+            change=f"It ends after {_INITIALIZE_SECONDS} s.",
+        ),
+    ):
+        initialized = v1.tpu.initialize_system(job=job)
+        with v1.Session(master, config=session_config) as session:
+            serialized = session.run(initialized, options=_patient())
+    return tf.tpu.experimental.Topology(serialized=serialized)
+
+
+@contextlib.contextmanager
+def translated_tpu_errors(master: str) -> Iterator[None]:
+    """Turns what TensorFlow raises for a TPU that can't be reached into one clear error.
+
+    Args:
+        master: Address of the session's master, named in the error.
+
+    Raises:
+        RuntimeError: In place of errors of the connection, and of ops that found no TPU.
+    """
+    try:
+        yield
+    except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError) as error:
+        raise _no_tpu(master, f"it does not answer ({type(error).__name__})") from error
+    except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
+        if "No session factory registered" in str(error):
+            raise _no_tpu(
+                master, "it is not the address of a session, such as 'grpc://10.0.0.1:8470'"
+            ) from error
+        if _TPU not in str(error):
+            raise
+        raise _no_tpu(master, _line_about_tpu(str(error))) from error
+
+
+class TPUSystemHook(v1.train.SessionRunHook):
+    """Initializes the TPU system for a session, and shuts it down at its end."""
+
+    def __init__(self, *, master: str, job: str | None = None, shut_down: bool = True) -> None:
+        """Names the system.
+
+        Args:
+            master: Address of the session's master, for the errors.
+            job: Name of the TPU workers' job. Defaults to `None`, the only one.
+            shut_down: Whether the system is shut down in the end. Defaults to `True`.
+        """
+        self._master = master
+        self._job = job
+        self._shut_down = shut_down
+
+    def begin(self) -> None:
+        """Makes the ops, before the graph is finalized."""
+        self._initialize = v1.tpu.initialize_system(job=self._job)
+        self._finalize = v1.tpu.shutdown_system(job=self._job)
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Initializes the system: nothing can run on its cores before.
+
+        Raises:
+            RuntimeError: If there is no TPU.
+        """
+        del coord
+        with (
+            translated_tpu_errors(self._master),
+            said_while_waiting(
+                f"the TPU at {self._master or 'this host'} to initialize",
+                change=f"The time limit is {_INITIALIZE_SECONDS} s.",
+            ),
+        ):
+            session.run(self._initialize, options=_patient())
+
+    def end(self, session: v1.Session) -> None:
+        """Shuts the system down."""
+        if self._shut_down:
+            session.run(self._finalize, options=_patient())
+
+
+def _line_about_tpu(message: str) -> str:
+    """Returns the line that says what is wrong: the others are where in the program it is."""
+    lines = [line.strip() for line in message.splitlines() if _TPU in line]
+    places = ("File ", "Node:", "[[", "Detected at node")
+    return next((line for line in lines if not line.startswith(places)), lines[0])
+
+
+def _patient() -> Any:
+    return v1.RunOptions(timeout_in_ms=_INITIALIZE_SECONDS * 1000)
+
+
+def _no_tpu(master: str, reason: str) -> RuntimeError:
+    return RuntimeError(
+        f"Failed to find TPU cores through the master {master!r}: {reason}. Check the address and "
+        "that the TPU is up; or emulate TPU cores on this host with RunConfig(master='emulated') "
+        "or TFX_TPU_TRAINER_EMULATE=1; or run without TPU with use_tpu=False."
+    )

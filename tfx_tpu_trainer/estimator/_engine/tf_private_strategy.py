@@ -1,0 +1,245 @@
+"""The private names of `tf.distribute` that strategies in a v1 graph cannot do without.
+
+| name | why | if it goes away |
+|---|---|---|
+| methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and what it asks of `tf.distribute` (optimizers ask it how to sum gradients) must end in that one trace: a strategy of our own answers | patch the optimizers, as `from_estimator` does |
+| `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
+| `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
+| `TPUStrategy.extended._device_assignment` | the cores of a replica have no public name once the strategy is made | ask for them in `TPUConfig` |
+| `ops.gradient_registry` | `ReplicaContext.all_reduce` registers a gradient function in each graph, forever, and with it the graph and the strategy | live with some megabytes a session |
+| `context.eager_mode` | a strategy runs eagerly, and programs for TensorFlow 1 switch eager execution off for every thread (`disable_v2_behavior()`) | call the functions in a `tf.py_function` of a session, which runs them eagerly |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
+from tensorflow.python.framework import ops
+
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
+
+v1 = tf.compat.v1
+
+
+def eager_mode() -> contextlib.AbstractContextManager[None]:
+    """Returns a context manager: TensorFlow executes eagerly in this thread while it is entered."""
+    return eager_context.eager_mode()
+
+
+class TracedStrategy(tf.distribute.Strategy):
+    """Stands for a strategy of several replicas while model_fn is traced for all of them at once.
+
+    What model_fn and its optimizers ask of `tf.distribute` they get: the number of replicas, and
+    sums and means over them, which become `CrossReplicaSum` nodes of the graph. Whoever runs the
+    graph makes the sums. As in the original, v1 optimizers take the mean of the replicas'
+    gradients (the sum where the loss was summed with `tf.compat.v1.losses.Reduction.SUM`), and
+    Keras optimizers take the sum.
+    """
+
+    _scale_loss_for_estimator: bool
+
+    def __init__(self, replicas: int) -> None:
+        """Makes a strategy that only traces.
+
+        Args:
+            replicas: Number of replicas.
+        """
+        super().__init__(_TracedExtended(self, replicas))
+
+    @contextlib.contextmanager
+    def tracing(self, replica_id: tf.Tensor) -> Iterator[None]:
+        """Makes the code inside see a replica of this strategy.
+
+        Args:
+            replica_id: Number of the replica, an int32 scalar of the default graph.
+        """
+        with (
+            self.scope(),
+            self._scale_loss_for_estimator_enabled(),
+            self._cross_shard_optimizers_left_alone(),
+            tf.distribute.ReplicaContext(self, replica_id),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def _cross_shard_optimizers_left_alone(self) -> Iterator[None]:
+        """Keeps optimizers inside a CrossShardOptimizer, which combines, from doing it again."""
+        wrapper = v1.tpu.CrossShardOptimizer
+        methods = {
+            name: getattr(wrapper, name) for name in ("compute_gradients", "apply_gradients")
+        }
+        for name, method in methods.items():
+            setattr(wrapper, name, self._left_alone(method))
+        try:
+            yield
+        finally:
+            for name, method in methods.items():
+                setattr(wrapper, name, method)
+
+    def _left_alone(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = self._scale_loss_for_estimator
+            self._scale_loss_for_estimator = self.extended.sums_gradients = False
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._scale_loss_for_estimator = self.extended.sums_gradients = before
+
+        return call
+
+
+class _TracedExtended(v1.distribute.StrategyExtended):
+    """What `TracedStrategy` answers to code that knows of distribution.
+
+    Attributes:
+        sums_gradients: Whether what is reduced to a variable, a gradient, is summed.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy, replicas: int) -> None:
+        super().__init__(strategy)
+        self._replicas = replicas
+        self.sums_gradients = True
+
+    @property
+    def _num_replicas_in_sync(self) -> int:
+        return self._replicas
+
+    def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> tf.Variable:
+        kwargs.pop("colocate_with", None)
+        return next_creator(**kwargs)
+
+    def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> tf.Tensor:
+        del options
+        tensor = tf.convert_to_tensor(value)
+        is_gradient = isinstance(destinations, tf.Variable)
+        if is_gradient and (not self.sums_gradients or tensor.op.type == SUM):
+            return tensor
+        total = _sum_over_replicas(tensor)
+        return total / self._replicas if reduce_op == tf.distribute.ReduceOp.MEAN else total
+
+    def _update(
+        self, var: tf.Variable, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool
+    ) -> Any:
+        return self._update_non_slot(var, fn, (var, *args), kwargs, group)
+
+    def _update_non_slot(
+        self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool
+    ) -> Any:
+        del colocate_with
+        result = fn(*args, **kwargs)
+        return result if group else tf.nest.map_structure(self._local_results, result)
+
+    def _local_results(self, value: Any) -> tuple[Any, ...]:
+        return (value,)
+
+    def value_container(self, value: Any) -> Any:
+        """Returns the value: there are no containers of several."""
+        return value
+
+    def read_var(self, v: tf.Variable) -> tf.Tensor:
+        """Reads a variable; sums over replicas of what each counts are made where it is read."""
+        return tf.identity(v)
+
+    def non_slot_devices(self, var_list: Sequence[tf.Variable]) -> tf.Variable:
+        """Returns what variables beside the slots stand with."""
+        return var_list[0]
+
+    def _in_multi_worker_mode(self) -> bool:
+        return False
+
+    def _get_local_replica_id(self, replica_id_in_sync_group: Any) -> Any:
+        return replica_id_in_sync_group
+
+    @property
+    def worker_devices(self) -> tuple[str, ...]:
+        """Devices of the replicas: the trace is of none."""
+        return ("",)
+
+    @property
+    def parameter_devices(self) -> tuple[str, ...]:
+        """Devices of the variables: the trace is of none."""
+        return ("",)
+
+    @property
+    def experimental_between_graph(self) -> bool:
+        """Whether each worker has a graph of its own."""
+        return False
+
+    @property
+    def experimental_should_init(self) -> bool:
+        """Whether this process initializes variables."""
+        return True
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this process saves."""
+        return True
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this process writes summaries."""
+        return True
+
+
+def _sum_over_replicas(tensor: tf.Tensor) -> tf.Tensor:
+    # The op has no kernel for int64; float64 holds what is ever counted exactly.
+    if tensor.dtype == tf.int64:
+        return tf.cast(v1.tpu.cross_replica_sum(tf.cast(tensor, tf.float64)), tf.int64)
+    return v1.tpu.cross_replica_sum(tensor)
+
+
+def distribute_values(
+    strategy: tf.distribute.Strategy, value_fn: Callable[[Any], tf.Tensor]
+) -> Any:
+    """Makes a value of its own for each replica.
+
+    Args:
+        strategy: The strategy, of `tf.distribute` or `tf.compat.v1.distribute`.
+        value_fn: Called for each replica with what it must know, such as its
+            `replica_id_in_sync_group`.
+
+    Returns:
+        What `strategy.run` takes as an argument.
+    """
+    return strategy.extended._experimental_distribute_values_from_function(value_fn)
+
+
+def sum_in_replicas(
+    context: tf.distribute.ReplicaContext, addends: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Sums tensors over replicas, in a graph that nobody differentiates.
+
+    Args:
+        context: The replica's context.
+        addends: Its tensors, all of one type.
+
+    Returns:
+        The sums.
+    """
+    sums = tf.nest.flatten(context.all_reduce(tf.distribute.ReduceOp.SUM, list(addends)))
+    for name in {tensor.op.get_attr(_GRADIENT) for tensor in sums if _has_gradient(tensor.op)}:
+        ops.gradient_registry._registry.pop(name.decode(), None)
+    return sums
+
+
+def cores_per_replica(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of TPU cores of a strategy's replica; 1 where there are none.
+
+    Args:
+        strategy: The strategy. A `TPUStrategy` has what its `experimental_device_assignment` says.
+    """
+    assignment = getattr(strategy.extended, "_device_assignment", None)
+    return 1 if assignment is None else assignment.num_cores_per_replica
+
+
+_GRADIENT = "_gradient_op_type"
+
+
+def _has_gradient(op: tf.Operation) -> bool:
+    return _GRADIENT in op.node_def.attr

@@ -1,0 +1,116 @@
+"""The graph that a model_fn is traced into."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.free_memory import return_freed_memory
+from tfx_tpu_trainer.estimator._engine import tf_private, tf_private_adam
+
+v1 = tf.compat.v1
+
+# Of graphs below it, one that is garbage is not worth a collection of all of the process's objects, 0.2 s.
+_LARGE_GRAPH = 5_000
+# The graph of the call that ended last, if it is still there and was not collected for.
+_latest_graph: weakref.ref[tf.Graph] | None = None
+# The process with a session that this one was forked from.
+_forked_from: int | None = None
+
+
+@contextlib.contextmanager
+def fresh_graph(
+    seed: int | None = None, *, device_fn: Callable[[tf.Operation], str] | None = None
+) -> Iterator[tf.Graph]:
+    """Opens a new graph, ready for a model_fn, and makes it the default one.
+
+    The graph holds a global step (a resource variable, int64) before anything else, as the
+    original's does. Variables are resource variables and control flow is v2 whatever the program
+    has switched off with `tf.compat.v1.disable_v2_behavior()`: reference variables cannot be
+    shared by the clones of a template, and v1 control flow neither clones nor lowers to XLA.
+    The program's own choice is restored on the way out.
+
+    A graph is garbage that only Python's collector finds, and takes some hundred MiB if the model is large. So
+    the former call's is collected before there are two; that of a training which evaluates meanwhile is in use.
+
+    Args:
+        seed: Graph-level random seed. Defaults to `None`, no seed.
+        device_fn: Device function applied to every op of the graph. Defaults to `None`.
+
+    Yields:
+        The graph.
+
+    Raises:
+        RuntimeError: This process was forked from one that has had a session.
+    """
+    global _latest_graph
+    _check_not_forked()
+    _collect_latest_graph()
+    graph = tf.Graph()
+    tf_private.let_collected_tables_add_ops(graph)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(graph.as_default())
+        stack.enter_context(control_flow_v2())
+        stack.enter_context(tf_private.keras_code_unconverted())
+        stack.enter_context(tf_private_adam.tables_updated_in_one_op())
+        stack.enter_context(v1.variable_creator_scope(_as_resource_variable))
+        if device_fn is not None:
+            stack.enter_context(graph.device(device_fn))
+        v1.set_random_seed(seed)
+        v1.train.create_global_step(graph)
+        try:
+            yield graph
+        finally:
+            _latest_graph = weakref.ref(graph)
+
+
+@contextlib.contextmanager
+def control_flow_v2() -> Iterator[None]:
+    """Switches control flow v2 on, and back to what the program had chosen."""
+    was_enabled = v1.control_flow_v2_enabled()
+    v1.enable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if not was_enabled:
+            v1.disable_control_flow_v2()
+
+
+def _note_fork() -> None:
+    global _forked_from
+    if tf_private.sessions_made():
+        _forked_from = os.getppid()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _check_not_forked() -> None:
+    """Refuses what would wait forever: the threads that run TensorFlow's sessions stay behind in a fork."""
+    if _forked_from is not None:
+        raise RuntimeError(
+            f"TensorFlow can't be forked: it has run in process {_forked_from}, and would wait forever in this one "
+            f"({os.getpid()}), which was forked from it. Start processes with "
+            'multiprocessing.get_context("spawn"), or fork before a session is first opened.'
+        )
+
+
+def _collect_latest_graph() -> None:
+    global _latest_graph
+    latest = None if _latest_graph is None else _latest_graph()
+    _latest_graph = None
+    if latest is not None and len(latest.get_operations()) >= _LARGE_GRAPH:
+        del latest
+        gc.collect()
+        return_freed_memory()
+
+
+def _as_resource_variable(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    kwargs["use_resource"] = True
+    return next_creator(**kwargs)

@@ -1,0 +1,138 @@
+"""Features among the predictions of an Estimator that is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, PredictOutput
+
+v1 = tf.compat.v1
+
+# Signatures of a canned estimator that answer with named tensors.
+_SIGNATURES: Final = ("predict", DEFAULT_SIGNATURE)
+
+
+def forward_features(
+    estimator: Estimator,
+    keys: str | Sequence[str] | None = None,
+    sparse_default_values: Mapping[str, Any] | None = None,
+) -> Estimator:
+    """Returns an Estimator that predicts some features too; mirrors `tf.contrib.estimator.forward_features`.
+
+    They are among what `predict` yields, and among the outputs of an export's predict signatures. Batches of
+    predictions that lose their order are joined with their inputs this way.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BaselineRegressor, forward_features, inputs
+        >>> import numpy as np
+        >>> rows = {"x": np.ones(3, np.float32), "id": np.array([7, 8, 9])}
+        >>> input_fn = inputs.numpy_input_fn(rows, rows["x"], shuffle=False)
+        >>> estimator = forward_features(BaselineRegressor(model_dir="runs/ids"), "id")
+        >>> [int(row["id"]) for row in estimator.train(input_fn).predict(input_fn)]
+        [7, 8, 9]
+
+    Args:
+        estimator: An Estimator, canned or not, whose predictions are a dict.
+        keys: The name of a feature, or names of several. Defaults to `None`, all features.
+        sparse_default_values: Name of a sparse feature -> the value where it has none; it is forwarded as a dense
+            tensor. Defaults to `None`: a sparse feature is an error.
+
+    Returns:
+        A new Estimator with the same model folder.
+
+    Raises:
+        TypeError: If keys are no strings.
+    """
+    if isinstance(keys, str):
+        keys = [keys]
+    if not isinstance(keys, (list, tuple, type(None))):
+        raise TypeError(
+            f"keys should be either a string or a list of strings. Given: {keys!r}, a {type(keys).__name__}."
+        )
+    for key in keys or ():
+        if not isinstance(key, str):
+            raise TypeError(
+                "All items in the given keys list should be a string. There exist an item with type: "
+                f"{type(key).__name__}, {key!r}."
+            )
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        spec = estimator.model_fn(features, labels, mode, config)
+        if spec.predictions is None:
+            return spec
+        forwarded = _forwarded(features, spec.predictions, keys, sparse_default_values or {})
+        changes: dict[str, Any] = {"predictions": {**spec.predictions, **forwarded}}
+        if spec.export_outputs:
+            changes["export_outputs"] = {
+                name: _with(output, forwarded) if name in _SIGNATURES else output
+                for name, output in spec.export_outputs.items()
+            }
+        return spec._replace(**changes)
+
+    return Estimator(
+        model_fn,
+        model_dir=estimator.model_dir,
+        config=estimator.config,
+        warm_start_from=estimator._warm_start_settings,
+    )
+
+
+def _forwarded(
+    features: Any,
+    predictions: Any,
+    keys: Sequence[str] | None,
+    sparse_default_values: Mapping[str, Any],
+) -> dict[str, tf.Tensor]:
+    """Returns the features of the keys as dense tensors."""
+    for name, given in (("Predictions", predictions), ("Features", features)):
+        if not isinstance(given, Mapping):
+            raise ValueError(
+                f"{name} should be a dict to be able to forward features. Given: {given!r}."
+            )
+    forwarded = {}
+    for key in features if keys is None else keys:
+        if key not in features:
+            raise ValueError(
+                f'keys should be exist in features. Key "{key}" is not in features dict. features dict has '
+                f"following keys: {sorted(features)}. Please check arguments of forward_features, and what the "
+                "input function and the serving input receiver return."
+            )
+        if key in predictions:
+            raise ValueError(
+                f"Cannot forward feature key ({key}). Since it does exist in predictions. Existing prediction keys: "
+                f"{sorted(predictions)}. Please check arguments of forward_features."
+            )
+        forwarded[key] = _dense(key, features[key], sparse_default_values)
+    return forwarded
+
+
+def _dense(key: str, feature: Any, sparse_default_values: Mapping[str, Any]) -> tf.Tensor:
+    is_sparse = isinstance(feature, (tf.SparseTensor, v1.SparseTensorValue))
+    if key in sparse_default_values:
+        if not is_sparse:
+            raise ValueError(
+                f"Feature ({key}) is expected to be a `SparseTensor`, as sparse_default_values has its name. It is "
+                f"{feature!r}."
+            )
+        return tf.sparse.to_dense(
+            v1.convert_to_tensor_or_sparse_tensor(feature), sparse_default_values[key]
+        )
+    if is_sparse or isinstance(feature, tf.RaggedTensor):
+        raise ValueError(
+            f"Forwarded feature ({key}) should be a Tensor. Please use keys argument of forward_features to filter "
+            "unwanted features, or add key to argument `sparse_default_values`. "
+            f"Type of features[{key}] is {type(feature).__name__}."
+        )
+    return tf.convert_to_tensor(feature)
+
+
+def _with(output: Any, forwarded: Mapping[str, tf.Tensor]) -> Any:
+    """Returns an export output with more tensors, where it is of the kind that names them."""
+    if not isinstance(output, (PredictOutput, tf_private.export_output.PredictOutput)):
+        return output
+    return PredictOutput({**output.outputs, **forwarded})

@@ -1,0 +1,150 @@
+"""The metagraph for CPU hosts, tagged `serve`: model_fn unchanged, without sums over cores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tracing
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.copying.one_core import put_on_one_core, reads_other_cores
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.export import _signatures
+from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall, receive
+from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, normalise_export_outputs
+from tfx_tpu_trainer.estimator.export._receivers import HostPrediction, HostSignature
+from tfx_tpu_trainer.estimator.export._tags import HOST_TAGS
+
+v1 = tf.compat.v1
+
+
+def build_cpu_meta_graph(
+    call_model: ModelCall,
+    serving_input_receiver_fn: Callable[[], Any],
+    *,
+    random_seed: int | None = None,
+) -> MetaGraph:
+    """Builds the metagraph in a separate graph.
+
+    Args:
+        call_model: Calls model_fn.
+        serving_input_receiver_fn: Makes the inputs.
+        random_seed: Seed of the graph. Defaults to `None`, no seed.
+
+    Returns:
+        The metagraph, with a signature for each export output and for each host signature of the
+        receiver.
+
+    Raises:
+        ValueError: If a host signature has the name of an export output or cannot be served.
+    """
+    with tracing.fresh_graph(random_seed):
+        receiver = receive(serving_input_receiver_fn)
+        spec = call_model(
+            receiver.features,
+            getattr(receiver, "labels", None),
+            mode=ModeKeys.PREDICT,
+            use_tpu=False,
+        )
+        of_outputs = _signatures.build_signature_defs(
+            receiver.receiver_tensors,
+            normalise_export_outputs(spec.export_outputs, spec.predictions),
+            getattr(receiver, "receiver_tensors_alternatives", None),
+        )
+        of_host = _signatures.build_host_signature_defs(
+            with_outputs(getattr(receiver, "host_signatures", None), of_outputs)
+        )
+        clash = sorted(set(of_outputs) & set(of_host))
+        if clash:
+            raise ValueError(
+                f"The receiver's host signatures {clash} have the names of export outputs. Rename "
+                "one of each pair."
+            )
+        return without_core_sums(
+            MetaGraph.of_default_graph(
+                mode=ModeKeys.PREDICT,
+                tags=HOST_TAGS,
+                signatures={**of_outputs, **of_host},
+                spec=spec,
+            )
+        )
+
+
+def with_outputs(
+    host_signatures: Mapping[str, HostSignature | HostPrediction] | None,
+    signature_defs: Mapping[str, Any],
+) -> dict[str, HostSignature]:
+    """Computes the default signature's outputs behind the inputs of each `HostPrediction`.
+
+    The nodes between the replaced tensors and the outputs are copied in the default graph, so
+    that the default signature itself stays as it is, and as fast.
+
+    Args:
+        host_signatures: Those of the receiver; `None` for none.
+        signature_defs: Those of the model's export outputs.
+
+    Returns:
+        Signature name -> inputs and outputs. Predictions are left out of a model without a
+        default signature: there is nothing to answer with.
+    """
+    outputs = _default_outputs(signature_defs)
+    built = {}
+    for name, signature in (host_signatures or {}).items():
+        if isinstance(signature, HostSignature):
+            built[name] = signature
+        elif outputs:
+            built[name] = HostSignature(signature.inputs, _copied(outputs, signature, name))
+    return built
+
+
+def _default_outputs(signature_defs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    if DEFAULT_SIGNATURE not in signature_defs:
+        return {}
+    graph = v1.get_default_graph()
+    return {
+        key: graph.get_tensor_by_name(info.name)
+        for key, info in signature_defs[DEFAULT_SIGNATURE].outputs.items()
+    }
+
+
+def _copied(
+    outputs: Mapping[str, tf.Tensor], signature: HostPrediction, name: str
+) -> dict[str, tf.Tensor]:
+    copier = GraphCopier(v1.get_default_graph())
+    copies = copier.copy(
+        [Fetch(0, tensor) for tensor in outputs.values()],
+        replaced=[signature.replaced],
+        name=name,
+        alone=True,
+    )
+    for copy, original in zip(copies, outputs.values(), strict=True):
+        # Shape inference starts anew and may know less, for instance behind a py_function.
+        copy.set_shape(original.shape)
+    return dict(zip(outputs, copies, strict=True))
+
+
+def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
+    """Returns a metagraph in which a sum over cores is what it is on one core: its addend.
+
+    TensorFlow has no CPU kernel for `CrossReplicaSum`, so that a graph with one cannot even be
+    loaded: one of training with a `CrossShardOptimizer`, or one with batch norm over cores. A
+    core's number is 0: TensorFlow's kernel of `XlaReplicaId` would end the process that runs it.
+
+    Args:
+        meta_graph: A metagraph for CPU hosts.
+
+    Returns:
+        The metagraph itself where it has no such sum, else one of a graph of its own.
+    """
+    if not reads_other_cores(meta_graph.graph.as_graph_def()):
+        return meta_graph
+    with meta_graph.graph.as_default():
+        definition = v1.train.export_meta_graph(saver_def=meta_graph.saver.as_saver_def())
+    put_on_one_core(definition.graph_def)
+    with tf.Graph().as_default() as graph:
+        saver = v1.train.import_meta_graph(definition)
+    init_op = graph.get_operation_by_name(meta_graph.init_op.name)
+    return dataclasses.replace(meta_graph, graph=graph, saver=saver, init_op=init_op)

@@ -1,0 +1,265 @@
+"""Writes a model as a SavedModel that CPU hosts and TPU hosts both load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import damage_explained
+from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.export import _exported_variables
+from tfx_tpu_trainer.estimator.export._cpu_metagraph import build_cpu_meta_graph
+from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall
+from tfx_tpu_trainer.estimator.export._supervised_metagraph import build_supervised_meta_graph
+from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
+from tfx_tpu_trainer.estimator.export._version_folder import (
+    reason_of,
+    version_folder,
+    write_errors_explained,
+)
+
+v1 = tf.compat.v1
+
+_logger = tf.get_logger()
+
+ASSETS_EXTRA_FOLDER = "assets.extra"
+
+# The first graph saves the variables, and one of training has them all.
+_MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
+
+
+def export_saved_model(
+    *,
+    export_dir_base: str | os.PathLike[str],
+    call_model: ModelCall,
+    input_receiver_fns: Mapping[str, Callable[[], Any]],
+    checkpoint_path: str,
+    export_to_cpu: bool,
+    export_to_tpu: bool,
+    api_version: int,
+    random_seed: int | None = None,
+    session_config: v1.ConfigProto | None = None,
+    assets_extra: Mapping[str, str] | None = None,
+    as_text: bool = False,
+    strip_default_attrs: bool = True,
+) -> bytes:
+    """Exports a model from a checkpoint.
+
+    All graphs are built and checked before anything is written. The variables are written once,
+    with the first graph, and on any machine: no op of a TPU is run, or even placed.
+
+    Args:
+        export_dir_base: Folder of the versions.
+        call_model: Calls model_fn; once for each graph.
+        input_receiver_fns: Mode -> what makes the inputs; called once for each graph. The graphs
+            come in the order train, eval, infer.
+        checkpoint_path: The checkpoint whose values are exported.
+        export_to_cpu: Whether to write the graphs tagged `train`, `eval` and `serve`.
+        export_to_tpu: Whether to write the graph tagged `serve` and `tpu`, of mode infer.
+        api_version: Who puts the model on the TPU: 1 = the exporter, all of it; 2 = model_fn.
+        random_seed: Seed of the graphs. Defaults to `None`, no seed.
+        session_config: Configures the session that restores the variables. Defaults to `None`.
+        assets_extra: Path below `assets.extra/` -> file to copy there. Defaults to `None`.
+        as_text: Whether to write `saved_model.pbtxt`, not `saved_model.pb`. Defaults to `False`.
+        strip_default_attrs: Whether to leave out attributes that have their default value, so
+            that older servers read the graph. Defaults to `True`.
+
+    Returns:
+        The version folder, `<export_dir_base>/<seconds since the epoch>`.
+
+    Raises:
+        ValueError: If an argument does not hold, the checkpoint lacks variables of the model, or
+            an output cannot be exported.
+        RuntimeError: If no version is free, or the folder cannot be written.
+    """
+    if not export_to_cpu and not export_to_tpu:
+        raise ValueError(
+            "One of export_to_cpu and export_to_tpu must be true; both are false. Export for CPU "
+            "hosts, TPU hosts or both."
+        )
+    if api_version not in (1, 2):
+        raise ValueError(f"api_version must be 1 or 2, got: {api_version!r}.")
+    check_receiver_fns(input_receiver_fns)
+    assets_extra = _check_assets_extra(assets_extra)
+    _check_base(export_dir_base)
+
+    meta_graphs = list(
+        build_meta_graphs(
+            call_model,
+            input_receiver_fns,
+            export_to_cpu=export_to_cpu,
+            export_to_tpu=export_to_tpu,
+            api_version=api_version,
+            random_seed=random_seed,
+        )
+    )
+    if not meta_graphs:
+        raise ValueError(
+            f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. Only "
+            f"{ModeKeys.PREDICT!r} is exported for TPU hosts: set export_to_cpu=True."
+        )
+    for meta_graph in meta_graphs:
+        if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
+            _exported_variables.check_variables_in_checkpoint(meta_graph, checkpoint_path)
+    for meta_graph in meta_graphs[1:]:
+        _exported_variables.check_same_variables(meta_graph, meta_graphs[0])
+
+    with version_folder(os.fsdecode(export_dir_base)) as (temporary, final):
+        _write(
+            temporary,
+            meta_graphs,
+            checkpoint_path=checkpoint_path,
+            session_config=session_config,
+            as_text=as_text,
+            strip_default_attrs=strip_default_attrs,
+        )
+        with write_errors_explained(os.path.dirname(temporary)):
+            _copy_assets_extra(assets_extra, temporary)
+    return final.encode()
+
+
+def check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> None:
+    """Checks that there are modes to export, and a function for each.
+
+    Raises:
+        ValueError: If a mode is unknown or has no function.
+    """
+    if not input_receiver_fns or not set(input_receiver_fns) <= set(_MODES):
+        raise ValueError(
+            f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. The modes are "
+            f"{', '.join(map(repr, _MODES))}."
+        )
+    for mode, receiver_fn in input_receiver_fns.items():
+        if not callable(receiver_fn):
+            raise ValueError(
+                f"An input_receiver_fn must be defined. That of mode {mode!r} is {receiver_fn!r}, "
+                "which is not a function. Use "
+                "build_parsing_serving_input_receiver_fn(feature_spec) for serialised Examples."
+            )
+
+
+def build_meta_graphs(
+    call_model: ModelCall,
+    input_receiver_fns: Mapping[str, Callable[[], Any]],
+    *,
+    export_to_cpu: bool,
+    export_to_tpu: bool,
+    api_version: int,
+    random_seed: int | None,
+) -> Iterator[MetaGraph]:
+    """Yields what `export_saved_model` would write, from the same arguments.
+
+    Raises:
+        ValueError: If an output cannot be exported.
+    """
+    for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+        if mode not in input_receiver_fns:
+            continue
+        if export_to_tpu:
+            _logger.warning(
+                "TPUEstimator only handles mode PREDICT for exporting when `export_to_tpu` is `True`; "
+                "Mode %s will be ignored for TPU.",
+                mode,
+            )
+        if export_to_cpu:
+            yield build_supervised_meta_graph(
+                call_model, input_receiver_fns[mode], mode=mode, random_seed=random_seed
+            )
+    if ModeKeys.PREDICT not in input_receiver_fns:
+        return
+    receiver_fn = input_receiver_fns[ModeKeys.PREDICT]
+    if export_to_cpu:
+        yield build_cpu_meta_graph(call_model, receiver_fn, random_seed=random_seed)
+    if export_to_tpu:
+        yield build_tpu_meta_graph(
+            call_model, receiver_fn, api_version=api_version, random_seed=random_seed
+        )
+
+
+def _write(
+    folder: str,
+    meta_graphs: Sequence[MetaGraph],
+    *,
+    checkpoint_path: str,
+    session_config: v1.ConfigProto | None,
+    as_text: bool,
+    strip_default_attrs: bool,
+) -> None:
+    builder, base = v1.saved_model.Builder(folder), os.path.dirname(folder)
+    for index, meta_graph in enumerate(meta_graphs):
+        with meta_graph.graph.as_default():
+            options = {
+                "signature_def_map": dict(meta_graph.signatures),
+                # On every metagraph, else the vocabularies of the later ones are not found.
+                "assets_collection": v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
+                "main_op": meta_graph.init_op,
+                "saver": meta_graph.saver,
+                "strip_default_attrs": strip_default_attrs,
+            }
+            tags = list(meta_graph.tags)
+            if index:
+                with write_errors_explained(base):
+                    builder.add_meta_graph(tags, **options)
+                continue
+            # Variables are restored and saved; other ops may have no device here.
+            with v1.Session(config=placed_by_need(session_config)) as session:
+                _restore(meta_graph.saver, session, checkpoint_path)
+                with write_errors_explained(base):
+                    builder.add_meta_graph_and_variables(session, tags, **options)
+    with write_errors_explained(base):
+        builder.save(as_text=as_text)
+
+
+def _restore(saver: v1.train.Saver, session: v1.Session, checkpoint_path: str) -> None:
+    try:
+        with damage_explained(checkpoint_path):
+            saver.restore(session, checkpoint_path)
+    except tf.errors.DataLossError:
+        raise
+    except tf.errors.OpError as error:
+        reason = reason_of(error).rstrip(".")
+        advice = ""
+        if "Cannot assign a device" in reason:
+            advice = " Set allow_soft_placement=True in the session_config of RunConfig."
+        raise ValueError(
+            f"Could not restore the checkpoint {checkpoint_path}: {reason}.{advice}"
+        ) from error
+
+
+def _check_base(base: Any) -> None:
+    if not isinstance(base, str | bytes | os.PathLike) or "\0" in os.fsdecode(base):
+        raise ValueError(
+            f"export_dir_base={base!r} is not a path: give the folder of the versions."
+        )
+
+
+def _check_assets_extra(assets_extra: Mapping[str, str] | None) -> dict[str, str]:
+    checked = {}
+    if not isinstance(assets_extra, Mapping | None):
+        raise ValueError(
+            f"assets_extra must be a dict of a path below {ASSETS_EXTRA_FOLDER}/ -> a file, got: "
+            f"{assets_extra!r}."
+        )
+    for relative, source in (assets_extra or {}).items():
+        relative, source = os.fsdecode(relative), os.fsdecode(source)
+        normal = os.path.normpath(relative)
+        if os.path.isabs(normal) or normal.split(os.sep)[0] in ("..", "."):
+            raise ValueError(
+                f"A key of assets_extra must be a path below {ASSETS_EXTRA_FOLDER}/, got: "
+                f"{relative!r}."
+            )
+        if not tf.io.gfile.exists(source) or tf.io.gfile.isdir(source):
+            raise ValueError(f"assets_extra[{relative!r}] must be a file, got: {source!r}.")
+        checked[normal] = source
+    return checked
+
+
+def _copy_assets_extra(assets_extra: Mapping[str, str], folder: str) -> None:
+    for relative, source in assets_extra.items():
+        destination = os.path.join(folder, ASSETS_EXTRA_FOLDER, relative)
+        tf.io.gfile.makedirs(os.path.dirname(destination))
+        tf.io.gfile.copy(source, destination)

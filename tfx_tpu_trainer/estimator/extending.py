@@ -1,0 +1,242 @@
+"""What the wings above need of the estimators beyond the API of `tf.estimator`.
+
+A program has no use for it: it is how the component watches a training, a preflight traces a model's steps, the
+serving check reads a graph, and `compat` supplies the original's own modules. What is not listed here is private to
+`tfx_tpu_trainer.estimator` and changes without notice.
+
+The modules among the names are read as such: `graph_nodes` walks nodes and functions of a graph, `ops_on_tpu` knows
+which ops TPUs run, `shardings` reads annotations of a split model, `checkpoints` finds them in a folder, `tf_private`
+has the private calls of TensorFlow that those above share.
+"""
+
+from tfx_tpu_trainer.estimator._callables import (
+    argument_names,
+)
+from tfx_tpu_trainer.estimator._construction import (
+    call_graph,
+)
+from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
+from tfx_tpu_trainer.estimator._engine.checking import ops_on_tpu, shardings
+from tfx_tpu_trainer.estimator._engine.checking.nan_checks import (
+    NanLossError,
+)
+from tfx_tpu_trainer.estimator._engine.checking.source_lines import (
+    source_line,
+)
+from tfx_tpu_trainer.estimator._engine.checking.train_op_check import (
+    check_training_on_cores,
+)
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import (
+    checkpoint_paths,
+    find_damage,
+    newest_sound_checkpoint,
+)
+from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import (
+    POSITIONS_FOLDER,
+    latest_description,
+    log_not_saved,
+    remove_positions,
+)
+from tfx_tpu_trainer.estimator._engine.checkpointing.writes_aside import (
+    PatientListener,
+)
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import (
+    SUM,
+)
+from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
+    OUTSIDE_MARK,
+    is_outside,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
+    EvalResult,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.rows_read import (
+    RefuseMoreRows,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.sampled_rows import (
+    RowSample,
+    RowSampler,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
+    EXAMPLE_COUNT,
+    Slice,
+    slice_eval_metrics,
+    slice_membership,
+    split_by_slice,
+)
+from tfx_tpu_trainer.estimator._engine.feeding.autotuning import (
+    tuned_where_it_helps,
+)
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import (
+    InputTensors,
+    as_input_tensors,
+)
+from tfx_tpu_trainer.estimator._engine.feeding.input_values import (
+    count_rows,
+    named_leaves,
+)
+from tfx_tpu_trainer.estimator._engine.graph_nodes import (
+    all_nodes,
+    called_functions,
+    functions_of,
+    tensor_names,
+)
+from tfx_tpu_trainer.estimator._engine.loops.pace import (
+    LoopEndHook,
+)
+from tfx_tpu_trainer.estimator._engine.predicting.core_prediction import (
+    check_predictions,
+)
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
+    NORM,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.polite_stop import (
+    StoppedBySignal,
+    ask_to_stop,
+    listening,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import (
+    StalledError,
+)
+from tfx_tpu_trainer.estimator._engine.template import (
+    HostFunction,
+    ModelTemplate,
+)
+from tfx_tpu_trainer.estimator._task_environment import (
+    TaskType,
+    read_task_environment,
+)
+from tfx_tpu_trainer.estimator._user_calls import (
+    call_input_fn,
+)
+from tfx_tpu_trainer.estimator.export._receivers import (
+    SINGLE_RECEIVER_NAME,
+)
+from tfx_tpu_trainer.estimator.export._tags import (
+    HOST_TAGS,
+    TPU_TAGS,
+)
+from tfx_tpu_trainer.estimator.heads._keys import (
+    MetricKeys,
+    PredictionKeys,
+)
+from tfx_tpu_trainer.estimator.hooks import (
+    CheckpointInputPipelineHook,
+)
+from tfx_tpu_trainer.estimator.keras._to_estimator import (
+    keras_model_fn,
+)
+from tfx_tpu_trainer.estimator.placements.cores import (
+    CoreTrace,
+)
+from tfx_tpu_trainer.estimator.placements.input_partitions import (
+    input_partitions,
+)
+from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
+    CheckpointEvaluator,
+    EvaluatedCheckpoint,
+    EvaluationListener,
+)
+from tfx_tpu_trainer.estimator.schedule._tasks import (
+    run_schedule,
+    start_server,
+)
+from tfx_tpu_trainer.estimator.tpu._calls import (
+    TPUCallSettings,
+    TPUEstimatorCalls,
+)
+from tfx_tpu_trainer.estimator.tpu._cluster_resolver import (
+    EmulatedTPUClusterResolver,
+)
+from tfx_tpu_trainer.estimator.tpu._run_place import (
+    EMULATE_VARIABLE,
+    emulated_replicas,
+    emulates,
+    environment_emulates,
+    session_master,
+)
+from tfx_tpu_trainer.estimator.tpu._tpu_context import (
+    TPUContext,
+)
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator import (
+    call_settings,
+)
+
+__all__ = [
+    "EMULATE_VARIABLE",
+    "EXAMPLE_COUNT",
+    "HOST_TAGS",
+    "NORM",
+    "OUTSIDE_MARK",
+    "POSITIONS_FOLDER",
+    "SINGLE_RECEIVER_NAME",
+    "SUM",
+    "TPU_TAGS",
+    "CheckpointEvaluator",
+    "CheckpointInputPipelineHook",
+    "CoreTrace",
+    "EmulatedTPUClusterResolver",
+    "EvalResult",
+    "EvaluatedCheckpoint",
+    "EvaluationListener",
+    "HostFunction",
+    "InputTensors",
+    "LoopEndHook",
+    "MetricKeys",
+    "ModelTemplate",
+    "NanLossError",
+    "PatientListener",
+    "PredictionKeys",
+    "RefuseMoreRows",
+    "RowSample",
+    "RowSampler",
+    "Slice",
+    "StalledError",
+    "StoppedBySignal",
+    "TPUCallSettings",
+    "TPUContext",
+    "TPUEstimatorCalls",
+    "TaskType",
+    "all_nodes",
+    "argument_names",
+    "as_input_tensors",
+    "ask_to_stop",
+    "call_graph",
+    "call_input_fn",
+    "call_settings",
+    "called_functions",
+    "check_predictions",
+    "check_training_on_cores",
+    "checkpoint_paths",
+    "checkpoints",
+    "count_rows",
+    "emulated_replicas",
+    "emulates",
+    "environment_emulates",
+    "find_damage",
+    "functions_of",
+    "graph_nodes",
+    "input_partitions",
+    "is_outside",
+    "keras_model_fn",
+    "latest_description",
+    "listening",
+    "log_not_saved",
+    "named_leaves",
+    "newest_sound_checkpoint",
+    "ops_on_tpu",
+    "read_task_environment",
+    "remove_positions",
+    "run_schedule",
+    "session_master",
+    "shardings",
+    "slice_eval_metrics",
+    "slice_membership",
+    "source_line",
+    "split_by_slice",
+    "start_server",
+    "tensor_names",
+    "tf_private",
+    "tuned_where_it_helps",
+]

@@ -1,0 +1,258 @@
+"""The base of all heads."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.heads import _train_op
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+
+
+def check_head(head: Any, name: str = "head") -> None:
+    """Checks that a value can be used as a head, of whatever class.
+
+    Raises:
+        AttributeError: If it has not what heads have.
+        TypeError: If it is a class of heads.
+    """
+    if isinstance(head, type):
+        raise TypeError(f"{name} must be a Head, and {head!r} is a class: call it.")
+    if not hasattr(head, "logits_dimension"):
+        raise AttributeError(
+            f"{type(head).__name__!r} object has no attribute 'logits_dimension': {name} must be a "
+            f"Head, such as RegressionHead(); got {head!r}."
+        )
+
+
+class Head(abc.ABC):
+    """The top of a model, which interprets its logits; mirrors `tf.estimator.Head`.
+
+    A head turns logits into predictions, a loss, metrics and signatures, so that a model_fn only makes the logits. One
+    head object serves any number of calls of model_fn. Heads work eagerly too, for `loss` and `metrics` in a custom
+    loop.
+
+    Example:
+    ```python
+    def model_fn(features, labels, mode):
+        head = RegressionHead()
+        logits = features["x"] @ tf.compat.v1.get_variable("w", [4, head.logits_dimension])
+        return head.create_estimator_spec(
+            features=features, mode=mode, logits=logits, labels=labels,
+            optimizer="Adam", trainable_variables=tf.compat.v1.trainable_variables(),
+        )
+    ```
+
+    Your own subclass implements the abstract methods, and `create_estimator_spec` or `_create_tpu_estimator_spec`.
+    """
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str | None:
+        """Name of the head; metrics and summaries have it at their end."""
+        raise NotImplementedError("Calling an abstract method.")
+
+    @property
+    @abc.abstractmethod
+    def logits_dimension(self) -> int:
+        """The last axis of the logits that the head takes."""
+        raise NotImplementedError("Calling an abstract method.")
+
+    @property
+    @abc.abstractmethod
+    def loss_reduction(self) -> str:
+        """How the losses of the rows become one: a constant of `tf.losses.Reduction`."""
+        raise NotImplementedError("Calling an abstract method.")
+
+    @abc.abstractmethod
+    def loss(
+        self,
+        labels: Any,
+        logits: Any,
+        features: Mapping[str, Any] | None = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss that training makes small.
+
+        Args:
+            labels: The labels, in the form that the head expects.
+            logits: [D0, ... DN, logits_dimension].
+            features: Where the weights of the rows are. Defaults to `None`.
+            mode: One of `ModeKeys`; these heads ignore it. Defaults to `None`.
+            regularization_losses: Scalars to add. Defaults to `None`.
+
+        Returns:
+            A scalar.
+        """
+        raise NotImplementedError("Calling an abstract method.")
+
+    @abc.abstractmethod
+    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
+        """Returns predictions.
+
+        Args:
+            logits: [D0, ... DN, logits_dimension].
+            keys: The wanted ones. Defaults to `None`, all that the head can make.
+
+        Returns:
+            Prediction key -> tensor.
+        """
+        raise NotImplementedError("Calling an abstract method.")
+
+    @abc.abstractmethod
+    def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
+        """Makes metrics that have seen nothing yet.
+
+        Args:
+            regularization_losses: Given where they are to be measured too. Defaults to `None`.
+
+        Returns:
+            Metric name -> Keras 2 metric.
+        """
+        raise NotImplementedError("Calling an abstract method.")
+
+    @abc.abstractmethod
+    def update_metrics(
+        self,
+        eval_metrics: dict[str, Any],
+        features: Mapping[str, Any] | None,
+        logits: Any,
+        labels: Any,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Updates metrics with a batch.
+
+        Args:
+            eval_metrics: The result of `metrics`.
+            features: Where the weights of the rows are.
+            logits: [D0, ... DN, logits_dimension].
+            labels: The labels, in the form that the head expects.
+            mode: One of `ModeKeys`; these heads ignore it. Defaults to `None`.
+            regularization_losses: As given to `metrics`. Defaults to `None`.
+
+        Returns:
+            The updated metrics.
+        """
+        raise NotImplementedError("Calling an abstract method.")
+
+    def create_estimator_spec(
+        self,
+        features: Any,
+        mode: str,
+        logits: Any,
+        labels: Any = None,
+        optimizer: Any = None,
+        trainable_variables: Sequence[tf.Variable] | None = None,
+        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
+        update_ops: Sequence[Any] | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> EstimatorSpec | TPUEstimatorSpec:
+        """Returns what a model_fn returns to an Estimator.
+
+        Args:
+            features: The features.
+            mode: One of `ModeKeys`.
+            logits: [D0, ... DN, logits_dimension].
+            labels: The labels; needed in modes `"train"` and `"eval"`. Defaults to `None`.
+            optimizer: A Keras optimizer, a `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl',
+                'RMSProp' and 'SGD', or a function without arguments that returns an optimizer. Defaults to `None`.
+            trainable_variables: What a Keras optimizer trains. Defaults to `None`, which a v1
+                optimizer takes as all trainable variables of the graph.
+            train_op_fn: Takes the loss and returns the train op; for training, either this or `optimizer` must be
+                given. Defaults to `None`.
+            update_ops: Ops that are run with every step, such as those of batch normalization.
+                Defaults to `None`.
+            regularization_losses: Scalars to add to the loss. Defaults to `None`.
+
+        Returns:
+            The spec; inside of `on_cores()` a `TPUEstimatorSpec`.
+
+        Raises:
+            ValueError: If what the mode needs is missing, or does not fit the head.
+            NotImplementedError: If a class of your own does not say how a spec is made.
+        """
+        try:
+            spec = self._create_tpu_estimator_spec(
+                features=features,
+                mode=mode,
+                logits=logits,
+                labels=labels,
+                optimizer=optimizer,
+                trainable_variables=trainable_variables,
+                train_op_fn=train_op_fn,
+                update_ops=update_ops,
+                regularization_losses=regularization_losses,
+            )
+        except NotImplementedError as error:
+            raise NotImplementedError(
+                "Subclasses of Head must implement `create_estimator_spec()` or "
+                f"_create_tpu_estimator_spec(). {type(self).__name__} has neither."
+            ) from error
+        # Summaries of the v1 API can't be read from cores.
+        if mode == ModeKeys.TRAIN and not _train_op.is_on_cores():
+            written = self._summaries(spec.loss, features, logits, labels, regularization_losses)
+            with v1.name_scope(""):
+                for name, value in written.items():
+                    v1.summary.scalar(name, value)
+        return spec if _train_op.is_on_cores() else spec.as_estimator_spec()
+
+    def create_tpu_estimator_spec(self, *args: Any, **kwargs: Any) -> TPUEstimatorSpec:
+        """Returns what a model_fn returns to a TPUEstimator.
+
+        Takes what `create_estimator_spec` does. Metrics are given as a function and its tensors,
+        so that they measure what all cores computed, and no summaries are made. An `optimizer`
+        for cores is a `CrossShardOptimizer`, or any optimizer inside of `on_cores()`.
+
+        Returns:
+            The spec.
+
+        Raises:
+            ValueError: As `create_estimator_spec`.
+        """
+        return self._create_tpu_estimator_spec(*args, **kwargs)
+
+    def _create_tpu_estimator_spec(
+        self,
+        features: Any,
+        mode: str,
+        logits: Any,
+        labels: Any = None,
+        optimizer: Any = None,
+        trainable_variables: Sequence[tf.Variable] | None = None,
+        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
+        update_ops: Sequence[Any] | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> TPUEstimatorSpec:
+        """Returns the spec of either kind of estimator; heads of your own may override it."""
+        raise NotImplementedError(
+            "TPUEstimatorSpec not available for this model head. "
+            f"{type(self).__name__} has no _create_tpu_estimator_spec()."
+        )
+
+    def _summaries(
+        self,
+        loss: tf.Tensor,
+        features: Any,
+        logits: Any,
+        labels: Any,
+        regularization_losses: Sequence[tf.Tensor] | None,
+    ) -> dict[str, tf.Tensor]:
+        """Returns what a step of training on one host writes: summary's name -> scalar."""
+        del loss, features, logits, labels, regularization_losses
+        return {}
+
+    def _features_of_metrics(self, features: Any) -> Any:
+        """Returns the features that `update_metrics` needs: from TPU cores, each one costs time."""
+        return features
+
+    def _summary_key(self, key: str) -> str:
+        return f"{key}/{self.name}" if self.name else key

@@ -1,0 +1,170 @@
+"""One of several classes for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput
+from tfx_tpu_trainer.estimator.heads import _classes, _labels, _losses, _shapes
+from tfx_tpu_trainer.estimator.heads._binary_class import BinaryClassHead
+from tfx_tpu_trainer.estimator.heads._keys import MetricKeys, PredictionKeys, SignatureKeys
+from tfx_tpu_trainer.estimator.heads._metrics import Measure
+from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
+
+v1 = tf.compat.v1
+
+_KEYS = (
+    PredictionKeys.LOGITS,
+    PredictionKeys.PROBABILITIES,
+    PredictionKeys.CLASS_IDS,
+    PredictionKeys.CLASSES,
+    PredictionKeys.ALL_CLASS_IDS,
+    PredictionKeys.ALL_CLASSES,
+)
+
+
+class MultiClassHead(SingleHead):
+    """Softmax cross entropy for three classes or more; mirrors `tf.estimator.MultiClassHead`.
+
+    Takes logits [D0, ... DN, n_classes], labels [D0, ... DN, 1] or [D0, ... DN], and weights of
+    either shape. Labels are class ids, or strings of the vocabulary.
+
+    Examples:
+        Logits that are all alike lose log(3) = 1.099:
+
+        >>> from tfx_tpu_trainer.estimator import MultiClassHead
+        >>> import tensorflow as tf
+        >>> head = MultiClassHead(n_classes=3)
+        >>> logits = tf.constant([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
+        >>> print(head.loss(tf.constant([[2], [1]]), logits).numpy().round(3))
+        0.556
+        >>> print(head.predictions(logits)["class_ids"].numpy().tolist())
+        [[0], [1]]
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Any = None,
+        label_vocabulary: Sequence[str] | None = None,
+        loss_reduction: str = _losses.SUM_OVER_BATCH_SIZE,
+        loss_fn: Callable[..., Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Checks the arguments.
+
+        Args:
+            n_classes: Number of classes, at least 3.
+            weight_column: Name of the feature that holds the rows' weights, or a
+                `tf.feature_column.numeric_column`. Defaults to `None`.
+            label_vocabulary: The labels' strings, in the order of their ids. Defaults to `None`:
+                labels are ids.
+            loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
+            loss_fn: Takes `labels` (ids) and `logits`, and `features` and `loss_reduction` if it
+                names them; gives the rows' losses, [D0, ... DN, 1]. Defaults to `None`.
+            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+
+        Raises:
+            ValueError: If an argument is not what it must be.
+            TypeError: If `weight_column` is neither a name nor a numeric column.
+        """
+        super().__init__(
+            weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name
+        )
+        if n_classes is None:
+            raise ValueError("n_classes cannot be None: give the number of classes.")
+        self._n_classes = _classes.check_n_classes(
+            n_classes,
+            least=3,
+            message=f"n_classes must be > 2: {n_classes}. For two classes, use BinaryClassHead.",
+        )
+        self._label_vocabulary = _labels.check_vocabulary(label_vocabulary, self._n_classes)
+
+    @property
+    def logits_dimension(self) -> int:
+        """The number of classes."""
+        return self._n_classes
+
+    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+        """Returns logits, probabilities and classes; see `Head.predictions`."""
+        keys = _classes.check_keys(keys, _KEYS)
+        logits = _shapes.check_logits(logits, self.logits_dimension)
+        n_classes, vocabulary = self._n_classes, self._label_vocabulary
+        with v1.name_scope(None, "predictions"):
+            makers = {
+                PredictionKeys.LOGITS: lambda: logits,
+                PredictionKeys.PROBABILITIES: lambda: tf.nn.softmax(logits, name="probabilities"),
+                PredictionKeys.CLASS_IDS: lambda: _classes.best_class_ids(logits),
+                PredictionKeys.CLASSES: lambda: _classes.class_names(
+                    _classes.best_class_ids(logits), n_classes, vocabulary
+                ),
+                PredictionKeys.ALL_CLASS_IDS: lambda: _classes.all_class_ids(logits, n_classes),
+                PredictionKeys.ALL_CLASSES: lambda: _classes.all_classes(
+                    logits, n_classes, vocabulary
+                ),
+            }
+            return {key: makers[key]() for key in _KEYS if key in keys}
+
+    def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
+        dense = _labels.dense_labels(given, logits, 1)
+        if self._label_vocabulary is not None:
+            return _labels.class_ids(dense, self._label_vocabulary)
+        if not dense.dtype.is_integer:
+            raise ValueError(
+                f"Labels dtype should be integer. Instead got {dense.dtype}. Cast class ids "
+                "to int64, or give the head a label_vocabulary for strings."
+            )
+        return _labels.in_range(dense, self._n_classes)
+
+    def _own_losses(self, logits: tf.Tensor, processed: tf.Tensor) -> tf.Tensor:
+        rows = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.squeeze(processed, axis=-1), logits=logits
+        )
+        return tf.expand_dims(rows, axis=-1)
+
+    def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self.predictions(logits, [PredictionKeys.CLASS_IDS])
+
+    def _measures(self) -> tuple[Measure, ...]:
+        return (
+            Measure(key=MetricKeys.LOSS_MEAN, kind="mean", values=lambda seen: seen.losses),
+            Measure(
+                key=MetricKeys.ACCURACY,
+                kind="accuracy",
+                values=lambda seen: seen.predictions[PredictionKeys.CLASS_IDS],
+            ),
+        )
+
+    def _export_outputs(self, predictions: dict[str, tf.Tensor]) -> dict[str, ExportOutput]:
+        classifier = _classes.classification_output(
+            predictions[PredictionKeys.PROBABILITIES], self._n_classes, self._label_vocabulary
+        )
+        return {
+            SignatureKeys.DEFAULT: classifier,
+            SignatureKeys.CLASSIFY: classifier,
+            SignatureKeys.PREDICT: PredictOutput(predictions),
+        }
+
+
+def binary_or_multi_class_head(
+    n_classes: int, weight_column: Any, label_vocabulary: Sequence[str] | None, loss_reduction: str
+) -> SingleHead:
+    """Returns the head of a classifier: of two classes or of more.
+
+    Args:
+        n_classes: Number of classes, at least 2.
+        weight_column: As the heads take it.
+        label_vocabulary: As the heads take it.
+        loss_reduction: As the heads take it.
+
+    Raises:
+        ValueError: If an argument is not what it must be.
+    """
+    if n_classes == 2:
+        return BinaryClassHead(
+            weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction
+        )
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

@@ -1,0 +1,319 @@
+"""What heads of one objective have in common."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.export._outputs import ExportOutput
+from tfx_tpu_trainer.estimator.heads import _losses, _shapes, _train_op
+from tfx_tpu_trainer.estimator.heads._head import Head
+from tfx_tpu_trainer.estimator.heads._keys import MetricKeys
+from tfx_tpu_trainer.estimator.heads._metrics import Measure, MeasuredBatch
+from tfx_tpu_trainer.estimator.heads._weights import WeightColumn
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+
+_REGULARIZATION = Measure(
+    key=MetricKeys.LOSS_REGULARIZATION,
+    kind="regularization",
+    values=lambda seen: seen.regularization_loss,
+)
+
+
+class SingleHead(Head):
+    """A head of one objective.
+
+    Subclasses say what the labels are, how a row's loss is computed, what is predicted, measured
+    and exported; how all that becomes a spec is said here.
+    """
+
+    def __init__(
+        self,
+        *,
+        weight_column: Any,
+        loss_reduction: str,
+        loss_fn: Callable[..., Any] | None,
+        name: str | None,
+    ) -> None:
+        """Checks and keeps what all heads have.
+
+        Args:
+            weight_column: Name of the feature that holds the rows' weights, a numeric column, or
+                `None`.
+            loss_reduction: How the rows' losses become one.
+            loss_fn: The rows' losses where they are not the head's own; or `None`.
+            name: Name of the head, or `None`.
+
+        Raises:
+            ValueError: If an argument is not what it must be.
+            TypeError: If `weight_column` is neither a name nor a numeric column.
+        """
+        self._weights = None if weight_column is None else WeightColumn(weight_column)
+        self._loss_reduction = self._check_loss_reduction(loss_reduction)
+        _losses.check_loss_fn(loss_fn)
+        self._loss_fn = loss_fn
+        self._name = name
+
+    @property
+    def name(self) -> str | None:
+        """Name of the head, or `None`."""
+        return self._name
+
+    @property
+    def loss_reduction(self) -> str:
+        """How the losses of the rows become one."""
+        return self._loss_reduction
+
+    @abc.abstractmethod
+    def _processed_labels(self, logits: tf.Tensor, labels: Any) -> tf.Tensor:
+        """Returns labels as the loss wants them."""
+
+    @abc.abstractmethod
+    def _own_losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each row, [D0, ... DN, loss dimension], where there is no loss_fn."""
+
+    @abc.abstractmethod
+    def _measures(self) -> tuple[Measure, ...]:
+        """Says what is measured; regularization comes by itself."""
+
+    @abc.abstractmethod
+    def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the predictions that the measures look at."""
+
+    @abc.abstractmethod
+    def _export_outputs(self, predictions: dict[str, tf.Tensor]) -> dict[str, ExportOutput]:
+        """Returns the signatures: name -> output."""
+
+    @property
+    def _loss_dimension(self) -> int:
+        """The last axis of the rows' losses."""
+        return 1
+
+    @property
+    def _weights_per_logit(self) -> bool:
+        """Whether every logit may have a weight of its own."""
+        return False
+
+    def _check_loss_reduction(self, reduction: Any) -> str:
+        return _losses.check_reduction(reduction)
+
+    def _reduce(self, rows: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
+        return _losses.reduce_loss(rows, weights, self._loss_reduction)
+
+    def loss(
+        self,
+        labels: Any,
+        logits: Any,
+        features: Mapping[str, Any] | None = None,
+        mode: str | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss that training makes small; see `Head.loss`."""
+        del mode
+        with v1.name_scope(None, "losses"):
+            logits = _shapes.check_logits(logits, self.logits_dimension)
+            rows, weights, _ = self._rows(logits, labels, features)
+            loss = self._reduce(rows, weights)
+            regularization = _losses.total_regularization(regularization_losses)
+            return loss if regularization is None else loss + regularization
+
+    def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
+        """Makes metrics that have seen nothing yet; see `Head.metrics`."""
+        with v1.name_scope(None, "metrics"):
+            return {
+                self._summary_key(measure.key): measure.keras()
+                for measure in self._all_measures(bool(regularization_losses))
+            }
+
+    # As in the original, these heads take no mode.
+    def update_metrics(  # type: ignore[override]
+        self,
+        eval_metrics: dict[str, Any],
+        features: Mapping[str, Any] | None,
+        logits: Any,
+        labels: Any,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Updates metrics with a batch; see `Head.update_metrics`."""
+        seen = self._look_at(features, logits, labels, regularization_losses)
+        for measure in self._all_measures(seen.regularization_loss is not None):
+            measure.update(eval_metrics[self._summary_key(measure.key)], seen)
+        return eval_metrics
+
+    def _create_tpu_estimator_spec(
+        self,
+        features: Any,
+        mode: str,
+        logits: Any,
+        labels: Any = None,
+        optimizer: Any = None,
+        trainable_variables: Sequence[tf.Variable] | None = None,
+        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
+        update_ops: Sequence[Any] | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> TPUEstimatorSpec:
+        with v1.name_scope(self._name, "head"):
+            predictions = self.predictions(logits)
+            if mode == ModeKeys.PREDICT:
+                return TPUEstimatorSpec(
+                    mode, predictions, export_outputs=self._export_outputs(predictions)
+                )
+            loss = self.loss(
+                labels=labels,
+                logits=logits,
+                features=features,
+                mode=mode,
+                regularization_losses=regularization_losses,
+            )
+            if mode == ModeKeys.EVAL:
+                eval_metrics = self._eval_metrics(features, logits, labels, regularization_losses)
+                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=eval_metrics)
+            check_is_train(mode)
+            op = self._train_op(loss, optimizer, train_op_fn, trainable_variables, update_ops)
+            return TPUEstimatorSpec(mode, predictions, loss, train_op=op)
+
+    def _summaries(
+        self,
+        loss: tf.Tensor,
+        features: Any,
+        logits: Any,
+        labels: Any,
+        regularization_losses: Sequence[tf.Tensor] | None,
+    ) -> dict[str, tf.Tensor]:
+        """Returns the loss, and what of it is regularization."""
+        del features, logits, labels
+        regularization = _losses.total_regularization(regularization_losses)
+        written = {self._summary_key(MetricKeys.LOSS): loss}
+        if regularization is not None:
+            written[self._summary_key(MetricKeys.LOSS_REGULARIZATION)] = regularization
+        return written
+
+    def _train_op(
+        self,
+        loss: tf.Tensor,
+        optimizer: Any,
+        train_op_fn: Callable[[tf.Tensor], Any] | None,
+        trainable_variables: Sequence[tf.Variable] | None,
+        update_ops: Sequence[Any] | None,
+    ) -> Any:
+        return _train_op.head_train_op(
+            loss,
+            optimizer=optimizer,
+            train_op_fn=train_op_fn,
+            trainable_variables=trainable_variables,
+            update_ops=update_ops,
+            loss_reduction=self._loss_reduction,
+        )
+
+    def _eval_metrics(
+        self,
+        features: Any,
+        logits: Any,
+        labels: Any,
+        regularization_losses: Sequence[tf.Tensor] | None,
+    ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
+        return eval_metrics_of(
+            self, self._features_of_metrics(features), logits, labels, regularization_losses
+        )
+
+    def _features_of_metrics(self, features: Any) -> Any:
+        overridden = type(self).update_metrics is not SingleHead.update_metrics
+        if overridden or _losses.takes_features(self._loss_fn):
+            return features
+        return {} if self._weights is None else {self._weights.key: features[self._weights.key]}
+
+    def _rows(
+        self, logits: tf.Tensor, labels: Any, features: Mapping[str, Any] | None
+    ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor]:
+        """Returns the rows' losses, their weights, and the labels as the loss sees them."""
+        processed = self._processed_labels(logits, labels)
+        if self._loss_fn is None:
+            rows = self._own_losses(logits, processed)
+        else:
+            rows = _losses.call_loss_fn(
+                self._loss_fn,
+                processed,
+                logits,
+                features,
+                dimension=self._loss_dimension,
+                reduction=self._loss_reduction,
+            )
+        if self._weights is None:
+            return rows, None, processed
+        weights = self._weights.read(features, logits, per_logit=self._weights_per_logit)
+        return rows, weights, processed
+
+    def _look_at(
+        self,
+        features: Mapping[str, Any] | None,
+        logits: Any,
+        labels: Any,
+        regularization_losses: Sequence[tf.Tensor] | None,
+    ) -> MeasuredBatch:
+        logits = _shapes.check_logits(logits, self.logits_dimension)
+        rows, weights, processed = self._rows(logits, labels, features)
+        return MeasuredBatch(
+            losses=rows,
+            weights=weights,
+            labels=processed,
+            predictions=self._predictions_to_measure(logits),
+            regularization_loss=_losses.total_regularization(regularization_losses),
+        )
+
+    def _all_measures(self, regularized: bool) -> tuple[Measure, ...]:
+        return (*self._measures(), _REGULARIZATION) if regularized else self._measures()
+
+
+def eval_metrics_of(
+    head: Head,
+    features: Any,
+    logits: Any,
+    labels: Any,
+    regularization_losses: Sequence[tf.Tensor] | None,
+) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
+    """Returns a head's metrics as a TPUEstimatorSpec wants them: a function and its tensors.
+
+    Args:
+        head: The head.
+        features: The features that it measures with.
+        logits: Its logits.
+        labels: Its labels.
+        regularization_losses: Scalars, or `None`.
+    """
+    tensors = {"logits": logits, "labels": labels}
+    if features:
+        tensors["features"] = features
+    regularization = _losses.total_regularization(regularization_losses)
+    if regularization is not None:
+        # Tensors of cores are put together along an axis.
+        tensors["regularization"] = tf.reshape(regularization, [1])
+
+    def metric_fn(
+        logits: Any, labels: Any, features: Any = None, regularization: tf.Tensor | None = None
+    ) -> dict[str, Any]:
+        total = None if regularization is None else [tf.reduce_mean(regularization)]
+        return head.update_metrics(
+            eval_metrics=head.metrics(regularization_losses=total),
+            features={} if features is None else features,
+            logits=logits,
+            labels=labels,
+            regularization_losses=total,
+        )
+
+    return metric_fn, tensors
+
+
+def check_is_train(mode: str) -> None:
+    """Checks that a mode that is neither `"infer"` nor `"eval"` is `"train"`.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if mode != ModeKeys.TRAIN:
+        raise ValueError(f"mode={mode} unrecognized; it must be one of tf.estimator.ModeKeys.")

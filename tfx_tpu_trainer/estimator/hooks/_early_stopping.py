@@ -1,0 +1,368 @@
+"""Hooks that end training early, by what evaluations have found."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
+from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._number_checks import check_is_number
+from tfx_tpu_trainer.estimator.hooks._eval_events import read_eval_metrics
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_Values = Callable[[], list[tuple[int, float]]]
+
+
+def make_early_stopping_hook(
+    estimator: Estimator,
+    should_stop_fn: Callable[[], bool],
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> v1.train.SessionRunHook:
+    """Makes a hook that ends training; mirrors `tf.estimator.experimental.make_early_stopping_hook`.
+
+    The chief asks should_stop_fn and shares the answer in a variable of the model, where the other
+    workers see it. An evaluator of its own process is not stopped.
+
+    With `RunConfig(save_input_position=True)` and `run_every_steps` it asks where the global step
+    passes a multiple of that, so that a training which is started again stops where it would have
+    stopped. Else it asks in the first session call, as the original, and then again and again.
+
+    Examples:
+        The third question is answered with yes:
+
+        >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs
+        >>> import numpy as np
+        >>> rows = np.ones(4, np.float32)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, num_epochs=None, shuffle=False)
+        >>> estimator = BaselineRegressor(model_dir="runs/stopped")
+        >>> answers = iter([False, False, True])
+        >>> hook = experimental.make_early_stopping_hook(
+        ...     estimator, lambda: next(answers), run_every_secs=None, run_every_steps=1
+        ... )
+        >>> estimator = estimator.train(input_fn, hooks=[hook], max_steps=1000)
+        >>> print(estimator.get_variable_value("global_step"))
+        3
+
+    Args:
+        estimator: The estimator that is trained.
+        should_stop_fn: Tells whether training shall end; without arguments.
+        run_every_secs: Seconds between questions. Defaults to 60; must be `None` with
+            run_every_steps.
+        run_every_steps: Steps between questions. Defaults to `None`.
+
+    Returns:
+        The hook.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If both intervals are set.
+    """
+    if not isinstance(estimator, Estimator):
+        raise TypeError(
+            f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
+        )
+    if not callable(should_stop_fn):
+        raise TypeError(f"`should_stop_fn` must be callable; got {should_stop_fn!r}.")
+    if run_every_secs is not None and run_every_steps is not None:
+        raise ValueError(
+            "Only one of `run_every_secs` and `run_every_steps` must be set; got "
+            f"{run_every_secs} and {run_every_steps}. Set the other one to None."
+        )
+    check_is_number("run_every_secs", run_every_secs)
+    check_is_number("run_every_steps", run_every_steps)
+    every = whole_steps(run_every_steps)
+    if estimator.config.is_chief and every and estimator.config.save_input_position:
+        alone = estimator.config.num_worker_replicas <= 1
+        return _StopAtMultiplesHook(should_stop_fn, every, alone=alone)
+    if estimator.config.is_chief:
+        return _StopHook(should_stop_fn, every_secs=run_every_secs, every_steps=run_every_steps)
+    return _FollowChiefHook()
+
+
+def stop_if_higher_hook(
+    estimator: Estimator,
+    metric_name: str,
+    threshold: float,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> v1.train.SessionRunHook:
+    """Ends training when a metric is above a threshold; mirrors the original of that name.
+
+    Args:
+        estimator: The estimator that is trained.
+        metric_name: The metric, as `evaluate` names it.
+        threshold: The bound.
+        eval_dir: Folder of the evaluation's events. Defaults to `estimator.eval_dir()`.
+        min_steps: Evaluations of earlier steps do not count. Defaults to 0.
+        run_every_secs: Seconds between looks. Defaults to 60.
+        run_every_steps: Steps between looks. Defaults to `None`.
+
+    Returns:
+        The hook.
+    """
+    values = _values_of(estimator, metric_name, eval_dir, min_steps)
+    crossed = _crossed(values, metric_name, threshold, operator.gt, "greater than")
+    return make_early_stopping_hook(estimator, crossed, run_every_secs, run_every_steps)
+
+
+def stop_if_lower_hook(
+    estimator: Estimator,
+    metric_name: str,
+    threshold: float,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> v1.train.SessionRunHook:
+    """Ends training when a metric is below a threshold; arguments as `stop_if_higher_hook`."""
+    values = _values_of(estimator, metric_name, eval_dir, min_steps)
+    crossed = _crossed(values, metric_name, threshold, operator.lt, "less than")
+    return make_early_stopping_hook(estimator, crossed, run_every_secs, run_every_steps)
+
+
+def stop_if_no_increase_hook(
+    estimator: Estimator,
+    metric_name: str,
+    max_steps_without_increase: int,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> v1.train.SessionRunHook:
+    """Ends training when a metric has not increased for some steps; mirrors the original.
+
+    Args:
+        estimator: The estimator that is trained.
+        metric_name: The metric, as `evaluate` names it.
+        max_steps_without_increase: Steps after the best evaluation.
+        eval_dir: Folder of the evaluation's events. Defaults to `estimator.eval_dir()`.
+        min_steps: Evaluations of earlier steps do not count. Defaults to 0.
+        run_every_secs: Seconds between looks. Defaults to 60.
+        run_every_steps: Steps between looks. Defaults to `None`.
+
+    Returns:
+        The hook.
+    """
+    values = _values_of(estimator, metric_name, eval_dir, min_steps)
+    stalled = _stalled(values, metric_name, max_steps_without_increase, operator.gt, "increase")
+    return make_early_stopping_hook(estimator, stalled, run_every_secs, run_every_steps)
+
+
+def stop_if_no_decrease_hook(
+    estimator: Estimator,
+    metric_name: str,
+    max_steps_without_decrease: int,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> v1.train.SessionRunHook:
+    """Ends training when a metric has not decreased for some steps; see the one for increase."""
+    values = _values_of(estimator, metric_name, eval_dir, min_steps)
+    stalled = _stalled(values, metric_name, max_steps_without_decrease, operator.lt, "decrease")
+    return make_early_stopping_hook(estimator, stalled, run_every_secs, run_every_steps)
+
+
+def _crossed(
+    values: _Values,
+    metric_name: str,
+    threshold: float,
+    is_past: Callable[[float, float], bool],
+    words: str,
+) -> Callable[[], bool]:
+    """Makes the question whether a metric has ever been past a threshold."""
+    check_is_number("threshold", threshold)
+
+    def should_stop() -> bool:
+        for step, value in values():
+            if is_past(value, threshold):
+                _logger.info(
+                    'At step %s, metric "%s" has value %s which is %s the configured threshold '
+                    "(%s) for early stopping.",
+                    step,
+                    metric_name,
+                    value,
+                    words,
+                    threshold,
+                )
+                return True
+        return False
+
+    return should_stop
+
+
+def _stalled(
+    values: _Values,
+    metric_name: str,
+    max_steps: int,
+    is_better: Callable[[float, float], bool],
+    word: str,
+) -> Callable[[], bool]:
+    """Makes the question whether a metric's best value is some steps old."""
+    check_is_number(f"max_steps_without_{word}", max_steps)
+
+    def should_stop() -> bool:
+        best: tuple[int, float] | None = None
+        for step, value in values():
+            if best is None or is_better(value, best[1]):
+                best = (step, value)
+            if step - best[0] >= max_steps:
+                _logger.info(
+                    'No %s in metric "%s" for %s steps, which is greater than or equal to max '
+                    "steps (%s) configured for early stopping.",
+                    word,
+                    metric_name,
+                    step - best[0],
+                    max_steps,
+                )
+                return True
+        return False
+
+    return should_stop
+
+
+def _values_of(
+    estimator: Estimator, metric_name: str, eval_dir: str | None, min_steps: int
+) -> _Values:
+    """Makes what reads the values of a metric by step, again each time.
+
+    What it makes raises a ValueError if an evaluation has no such metric.
+    """
+    check_is_number("min_steps", min_steps)
+
+    def values() -> list[tuple[int, float]]:
+        found = []
+        for step, metrics in read_eval_metrics(eval_dir or estimator.eval_dir()).items():
+            if step < min_steps:
+                continue
+            if metric_name not in metrics:
+                raise ValueError(
+                    f"Early stopping watches the metric {metric_name!r}, which the evaluation of "
+                    f"step {step} lacks; it has: {sorted(metrics)}."
+                )
+            found.append((step, metrics[metric_name]))
+        return found
+
+    return values
+
+
+def _stop_variable() -> tf.Variable:
+    """Makes the variable in which the chief tells the workers; named as the original's."""
+    with v1.variable_scope("signal_early_stopping", reuse=v1.AUTO_REUSE):
+        return v1.get_variable(
+            "STOP",
+            shape=[],
+            dtype=tf.bool,
+            initializer=v1.zeros_initializer(),
+            collections=[v1.GraphKeys.GLOBAL_VARIABLES],
+            trainable=False,
+        )
+
+
+class _AskingHook(v1.train.SessionRunHook):
+    """Tells the workers what it was told."""
+
+    def __init__(self, should_stop_fn: Callable[[], bool]) -> None:
+        self._should_stop_fn = should_stop_fn
+
+    def begin(self) -> None:
+        self._global_step = v1.train.get_global_step()
+        self._stop = _stop_variable().assign(True, read_value=False)
+
+    def _is_time_to_stop(self, session: v1.Session, step: int) -> bool:
+        if not self._should_stop_fn():
+            return False
+        _logger.info("Requesting early stopping at global step %d", step)
+        session.run(self._stop)
+        return True
+
+
+class _StopAtMultiplesHook(_AskingHook):
+    """Asks where the global step passes a multiple of a period, wherever the session has begun."""
+
+    def __init__(
+        self, should_stop_fn: Callable[[], bool], every_steps: int, *, alone: bool
+    ) -> None:
+        super().__init__(should_stop_fn)
+        self._every_steps = every_steps
+        self._alone = alone
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        self._step = int(session.run(self._global_step))
+        # The session before may have ended before it asked, or because of the answer.
+        self._is_due = self._step > 0 and self._step % self._every_steps == 0
+        # Other workers would wait for this one's part of their next step.
+        if self._is_due and self._alone and self._is_time_to_stop(session, self._step):
+            coord.request_stop()
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        del run_values
+        # What a call fetches beside its step may be of before the step or of after it.
+        former, self._step = self._step, int(run_context.session.run(self._global_step))
+        passed = self._step // self._every_steps > former // self._every_steps
+        is_due, self._is_due = passed or (self._is_due and not self._alone), False
+        if is_due and self._is_time_to_stop(run_context.session, self._step):
+            run_context.request_stop()
+
+
+class _StopHook(_AskingHook):
+    """Asks in the first session call, and then again and again."""
+
+    def __init__(
+        self,
+        should_stop_fn: Callable[[], bool],
+        *,
+        every_secs: float | None,
+        every_steps: int | None,
+    ) -> None:
+        super().__init__(should_stop_fn)
+        self._timer = v1.train.SecondOrStepTimer(every_secs=every_secs, every_steps=every_steps)
+
+    def begin(self) -> None:
+        super().begin()
+        # A hook that a second call of train gets too would else not ask there: the step that its
+        # first call of a session fetches may be the one that the session before has asked at.
+        self._timer.reset()
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
+        del run_context
+        return v1.train.SessionRunArgs(self._global_step)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        step = run_values.results
+        if not self._timer.should_trigger_for_step(step):
+            return
+        self._timer.update_last_triggered_step(step)
+        if self._is_time_to_stop(run_context.session, step):
+            run_context.request_stop()
+
+
+class _FollowChiefHook(v1.train.SessionRunHook):
+    """Stops when the chief has said so."""
+
+    def begin(self) -> None:
+        self._stop = _stop_variable()
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
+        del run_context
+        return v1.train.SessionRunArgs(self._stop)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        if run_values.results:
+            _logger.info("Early stopping requested, suspending run.")
+            run_context.request_stop()

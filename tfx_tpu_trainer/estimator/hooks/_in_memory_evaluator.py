@@ -1,0 +1,137 @@
+"""Evaluation during training, of values that no checkpoint of the model folder has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
+from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._number_checks import holds
+
+v1 = tf.compat.v1
+
+
+class InMemoryEvaluatorHook(v1.train.SessionRunHook):
+    """Evaluates before, during and after training; mirrors the original of that name.
+
+    The values go from session to session, so that `model_dir` has the checkpoints of its own
+    schedule only. What a saver or an `init_fn` of the model's own would restore, and what is saved
+    beside variables, can't be handed over so.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs
+        >>> import numpy as np
+        >>> rows = np.ones(4, np.float32)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, num_epochs=None, shuffle=False)
+        >>> estimator = BaselineRegressor(model_dir="runs/in-memory")
+        >>> hook = experimental.InMemoryEvaluatorHook(estimator, input_fn, steps=1, every_n_iter=2)
+        >>> estimator = estimator.train(input_fn, hooks=[hook], max_steps=4)
+        >>> import os
+        >>> os.path.isdir(estimator.eval_dir())
+        True
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Sequence[v1.train.SessionRunHook] | None = None,
+        name: str | None = None,
+        every_n_iter: int = 100,
+    ) -> None:
+        """Takes what `Estimator.evaluate` takes.
+
+        Args:
+            estimator: The estimator that is trained.
+            input_fn: Returns the evaluation data.
+            steps: Batches to evaluate. Defaults to `None`: until the data ends.
+            hooks: Hooks of the evaluation. Defaults to `None`.
+            name: Name of the evaluation, for its events. Defaults to `None`.
+            every_n_iter: Session calls of training between evaluations. Defaults to 100.
+
+        Raises:
+            ValueError: If every_n_iter or steps is not positive, or there is more than one process.
+            TypeError: If an argument is of another type.
+        """
+        if not isinstance(estimator, Estimator):
+            raise TypeError(
+                f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
+            )
+        if every_n_iter is None or not holds("every_n_iter", every_n_iter, lambda n: n > 0):
+            raise ValueError(f"invalid every_n_iter={every_n_iter}. It must be positive.")
+        config = estimator.config
+        if config.num_ps_replicas > 0 or config.num_worker_replicas > 1:
+            raise ValueError(
+                "InMemoryEvaluator supports only single machine (aka Local) setting. TF_CONFIG has "
+                f"{config.num_worker_replicas} workers and {config.num_ps_replicas} ps."
+            )
+        self._estimator = estimator
+        self._input_fn = input_fn
+        self._steps = steps
+        self._hooks = _spec_checks.check_hooks(hooks, message="Hooks must be a SessionRunHook")
+        estimator._calls.check_eval_steps(steps)
+        self._name = name
+        self._every_n_iter = whole_steps(every_n_iter)
+
+    def begin(self) -> None:
+        """Checks that the model can be evaluated without a checkpoint, before a session is made.
+
+        Raises:
+            ValueError: If its scaffold for evaluation has a saver or an init_fn, or something
+                is saved beside its variables.
+        """
+        self._calls = 0
+        _check_no_saveables()
+        scaffold = self._estimator._evaluation_scaffold(self._input_fn, self._steps)
+        for part in ("saver", "init_fn"):
+            if getattr(scaffold, part) is not None:
+                raise ValueError(
+                    f"InMemoryEvaluator does not support custom {part}. The Scaffold that model_fn "
+                    "makes for evaluation has one: leave it out there, or evaluate checkpoints, "
+                    "with train_and_evaluate."
+                )
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Evaluates the values that training starts from."""
+        del coord
+        # Other hooks may have made some when they began.
+        _check_no_saveables()
+        self._variables = {variable.name: variable for variable in v1.global_variables()}
+        self._evaluate(session)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Evaluates when it is due."""
+        del run_values
+        self._calls += 1
+        if self._every_n_iter and self._calls % self._every_n_iter == 0:
+            self._evaluate(run_context.session)
+
+    def end(self, session: v1.Session) -> None:
+        """Evaluates the last values."""
+        self._evaluate(session)
+
+    def _evaluate(self, session: v1.Session) -> None:
+        self._estimator.evaluate_result(
+            self._input_fn,
+            steps=self._steps,
+            hooks=self._hooks,
+            name=self._name,
+            variable_values=session.run(self._variables),
+        )
+
+
+def _check_no_saveables() -> None:
+    saveables = v1.get_collection(v1.GraphKeys.SAVEABLE_OBJECTS)
+    if saveables:
+        raise ValueError(
+            "InMemoryEvaluator does not support saveables other than global variables. The model "
+            f"has {[saveable.name for saveable in saveables]}: evaluate checkpoints, with "
+            "train_and_evaluate."
+        )

@@ -1,0 +1,169 @@
+"""Models of Keras 2, the package tf_keras."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.keras._graph_models import eager_classes
+from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel, Named
+from tfx_tpu_trainer.estimator.keras._tf_private import inputs_of_any_shape
+
+# Keras 2 puts this before a layer's error; the original's message begins with the error itself.
+_WRAPPED: Final = re.compile(r"Exception encountered when calling [^\n]*\n\n")
+_UNKNOWN: Final = re.compile(r"Unknown |Cannot deserialize object of type|custom_object_scope")
+
+
+class Keras2Model(KerasModel):
+    """A model of tf_keras."""
+
+    def in_use(self) -> contextlib.AbstractContextManager[None]:
+        """Has the classes of its layers be those of eager execution."""
+        return eager_classes(self.model)
+
+    @property
+    def input_names(self) -> list[str]:
+        """The names of its input layers."""
+        return list(self.model.input_names)
+
+    @property
+    def known_output_names(self) -> Sequence[str] | None:
+        """The names of its output layers."""
+        import tf_keras
+
+        names = self.model.output_names
+        if names is None and isinstance(self.model, tf_keras.Sequential) and self.model.layers:
+            # With TensorFlow 2's behaviour off it stays without, having no input shape.
+            return [self.model.layers[-1].name]
+        return names
+
+    def parts_to_optimize(self) -> list[tuple[Any, list[Any]]]:
+        """Returns each optimizer of the caller's with the variables that it trains."""
+        import tf_keras
+
+        model, optimizers = self.model, self.optimizer
+        if not isinstance(optimizers, (list, tuple)) or len(optimizers) != 2:
+            return super().parts_to_optimize()
+        if not isinstance(model, tf_keras.experimental.WideDeepModel):
+            return super().parts_to_optimize()
+        parts = (model.linear_model, model.dnn_model)
+        if not self.is_built:
+            return [(optimizer, []) for optimizer in optimizers]
+        return [(each, list(part.trainable_variables)) for each, part in zip(optimizers, parts)]
+
+    def check_custom_objects(self) -> None:
+        """Checks that Keras knows the classes and functions that the layers' configs name.
+
+        The model itself is made of no config. But one whose names Keras does not know can't be
+        saved and loaded either, and the original, which makes layers of their configs, refuses it.
+
+        Raises:
+            TypeError: If a class or a function is in neither Keras nor `custom_objects`.
+            ValueError: The same, of a layer within a layer.
+        """
+        for layer in _layers_of(self.model) if self.is_functional else ():
+            try:
+                with self.custom_scope():
+                    type(layer).from_config(layer.get_config())
+            except Exception as error:
+                # What can't be made again for other reasons need not be.
+                if _UNKNOWN.search(str(error)):
+                    kind = TypeError if isinstance(error, TypeError) else ValueError
+                    raise kind(
+                        f"{error}\nGive model_to_estimator what the layer {layer.name!r} uses in "
+                        "custom_objects={'name': class_or_function}."
+                    ) from error
+
+    def custom_scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Makes the custom objects known to Keras."""
+        import tf_keras
+
+        return tf_keras.utils.custom_object_scope(self.custom_objects)
+
+    def call(self, features: Any, *, training: bool) -> Any:
+        """Computes the outputs, of inputs of any shape that the layers take.
+
+        As in the original, which calls the layers one by one: a `Dense` of a model whose inputs are
+        [2, 3] takes [2, 5, 3] as well.
+        """
+        with inputs_of_any_shape(self.model):
+            try:
+                return self.model(features, training=training)
+            except Exception as error:
+                if error.args and isinstance(error.args[0], str):
+                    told = _WRAPPED.sub("", error.args[0], count=1) + self._misfit(features)
+                    error.args = (told, *error.args[1:])
+                raise
+
+    def _misfit(self, features: Any) -> str:
+        """Says what shape the model was made for, if the inputs are of another one."""
+        made_for = [tensor.shape for tensor in self.model.inputs] if self.is_functional else []
+        shapes = [tensor.shape for tensor in tf.nest.flatten(features)]
+        if all(shape.is_compatible_with(other) for shape, other in zip(shapes, made_for)):
+            return ""
+        return (
+            f"\n\nThe model {self.model.name!r} was made for inputs of shape "
+            f"{self.model.input_shape}."
+        )
+
+    def loss(
+        self, features: Any, labels: Any, outputs: Any, weights: Any, *, training: bool
+    ) -> tf.Tensor:
+        """Computes the loss, regularization included, after `call`."""
+        del training
+        return self.model.compute_loss(features, labels, outputs, weights)
+
+    def update_metrics(self, labels: Any, outputs: Any, weights: Any) -> None:
+        """Updates the compiled metrics."""
+        self.model.compiled_metrics.update_state(labels, outputs, weights)
+
+    def metric_results(self) -> dict[str, tf.Tensor]:
+        """Returns the compiled metrics by their Keras names."""
+        results: dict[str, tf.Tensor] = {}
+        for metric in self.model.compiled_metrics.metrics:
+            result = metric.result()
+            if isinstance(result, dict):
+                results.update(result)
+            else:
+                results[metric.name] = result
+        names = self.metric_names
+        if names is not None and len(names) == len(results):
+            return dict(zip(names, results.values()))
+        return results
+
+    def metric_container(self) -> Any:
+        """Returns what holds the compiled metrics."""
+        return self.model.compiled_metrics
+
+    def variables(self) -> list[Named]:
+        """Returns the model's variables, those of metrics left out."""
+        of_metrics = {id(v) for metric in self.model.metrics for v in metric.variables}
+        trained = {id(variable) for variable in self.model.trainable_weights}
+        return [
+            Named(variable.name, variable, id(variable) in trained)
+            for variable in _once(self.model.weights)
+            if id(variable) not in of_metrics
+        ]
+
+    def raw(self, variable: Any) -> tf.Variable:
+        """Returns the variable itself."""
+        return variable
+
+
+def _layers_of(model: Any) -> Iterator[Any]:
+    """Yields the layers of a model and of the models in it, without those that hold a table."""
+    import tf_keras
+
+    for layer in model.layers:
+        if isinstance(layer, tf_keras.Model):
+            yield from _layers_of(layer)
+        elif not hasattr(layer, "vocabulary_size"):
+            yield layer
+
+
+def _once(variables: Sequence[Any]) -> list[Any]:
+    return list({id(variable): variable for variable in variables}.values())

@@ -1,0 +1,288 @@
+"""The model_fn of a Keras model, for an Estimator and for a TPUEstimator."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import ObjectScaffold
+from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator.export._outputs import PredictOutput
+from tfx_tpu_trainer.estimator.keras import _forward, _inputs
+from tfx_tpu_trainer.estimator.keras._checkpoints import checkpoint_of
+from tfx_tpu_trainer.estimator.keras._graph_variables import GraphModel, StandIns
+from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel
+from tfx_tpu_trainer.estimator.keras._metrics import metrics_of
+from tfx_tpu_trainer.estimator.keras._optimizers import (
+    GraphOptimizer,
+    TracedOptimizer,
+    make_optimizer,
+)
+from tfx_tpu_trainer.estimator.keras._trace import Trace, trace
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
+
+v1 = tf.compat.v1
+
+_WRITES = ("AssignVariableOp", "AssignAddVariableOp")
+
+
+@dataclasses.dataclass(frozen=True)
+class KerasModelFn:
+    """Makes the ops of a Keras model for each call of train, evaluate, predict or export.
+
+    Attributes:
+        model: The model.
+        of_objects: Whether checkpoints are object-based.
+        metric_names_map: Name of a metric with Keras -> name to evaluate it under, or `None`.
+        export_outputs: Name of an output -> class of its `ExportOutput`, or `None`.
+        has_first_checkpoint: Whether a checkpoint gives the variables their first values.
+    """
+
+    model: KerasModel
+    of_objects: bool
+    metric_names_map: Mapping[str, str] | None
+    export_outputs: Mapping[str, Any] | None
+    has_first_checkpoint: bool
+
+    def for_estimator(self) -> Callable[..., Any]:
+        """Returns the model_fn of an Estimator."""
+
+        def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec | TPUEstimatorSpec:
+            with self.model.in_use():
+                made = self._make(features, labels, mode)
+                return made.tpu_spec(mode) if is_on_cores() else made.spec(mode)
+
+        return model_fn
+
+    def for_tpu_estimator(self) -> Callable[..., Any]:
+        """Returns the model_fn of a TPUEstimator."""
+
+        def model_fn(
+            features: Any, labels: Any, mode: str, params: Mapping[str, Any]
+        ) -> TPUEstimatorSpec:
+            del params
+            with self.model.in_use():
+                return self._make(features, labels, mode).tpu_spec(mode)
+
+        return model_fn
+
+    def _make(self, features: Any, labels: Any, mode: str) -> _SpecParts:
+        features, weights = _inputs.split_weights(features)
+        labels = _inputs.as_tensors(labels)
+        model = self.model
+        optimizer = None
+        if mode == ModeKeys.TRAIN:
+            if not model.is_built:
+                trace(functools.partial(_forward.predict, model), features)
+            optimizer = make_optimizer(model)
+            traced = isinstance(optimizer, TracedOptimizer)
+            step = functools.partial(
+                _forward.train,
+                model,
+                optimizer=optimizer.optimizer if traced else None,
+                replicas=_forward.Replicas.of_this_call(),
+            )
+            traced_call = trace(step, features, labels, weights)
+        elif mode == ModeKeys.EVAL:
+            step = functools.partial(_forward.evaluate, model)
+            traced_call = trace(step, features, labels, weights)
+        else:
+            traced_call = trace(functools.partial(_forward.predict, model), features)
+        graph_model = GraphModel(model, with_values=not self.has_first_checkpoint)
+        made = _place(traced_call, graph_model, model, optimizer)
+        metrics = None
+        if mode == ModeKeys.EVAL:
+            metrics = metrics_of(
+                model,
+                names=made.forward.names,
+                labels=labels,
+                outputs=made.forward.outputs,
+                weights=weights,
+                marks=made.forward.marks,
+                metric_names_map=self.metric_names_map,
+            )
+        predictions = dict(zip(made.forward.names, tf.nest.flatten(made.forward.outputs)))
+        return _SpecParts(
+            predictions=predictions,
+            loss=made.forward.loss,
+            train_op=made.train_op,
+            metrics=metrics,
+            export_outputs=_export_outputs(predictions, self.export_outputs),
+            checkpoint=(
+                functools.partial(_checkpoint_of, model, graph_model.stand_ins, optimizer)
+                if self.of_objects
+                else None
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _PlacedPass:
+    """A traced pass in the default graph.
+
+    Attributes:
+        forward: The pass; its tensors are of the default graph.
+        train_op: The op of the training step, or `None`.
+    """
+
+    forward: _forward.Forward
+    train_op: tf.Operation | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _SpecParts:
+    """What a spec is made of.
+
+    Attributes:
+        predictions: Name of an output -> tensor.
+        loss: The loss, or `None`.
+        train_op: The op of a training step, or `None`.
+        metrics: The metrics as `TPUEstimatorSpec.eval_metrics`, or `None`.
+        export_outputs: Signature name -> output.
+        checkpoint: Returns the objects to save; `None` saves variables by name.
+    """
+
+    predictions: dict[str, tf.Tensor]
+    loss: tf.Tensor | None
+    train_op: tf.Operation | None
+    metrics: tuple[Callable[..., Any], list[tf.Tensor]] | None
+    export_outputs: Mapping[str, Any]
+    checkpoint: Callable[[], tf.train.Checkpoint] | None
+
+    def spec(self, mode: str) -> EstimatorSpec:
+        """Returns the spec of an Estimator."""
+        metric_fn, tensors = self.metrics or (dict, [])
+        return EstimatorSpec(
+            mode,
+            predictions=self.predictions,
+            loss=self.loss,
+            train_op=self.train_op,
+            eval_metric_ops=metric_fn(*tensors),
+            export_outputs=self.export_outputs,
+            scaffold=self._scaffold() if self.checkpoint is not None else None,
+        )
+
+    def tpu_spec(self, mode: str) -> TPUEstimatorSpec:
+        """Returns the spec of a TPUEstimator."""
+        return TPUEstimatorSpec(
+            mode,
+            predictions=self.predictions,
+            loss=self.loss,
+            train_op=self.train_op,
+            eval_metrics=self.metrics,
+            export_outputs=self.export_outputs,
+            scaffold_fn=self._scaffold if self.checkpoint is not None else None,
+        )
+
+    def _scaffold(self) -> v1.train.Scaffold:
+        assert self.checkpoint is not None
+        return ObjectScaffold(self.checkpoint())
+
+
+def _place(
+    traced: Trace,
+    graph_model: GraphModel,
+    model: KerasModel,
+    optimizer: TracedOptimizer | GraphOptimizer | None,
+) -> _PlacedPass:
+    """Copies a traced pass into the default graph."""
+    stand_ins = graph_model.stand_ins
+    counts_steps = False
+    updates: list[tf.Operation] = []
+    if optimizer is not None:
+        if isinstance(optimizer, TracedOptimizer):
+            counts_steps = _is_written(traced, optimizer.iterations)
+            optimizer.add_stand_ins(stand_ins, counts_steps=counts_steps)
+        updates = _updates_of_the_model(traced, stand_ins, model)
+    result: _forward.Forward = traced.results
+    tensors = tf.nest.flatten(
+        [result.outputs, result.marks.tensors, result.loss, list(result.gradients)],
+        expand_composites=True,
+    )
+    there = [tensor for tensor in tensors if tensor is not None]
+    after = None
+    if optimizer is not None:
+        # A count of steps depends on no batch: it would go up beside the one that ends the input.
+        after = next((tf.identity(tensor) for tensor in traced.inputs.values()), None)
+    copies = traced.copy(
+        [*there, *updates],
+        stand_in=lambda captured: stand_ins.tensor_for(captured, traced),
+        name=model.model.name,
+        after=after,
+    )
+    rest = iter(copies[: len(there)])
+    outputs, marks, loss, gradients = tf.nest.pack_sequence_as(
+        [result.outputs, result.marks.tensors, result.loss, list(result.gradients)],
+        [None if tensor is None else next(rest) for tensor in tensors],
+        expand_composites=True,
+    )
+    placed = _forward.Forward(
+        outputs=outputs, names=result.names, marks=result.marks.with_tensors(marks), loss=loss
+    )
+    if optimizer is None:
+        return _PlacedPass(placed, None)
+    steps = copies[len(there) :]
+    if isinstance(optimizer, GraphOptimizer):
+        trained = [stand_ins.of(model.raw(each)) for each in model.trainable_variables]
+        steps.append(optimizer.apply(list(zip(gradients, trained))))
+    elif not counts_steps:
+        with tf.control_dependencies(steps):
+            steps = [v1.assign_add(v1.train.get_or_create_global_step(), 1)]
+    return _PlacedPass(placed, tf.group(*steps, name="train_op"))
+
+
+def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:
+    with model.in_use():
+        return checkpoint_of(model, *arguments)
+
+
+def _is_written(traced: Trace, variable: tf.Variable) -> bool:
+    """Tells whether each step of a trace changes a variable, and not in a branch only."""
+    return any(
+        op.type in _WRITES and any(handle is variable.handle for handle in traced.handles_of(op))
+        for op in traced.updates
+    )
+
+
+def _updates_of_the_model(
+    traced: Trace, stand_ins: StandIns, model: KerasModel
+) -> list[tf.Operation]:
+    """Returns the updates of a trace without those of metrics alone, which training has no use for."""
+    of_metrics = {
+        id(model.raw(variable).handle)
+        for metric in model.model.metrics
+        for variable in metric.variables
+    }
+
+    def changes_the_model(op: tf.Operation) -> bool:
+        handles = traced.handles_of(op)
+        return not handles or any(
+            stand_ins.has(handle) or id(handle) not in of_metrics for handle in handles
+        )
+
+    return [op for op in traced.updates if changes_the_model(op)]
+
+
+def _export_outputs(
+    predictions: Mapping[str, tf.Tensor], classes: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    outputs: dict[str, Any] = {
+        tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: PredictOutput(dict(predictions))
+    }
+    unknown = sorted(set(classes or {}) - set(predictions))
+    if unknown:
+        names = list(predictions)
+        raise _inputs.MissingKeysError(
+            f"The list passed into {names} does not cover requested {dict(classes or {})} keys "
+            f"defined in the keras model.\n\tExpected keys: {sorted(classes or {})}\n\t{names} keys: "
+            f"{sorted(names)}\n\tMissed keys: {unknown}\nGive export_outputs the names of outputs."
+        )
+    for name, output in (classes or {}).items():
+        outputs[name] = output(predictions[name])
+    return outputs

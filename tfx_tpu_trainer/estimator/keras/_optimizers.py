@@ -1,0 +1,224 @@
+"""The optimizer of a compiled Keras model, as one that trains in an estimator's graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.keras._eagerly import eagerly
+from tfx_tpu_trainer.estimator.keras._graph_variables import StandIns, unused_name
+from tfx_tpu_trainer.estimator.keras._in_model_fn import is_of_this_call
+from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel, Named, is_variable
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedOptimizer:
+    """One of today's Keras, traced with the step: its variables are eager ones.
+
+    Attributes:
+        optimizer: The optimizer, built.
+        variables: What it tracks, the model's own variables among them; the count of its steps is
+            left out.
+        iterations: The count of its steps.
+    """
+
+    optimizer: Any
+    variables: Sequence[Named]
+    iterations: Any
+
+    def add_stand_ins(self, stand_ins: StandIns, *, counts_steps: bool) -> None:
+        """Makes the stand-ins of its variables.
+
+        Args:
+            stand_ins: Where to.
+            counts_steps: Whether each step raises its count by one, so that it can be the global
+                step.
+        """
+        if counts_steps:
+            stand_ins.bind(self.iterations, v1.train.get_or_create_global_step())
+        taken = {variable.op.name for variable in v1.global_variables()}
+        for named in self.variables:
+            if stand_ins.of(named.variable) is None:
+                name = unused_name(named.name, taken)
+                stand_ins.add(name, named.variable, first_value=eagerly(named.variable.numpy))
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOptimizer:
+    """One that works in graphs: of `tf.compat.v1.train`, or a legacy one of Keras 2.
+
+    Attributes:
+        optimizer: The optimizer.
+    """
+
+    optimizer: Any
+
+    def apply(self, pairs: Sequence[tuple[Any, tf.Variable]]) -> tf.Operation:
+        """Returns the op that applies gradients and raises the global step.
+
+        Args:
+            pairs: Gradients, of all cores together where there are several, and variables of the
+                default graph.
+        """
+        with v1.name_scope(""), v1.name_scope("training"):
+            return self.apply_part(pairs, v1.train.get_or_create_global_step())
+
+    def apply_part(
+        self, pairs: Sequence[tuple[Any, tf.Variable]], global_step: tf.Variable | None
+    ) -> tf.Operation:
+        """Returns the op that applies gradients, in this name scope.
+
+        Args:
+            pairs: Gradients and variables.
+            global_step: What it raises; `None` leaves that to another optimizer.
+        """
+        pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if isinstance(self.optimizer, v1.train.Optimizer):
+            return self.optimizer.apply_gradients(pairs, global_step=global_step)
+        is_of_this_call(self.optimizer)
+        if global_step is not None:
+            self.optimizer.iterations = global_step
+        return self.optimizer.apply_gradients(pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOptimizers(GraphOptimizer):
+    """Several of them, each for a part of the variables.
+
+    Attributes:
+        parts: The optimizers; `optimizer` is the first, which counts the steps.
+        belongs: Of each variable in the model's order, the place of its optimizer.
+    """
+
+    parts: Sequence[GraphOptimizer]
+    belongs: Sequence[int]
+
+    def apply_part(
+        self, pairs: Sequence[tuple[Any, tf.Variable]], global_step: tf.Variable | None
+    ) -> tf.Operation:
+        """Returns the op that applies gradients, in this name scope."""
+        return tf.group(
+            *(
+                part.apply_part(
+                    [pair for pair, place in zip(pairs, self.belongs) if place == number],
+                    None if number else global_step,
+                )
+                for number, part in enumerate(self.parts)
+            )
+        )
+
+
+class _PartWise(tf.Module):
+    """Several optimizers of today's Keras as one: each applies the gradients of its part."""
+
+    def __init__(self, optimizers: Sequence[Any], belongs: Sequence[int]) -> None:
+        super().__init__(name="part_wise")
+        self.optimizers = list(optimizers)
+        self._belongs = belongs
+
+    def apply_gradients(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        for number, optimizer in enumerate(self.optimizers):
+            optimizer.apply_gradients(
+                [pair for pair, place in zip(pairs, self._belongs) if place == number]
+            )
+
+
+def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
+    """Returns an optimizer for one graph with the settings of the model's own, which stays as it is.
+
+    Args:
+        model: The model, built.
+
+    Returns:
+        The optimizer; one that stands for all of them where the model has several.
+
+    Raises:
+        ValueError: If it can't work in a graph, or can't be made from its config.
+    """
+    parts = model.parts_to_optimize()
+    made = [_made(model, optimizer, variables) for optimizer, variables in parts]
+    if len(made) == 1:
+        return made[0]
+    places = {
+        id(variable): number
+        for number, (_, variables) in enumerate(parts)
+        for variable in variables
+    }
+    belongs = [places[id(variable)] for variable in model.trainable_variables]
+    in_graphs = [each for each in made if isinstance(each, GraphOptimizer)]
+    traced = [each for each in made if isinstance(each, TracedOptimizer)]
+    if in_graphs and traced:
+        raise ValueError(
+            f"The optimizers {model.optimizer!r} of the Keras model are of different kinds: those "
+            "of tf.compat.v1.train and tf.keras.optimizers.legacy work in graphs, the others do "
+            "not. Compile the model with optimizers of one kind."
+        )
+    if in_graphs:
+        return GraphOptimizers(in_graphs[0].optimizer, in_graphs, belongs)
+    counters = [
+        Named(f"training/{number}/iteration", each.iterations, False)
+        for number, each in enumerate(traced)
+        if number
+    ]
+    return TracedOptimizer(
+        _PartWise([each.optimizer for each in traced], belongs),
+        [*(named for each in traced for named in each.variables), *counters],
+        traced[0].iterations,
+    )
+
+
+def _made(
+    model: KerasModel, optimizer: Any, variables: Sequence[Any]
+) -> TracedOptimizer | GraphOptimizer:
+    inner = getattr(optimizer, "optimizer", None)
+    if isinstance(inner, v1.train.Optimizer):
+        return GraphOptimizer(_unwrapped(inner))
+    if _is_legacy(optimizer):
+        if hasattr(optimizer, "get_scaled_loss"):
+            raise ValueError(
+                f"{type(optimizer).__name__} around a legacy optimizer scales the loss outside of "
+                "its graph. Wrap a tf_keras.optimizers.Optimizer instead of a legacy one."
+            )
+        return GraphOptimizer(eagerly(model.fresh_optimizer, optimizer))
+    return eagerly(_built, model, optimizer, variables)
+
+
+def _built(model: KerasModel, given: Any, trained: Sequence[Any]) -> TracedOptimizer:
+    optimizer = model.fresh_optimizer(given)
+    optimizer.build(trained)
+    iterations = model.raw(optimizer.iterations)
+    variables = [
+        Named(
+            f"training/{getattr(each, 'path', f'{optimizer.name}/{each.name}')}",
+            model.raw(each),
+            False,
+        )
+        for each in tf.train.TrackableView(optimizer).descendants()
+        if is_variable(each)
+    ]
+    return TracedOptimizer(
+        optimizer=optimizer,
+        variables=[each for each in variables if each.variable is not iterations],
+        iterations=iterations,
+    )
+
+
+def _is_legacy(optimizer: Any) -> bool:
+    keras2 = sys.modules.get("tf_keras")
+    return keras2 is not None and isinstance(optimizer, keras2.optimizers.legacy.Optimizer)
+
+
+def _unwrapped(optimizer: v1.train.Optimizer) -> v1.train.Optimizer:
+    """Returns the optimizer in a CrossShardOptimizer: gradients of cores are combined before."""
+    if isinstance(optimizer, v1.tpu.CrossShardOptimizer):
+        raise ValueError(
+            "The Keras model is compiled with a CrossShardOptimizer. Compile it with the "
+            "optimizer inside: keras_to_estimator combines the gradients of cores itself."
+        )
+    return optimizer

@@ -1,0 +1,327 @@
+"""A compiled Keras model as an estimator: `model_to_estimator`, and `keras_to_estimator` for TPU cores."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._construction import complete_config
+from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._warm_start import WarmStartSettings
+from tfx_tpu_trainer.estimator.keras import _loading
+from tfx_tpu_trainer.estimator.keras._checkpoints import write_first_checkpoint
+from tfx_tpu_trainer.estimator.keras._graph_variables import unused_name
+from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel
+from tfx_tpu_trainer.estimator.keras._model_fn import KerasModelFn
+from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig as TPURunConfig
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator import TPUEstimator
+
+_logger = tf.get_logger()
+
+_FORMATS: Final = ("checkpoint", "saver")
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimatorParts:
+    """What an estimator of a Keras model is made of.
+
+    Attributes:
+        model_fn: Makes the model's ops.
+        config: The configuration, complete.
+        warm_start_from: Returns the model's own values, or `None`.
+    """
+
+    model_fn: KerasModelFn
+    config: RunConfig
+    warm_start_from: WarmStartSettings | None
+
+
+def model_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | os.PathLike[str] | None = None,
+    config: RunConfig | None = None,
+    checkpoint_format: str | None = "checkpoint",
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
+    *,
+    safe_mode: bool = True,
+) -> Estimator:
+    """Makes an Estimator of a compiled Keras model; mirrors `tf.keras.estimator`'s.
+
+    The estimator starts from the model's current values, batch norm statistics included. The model itself is not
+    trained: its values and its optimizer stay as they are.
+
+    Example:
+    ```python
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=[4])])
+    model.compile(optimizer="adam", loss="mse", metrics=["mae"])
+    estimator = model_to_estimator(model, model_dir="runs/model")
+    estimator.train(input_fn, steps=1000)
+    ```
+
+    Args:
+        keras_model: A compiled model of Keras 2 (tf_keras) or Keras 3. Defaults to `None`; then
+            `keras_model_path` must be given.
+        keras_model_path: A compiled model, saved: an HDF5 file, a `.keras` file, or a SavedModel of
+            Keras 2. Defaults to `None`.
+        custom_objects: Name -> class or function of your own, for what is made from a config: the
+            saved model and the optimizer. Defaults to `None`.
+        model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a
+            temporary folder.
+        config: Configuration of the runs. Defaults to `RunConfig()`.
+        checkpoint_format: `"checkpoint"`, the default: `tf.train.Checkpoint(model)` and
+            `model.load_weights` read the estimator's checkpoints. `"saver"`: variables are saved by
+            name.
+        metric_names_map: Name of a compiled metric -> name to evaluate it under, for all of them.
+            Defaults to `None`, the names that Keras gives.
+        export_outputs: Name of an output -> class of its export, such as `estimator.export.RegressionOutput`; each
+            becomes a signature. Defaults to `None`: one signature with all outputs, which is always exported.
+        safe_mode: Whether `keras_model_path` is refused where loading it would run Python code of the file, as Lambda
+            layers do, or import modules that it names. Defaults to `True`; give `False` if you trust the author of the
+            file. The original has no such argument.
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ValueError: If not exactly one of model and path is given, the model is not compiled, or an
+            argument does not hold.
+    """
+    parts = make_parts(
+        keras_model,
+        keras_model_path,
+        custom_objects=custom_objects,
+        model_dir=model_dir,
+        config=config,
+        checkpoint_format=checkpoint_format,
+        metric_names_map=metric_names_map,
+        export_outputs=export_outputs,
+        safe_mode=safe_mode,
+    )
+    return Estimator(
+        parts.model_fn.for_estimator(), config=parts.config, warm_start_from=parts.warm_start_from
+    )
+
+
+def v1_model_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | os.PathLike[str] | None = None,
+    config: RunConfig | None = None,
+    checkpoint_format: str | None = "saver",
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
+    *,
+    safe_mode: bool = True,
+) -> Estimator:
+    """Makes an Estimator of a compiled Keras model; mirrors `tf.compat.v1.keras.estimator`'s.
+
+    It differs from `estimator.model_to_estimator` in one default: `checkpoint_format="saver"`.
+    """
+    return model_to_estimator(
+        keras_model,
+        keras_model_path,
+        custom_objects,
+        model_dir,
+        config,
+        checkpoint_format,
+        metric_names_map,
+        export_outputs,
+        safe_mode=safe_mode,
+    )
+
+
+def make_parts(
+    keras_model: Any,
+    keras_model_path: str | None,
+    *,
+    custom_objects: Mapping[str, Any] | None,
+    model_dir: str | os.PathLike[str] | None,
+    config: RunConfig | None,
+    checkpoint_format: str | None,
+    metric_names_map: Mapping[str, str] | None,
+    export_outputs: Mapping[str, Any] | None,
+    safe_mode: bool,
+) -> EstimatorParts:
+    """Checks the arguments of `model_to_estimator` and writes the first checkpoint.
+
+    Returns:
+        What the estimator is made of.
+
+    Raises:
+        ValueError: If an argument does not hold.
+    """
+    _loading.check_one_is_given(keras_model, keras_model_path)
+    if checkpoint_format is not None and checkpoint_format not in _FORMATS:
+        raise ValueError(
+            f'Checkpoint format must be one of "checkpoint" or "saver". Got {checkpoint_format}'
+        )
+    if keras_model is not None:
+        _loading.check_is_compiled(keras_model)
+        _logger.info("Using the Keras model provided.")
+    config, folder = complete_config(config, model_dir)
+    if keras_model is None:
+        keras_model = _loading.load_model(
+            keras_model_path, custom_objects, model_dir=folder, safe_mode=safe_mode
+        )
+    model = _loading.eager_model(keras_model, custom_objects, config.session_config)
+    of_objects = checkpoint_format != "saver"
+    with model.in_use():
+        _loading.check_is_compiled(model.model)
+        _loading.check_can_be_traced(model)
+        warm_start_from = _first_values(model, config, of_objects=of_objects)
+    model_fn = KerasModelFn(
+        model=model,
+        of_objects=of_objects,
+        metric_names_map=metric_names_map,
+        export_outputs=export_outputs,
+        has_first_checkpoint=model.is_built,
+    )
+    return EstimatorParts(model_fn=model_fn, config=config, warm_start_from=warm_start_from)
+
+
+def _first_values(
+    model: KerasModel, config: RunConfig, *, of_objects: bool
+) -> WarmStartSettings | None:
+    """Writes a checkpoint of the values that a model has; returns how to start from it."""
+    if not model.is_built:
+        _logger.info("The Keras model has no variables yet: it starts from newly initialized ones.")
+        return None
+    if not config.is_chief:
+        return None
+    taken: set[str] = set()
+    names = [unused_name(each.name, taken) for each in model.variables()]
+    return WarmStartSettings(
+        write_first_checkpoint(model, config, of_objects=of_objects),
+        # Of all variables, not of those that are trained alone: statistics are kept as well.
+        vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
+    )
+
+
+def keras_model_fn(keras_model: Any) -> Callable[..., Any]:
+    """Returns the model_fn of a compiled Keras model, for a TPUEstimator that is never trained.
+
+    Its variables do not start from the model's values, so no checkpoint is written.
+
+    Args:
+        keras_model: A compiled model of Keras 2 or Keras 3.
+
+    Returns:
+        The model_fn.
+
+    Raises:
+        ValueError: If it is none, is not compiled, or can't be traced.
+    """
+    _loading.check_is_compiled(keras_model)
+    model = _loading.eager_model(keras_model, None, None)
+    with model.in_use():
+        _loading.check_can_be_traced(model)
+    return KerasModelFn(
+        model=model,
+        of_objects=False,
+        metric_names_map=None,
+        export_outputs=None,
+        has_first_checkpoint=True,
+    ).for_tpu_estimator()
+
+
+def keras_to_estimator(
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | os.PathLike[str] | None = None,
+    config: TPURunConfig | None = None,
+    checkpoint_format: str | None = "checkpoint",
+    metric_names_map: Mapping[str, str] | None = None,
+    export_outputs: Mapping[str, Any] | None = None,
+    *,
+    safe_mode: bool = True,
+    use_tpu: bool = True,
+    train_batch_size: int | None = None,
+    eval_batch_size: int | None = None,
+    predict_batch_size: int | None = None,
+    **options: Any,
+) -> TPUEstimator:
+    """Makes a TPUEstimator of a compiled Keras model; ours, the original has none.
+
+    Its optimizer combines the gradients of the cores: averaged where the losses are means over rows, as Keras's are by
+    default, and summed where they have `reduction="sum"`. So a step on several cores is the step of one core with all
+    rows, except for what looks at the other rows of its batch, such as a batch norm that is trained.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import keras_to_estimator, tpu
+        >>> import tensorflow as tf
+        >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(1,))])
+        >>> model.compile(optimizer="sgd", loss="mse")
+        >>> def input_fn(params):
+        ...     rows = tf.data.Dataset.from_tensors(([1.0], [2.0])).repeat()
+        ...     return rows.batch(params["batch_size"], drop_remainder=True)
+        >>> config = tpu.RunConfig(master="emulated", tpu_config=tpu.TPUConfig(num_shards=2))
+        >>> estimator = keras_to_estimator(
+        ...     model, model_dir="runs/keras", config=config, train_batch_size=4, eval_batch_size=4
+        ... )
+        >>> metrics = estimator.train(input_fn, max_steps=200).evaluate(input_fn, steps=1)
+        >>> print(metrics["global_step"], round(float(metrics["loss"]), 3))
+        200 0.0
+
+    Args:
+        keras_model: As in `model_to_estimator`, like all arguments up to `export_outputs`.
+        keras_model_path: See there.
+        custom_objects: See there.
+        model_dir: See there.
+        config: Configuration of the runs. Defaults to `None`, a `RunConfig()` of
+            `estimator.tpu`.
+        checkpoint_format: See there.
+        metric_names_map: See there.
+        export_outputs: See there.
+        safe_mode: See there.
+        use_tpu: Whether the model runs on TPU cores. Defaults to `True`: emulated ones with
+            `RunConfig(master="emulated")` or TFX_TPU_TRAINER_EMULATE=1 in the environment.
+        train_batch_size: Global batch size of training.
+        eval_batch_size: Global batch size of evaluation.
+        predict_batch_size: Global batch size of prediction.
+        **options: Further arguments of `TPUEstimator`: `params`, `eval_on_tpu`, `export_to_tpu` ...
+
+    Returns:
+        The estimator.
+
+    Raises:
+        ValueError: If an argument does not hold.
+        TypeError: If a batch size is not an integer.
+    """
+    config = TPURunConfig() if config is None else config
+    if not isinstance(config, TPURunConfig):
+        raise ValueError(
+            "`config` should be a RunConfig of tfx_tpu_trainer.estimator.tpu, which a TPUEstimator "
+            f"needs; got {config!r}."
+        )
+    parts = make_parts(
+        keras_model,
+        keras_model_path,
+        custom_objects=custom_objects,
+        model_dir=model_dir,
+        config=config,
+        checkpoint_format=checkpoint_format,
+        metric_names_map=metric_names_map,
+        export_outputs=export_outputs,
+        safe_mode=safe_mode,
+    )
+    given = {"warm_start_from": parts.warm_start_from, **options}
+    return TPUEstimator(
+        parts.model_fn.for_tpu_estimator(),
+        config=cast(TPURunConfig, parts.config),
+        use_tpu=use_tpu,
+        train_batch_size=train_batch_size,
+        eval_batch_size=eval_batch_size,
+        predict_batch_size=predict_batch_size,
+        **given,
+    )

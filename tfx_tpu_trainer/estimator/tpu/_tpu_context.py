@@ -1,0 +1,150 @@
+"""What `params["context"]` tells a user's functions of the TPU system."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.feeding.core_layout import (
+    CoreLayout,
+    InputMode,
+    number_of_sources,
+)
+from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores, emulated_topology
+
+# The original's device of each host where there is no job: this process.
+_THIS_HOST = "/replica:0/task:0/device:CPU:0"
+
+
+class TPUContext:
+    """The layout of the TPU system, in `params["context"]` of input_fn and model_fn.
+
+    Mirrors the context of `tf.compat.v1.estimator.tpu`; it is not there with `use_tpu=False`.
+    """
+
+    def __init__(
+        self,
+        layout: CoreLayout,
+        input_mode: InputMode,
+        *,
+        invocation: int | None = None,
+        job: str | None = None,
+        device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
+    ) -> None:
+        """Describes a system.
+
+        Args:
+            layout: Replicas, cores and hosts.
+            input_mode: How the rows of the input travel to the replicas.
+            invocation: Which call of input_fn this is for. Defaults to `None`: for model_fn.
+            job: Name of the hosts' job. Defaults to `None`: this process.
+            device_assignment: The placement of replicas on a TPU's cores. Defaults to `None`: with model
+                parallelism, that on emulated ones.
+        """
+        self._layout = layout
+        self._input_mode = input_mode
+        self._invocation = invocation
+        self._job = job
+        self._given_assignment = device_assignment
+
+    @property
+    def num_replicas(self) -> int:
+        """Copies of the model."""
+        return self._layout.num_replicas
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts of the system."""
+        return self._layout.num_hosts
+
+    @property
+    def num_of_replicas_per_host(self) -> int:
+        """Replicas that one host feeds.
+
+        Raises:
+            ValueError: If there is model parallelism.
+        """
+        if self._layout.model_parallelism:
+            raise ValueError(
+                "num_of_replicas_per_host is not supported for model_parallelism, with "
+                f"num_cores_per_replica={self._layout.num_cores_per_replica}."
+            )
+        return self._layout.replicas_per_host
+
+    @property
+    def current_host(self) -> int:
+        """Host that calls input_fn.
+
+        Raises:
+            RuntimeError: If it is requested in model_fn.
+        """
+        invocation = self._input_fn_invocation()
+        if self._input_mode is InputMode.PER_SHARD_V1:
+            return invocation // self._layout.replicas_per_host
+        return self._layout.host_of_replica(invocation) if self._layout.spans_hosts else invocation
+
+    def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
+        """Tells which part of the input this call of input_fn returns.
+
+        Returns:
+            The device of the host, the number of this call, the number of calls in all, and how
+            many replicas this call feeds.
+
+        Raises:
+            RuntimeError: If it is requested in model_fn.
+        """
+        invocation = self._input_fn_invocation()
+        calls = number_of_sources(self._input_mode, self._layout)
+        return (
+            self.tpu_host_placement_function(self.current_host),
+            invocation,
+            calls,
+            self._layout.num_replicas // calls,
+        )
+
+    @property
+    def device_assignment(self) -> Any:
+        """The placement of replicas on cores; `None` without model parallelism.
+
+        Raises:
+            RuntimeError: If it is requested in input_fn.
+        """
+        if self._invocation is not None:
+            raise RuntimeError(
+                "This TPUContext instance must not be called from input_fn: device_assignment is "
+                "available only to model_fn."
+            )
+        return self._assignment
+
+    @functools.cached_property
+    def _assignment(self) -> tf.tpu.experimental.DeviceAssignment | None:
+        if not self._layout.model_parallelism:
+            return None
+        return self._given_assignment or assign_cores(self._layout, emulated_topology(self._layout))
+
+    def device_for_replica(self, replica_id: int) -> tuple[str, int]:
+        """Returns the CPU device of a replica's host, and the ordinal of its core there."""
+        if self._assignment is not None:
+            device = self._assignment.host_device(replica=replica_id, job=self._job)
+            return device, self._assignment.tpu_ordinal(replica=replica_id)
+        host, ordinal = divmod(replica_id, self._layout.replicas_per_host)
+        job = f"/job:{self._job}" if self._job else ""
+        return f"{job}/task:{host}/device:CPU:0", ordinal
+
+    @property
+    def tpu_host_placement_function(self) -> Callable[[int], str]:
+        """A function from the number of a host to its CPU device."""
+        if not self._job:
+            return lambda host_id: _THIS_HOST
+        return lambda host_id: f"/job:{self._job}/task:{host_id}/device:CPU:0"
+
+    def _input_fn_invocation(self) -> int:
+        if self._invocation is None:
+            raise RuntimeError(
+                "This TPUContext instance must not be called from model_fn: the deployment and "
+                "the current host are available only to input_fn."
+            )
+        return self._invocation

@@ -1,0 +1,198 @@
+"""The slices of chips that can be asked for: what GKE and Vertex call them.
+
+Topologies, machine types and node labels are those of "Plan TPUs in GKE"
+(https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus), Vertex's machine types those of
+"Configure compute resources for training"
+(https://cloud.google.com/vertex-ai/docs/training/configure-compute).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+
+from tfx_tpu_trainer.hardware._chips import CHIPS, Chip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slice:
+    """Chips that one job gets, linked to each other.
+
+    Attributes:
+        chip: Their generation.
+        topology: How they are arranged, such as `"2x4"`.
+        hosts: Machines that they are attached to.
+        gke_machine_type: Machine type of a node; `None` where GKE has no such nodes.
+        gke_accelerator: Value of the node label `cloud.google.com/gke-tpu-accelerator`, or `None`.
+        vertex_machine_type: Machine type of a Vertex worker, or `None`.
+        vertex_accelerator_type: Accelerator type of a Vertex worker whose machine type does not
+            say it, or `None`.
+    """
+
+    chip: Chip
+    topology: str
+    hosts: int
+    gke_machine_type: str | None = None
+    gke_accelerator: str | None = None
+    vertex_machine_type: str | None = None
+    vertex_accelerator_type: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Generation and topology, such as `"v5e:2x4"`."""
+        return f"{self.chip.generation}:{self.topology}"
+
+    @property
+    def num_chips(self) -> int:
+        """Chips in all."""
+        return math.prod(map(int, self.topology.split("x")))
+
+    @property
+    def chips_per_host(self) -> int:
+        """Chips of one machine: the number that a pod requests as `google.com/tpu`."""
+        return self.num_chips // self.hosts
+
+    @property
+    def num_devices(self) -> int:
+        """TPU devices that TensorFlow sees: the most replicas that a model can have."""
+        return self.num_chips * self.chip.devices
+
+
+# Single machines, then slices of machines with four chips each.
+_V2 = ("2x2", ("4x4", "8x8", "16x16"))
+_V3 = ("2x2", ("4x4", "4x8", "8x8", "8x16", "16x16", "16x32", "32x32"))
+_THREE_DIMENSIONS = (
+    "2x2x1",
+    ("2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16"),
+)
+_LITE = ("4x4", "4x8", "8x8", "8x16", "16x16")
+
+
+@lru_cache(maxsize=1)
+def known_slices() -> tuple[Slice, ...]:
+    """Returns every slice of the table, smallest first within a generation."""
+    return (
+        *_of_machines_with_four("v2", *_V2, vertex=("cloud-tpu", "TPU_V2")),
+        Slice(
+            chip=CHIPS["v3"],
+            topology=_V3[0],
+            hosts=1,
+            gke_machine_type="ct3-hightpu-4t",
+            gke_accelerator="tpu-v3-device",
+            vertex_machine_type="cloud-tpu",
+            vertex_accelerator_type="TPU_V3",
+        ),
+        *_of_machines_with_four(
+            "v3",
+            None,
+            _V3[1],
+            gke=("ct3p-hightpu-4t", "tpu-v3-slice"),
+            vertex=("cloud-tpu", "TPU_V3"),
+        ),
+        *_of_machines_with_four(
+            "v4", *_THREE_DIMENSIONS, gke=("ct4p-hightpu-4t", "tpu-v4-podslice")
+        ),
+        *_lite("v5e", "ct5lp-hightpu", "tpu-v5-lite-podslice"),
+        *_of_machines_with_four(
+            "v5p",
+            *_THREE_DIMENSIONS,
+            gke=("ct5p-hightpu-4t", "tpu-v5p-slice"),
+            vertex=("ct5p-hightpu-4t", None),
+        ),
+        *_lite("v6e", "ct6e-standard", "tpu-v6e-slice"),
+        *_of_machines_with_four("tpu7x", *_THREE_DIMENSIONS, gke=("tpu7x-standard-4t", "tpu7x")),
+    )
+
+
+def find_slice(name: str) -> Slice:
+    """Finds a slice.
+
+    Examples:
+        >>> from tfx_tpu_trainer.hardware import find_slice
+        >>> found = find_slice("v5e:8")
+        >>> found.topology, found.chip.hbm_gib, found.num_devices
+        ('2x4', 16, 8)
+
+    Args:
+        name: Generation and topology, such as `"v5e:2x4"`, or generation and number of chips, such
+            as `"v5e:8"`.
+
+    Returns:
+        The slice; of several with that many chips, the one of the fewest hosts.
+
+    Raises:
+        ValueError: If it does not exist; the message names the nearest ones.
+    """
+    generation, _, shape = name.partition(":")
+    if generation not in CHIPS:
+        raise ValueError(
+            f"TPU {name!r}: unknown generation {generation!r}; use one of {', '.join(CHIPS)}, as "
+            "in 'v5e:2x4'."
+        )
+    same = [each for each in known_slices() if each.chip.generation == generation]
+    found = [each for each in same if shape in (each.topology, str(each.num_chips))]
+    if found:
+        return min(found, key=lambda each: each.hosts)
+    raise ValueError(
+        f"TPU {name!r}: {generation} has no slice {shape!r}; nearest: {_nearest(shape, same)}."
+    )
+
+
+def _nearest(shape: str, slices: Iterable[Slice]) -> str:
+    """Names the slices whose number of chips is next to what a shape comes to."""
+    slices = list(slices)
+    try:
+        wanted = math.prod(map(int, shape.split("x")))
+    except ValueError:
+        # Machines differ within a topology, whose name is the same.
+        topologies = dict.fromkeys(each.topology for each in slices)
+        close = difflib.get_close_matches(shape, list(topologies), 3, 0)
+        return ", ".join(f"{slices[0].chip.generation}:{topology}" for topology in close)
+    ordered = sorted(slices, key=lambda each: (abs(each.num_chips - wanted), each.hosts))
+    names = dict.fromkeys(f"{each.name} ({each.num_chips} chips)" for each in ordered)
+    return ", ".join(list(names)[:3])
+
+
+def _of_machines_with_four(
+    generation: str,
+    single: str | None,
+    multiple: Iterable[str],
+    *,
+    gke: tuple[str, str] | tuple[None, None] = (None, None),
+    vertex: tuple[str, str | None] | tuple[None, None] = (None, None),
+) -> list[Slice]:
+    topologies = [*([single] if single else []), *multiple]
+    return [
+        Slice(
+            chip=CHIPS[generation],
+            topology=topology,
+            hosts=max(1, math.prod(map(int, topology.split("x"))) // 4),
+            gke_machine_type=gke[0],
+            gke_accelerator=gke[1],
+            vertex_machine_type=vertex[0],
+            vertex_accelerator_type=vertex[1],
+        )
+        for topology in topologies
+    ]
+
+
+def _lite(generation: str, machines: str, accelerator: str) -> list[Slice]:
+    """Slices of v5e and v6e: machines of one, four and eight chips, larger ones of four each."""
+
+    def of(topology: str, chips_per_host: int) -> Slice:
+        chips = math.prod(map(int, topology.split("x")))
+        machine = f"{machines}-{chips_per_host}t"
+        return Slice(
+            chip=CHIPS[generation],
+            topology=topology,
+            hosts=chips // chips_per_host,
+            gke_machine_type=machine,
+            gke_accelerator=accelerator,
+            vertex_machine_type=machine,
+        )
+
+    single = [of("1x1", 1), of("2x2", 4), of("2x4", 8)]
+    return [*single, of("2x4", 4), *(of(topology, 4) for topology in _LITE)]

@@ -1,0 +1,368 @@
+"""Compiles lowered steps for a slice of TPU chips, each in a separate process."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfx_tpu_trainer._support.child_command import module_command
+from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.waiting import said_while_waiting
+from tfx_tpu_trainer.hardware import Slice, find_slice
+from tfx_tpu_trainer.preflight import _memory_refusal, _messages
+from tfx_tpu_trainer.preflight._collectives import bytes_between_replicas, find_collectives
+from tfx_tpu_trainer.preflight._findings import find_padding
+from tfx_tpu_trainer.preflight._hbm_buffers import HbmBuffers, read_buffers
+from tfx_tpu_trainer.preflight._hlo_module import HloModule
+from tfx_tpu_trainer.preflight._libtpu import PreflightUnavailableError, find_libtpu
+from tfx_tpu_trainer.preflight._results import (
+    Allocation,
+    CompiledStep,
+    LoweredStep,
+    MemoryNeed,
+    Problem,
+)
+from tfx_tpu_trainer.preflight.compiler.compile_request import CompileRequest, CompileResponse
+
+_PROCESS = "tfx_tpu_trainer.preflight.compiler.compile_process"
+
+_LARGEST_SHOWN = 10
+
+_DUMP = "dump"
+_DUMP_FLAGS = "--xla_dump_hlo_as_proto=true --xla_dump_hlo_as_text=false"
+
+# As the C library, libtpu's allocator, C++ and Python put it: which of them meets the limit first differs by machine.
+_OUT_OF_MEMORY = re.compile(
+    r"cannot allocate memory|failed to map segment|mmap error|bad_alloc|MemoryError", re.IGNORECASE
+)
+# What libtpu logs last when a condition of its own does not hold.
+_FATAL = re.compile(r"^F\d{4} .*?\] (.+)")
+
+_LESS_WORK = (
+    "Compile fewer steps at a time, raise its limits (timeout_seconds, memory_limit_gib), or use "
+    "effort=-1.0 (--effort -1), which takes a fraction of the time and memory, for another program."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompilerOptions:
+    """How the compiler is run.
+
+    Attributes:
+        libtpu_path: A `libtpu.so` to use instead of the installed package's. Defaults to `None`.
+        timeout_seconds: Seconds after which a compilation is given up. Defaults to 300.
+        memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
+            `None`: that of this machine.
+        effort: How hard the compiler optimizes, from -1.0 (the least: enough to know whether it compiles) to 1.0.
+            With less effort the program is another one, whose HBM and speed differ. Defaults to `None`, the
+            compiler's own choice.
+    """
+
+    libtpu_path: str | None = None
+    timeout_seconds: float = 300.0
+    memory_limit_gib: float | None = None
+    effort: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the numbers.
+
+        Raises:
+            ValueError: If one is out of its range.
+        """
+        for name in ("timeout_seconds", "memory_limit_gib"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be a number above 0.")
+        if self.effort is not None and not -1 <= self.effort <= 1:
+            raise ValueError(f"effort={self.effort} must be from -1.0 to 1.0.")
+
+
+def compile_steps(
+    steps: Sequence[LoweredStep],
+    target: Slice | str,
+    options: CompilerOptions | None = None,
+) -> tuple[CompiledStep, ...]:
+    """Compiles steps with Google's own TPU compiler; no TPU is needed.
+
+    Args:
+        steps: Lowered steps; those with a problem are passed on.
+        target: The slice, or its name, such as `"v5e:2x4"`.
+        options: How. Defaults to `CompilerOptions()`.
+
+    Returns:
+        For each step what became of it, in their order.
+
+    Raises:
+        ValueError: If there is no such slice; names the nearest.
+        PreflightUnavailableError: If there is no compiler, or it is too old or too new for that
+            slice.
+    """
+    options = options or CompilerOptions()
+    tpu_slice = find_slice(target) if isinstance(target, str) else target
+    library = find_libtpu(options.libtpu_path)
+    return tuple(_Compilation(step, tpu_slice, library, options).run() for step in steps)
+
+
+class _Compilation:
+    """One step and one slice."""
+
+    def __init__(
+        self, step: LoweredStep, tpu_slice: Slice, library: str, options: CompilerOptions
+    ) -> None:
+        self._step = step
+        self._slice = tpu_slice
+        self._library = library
+        self._options = options
+        self._limit = tpu_slice.chip.program_hbm_bytes
+        self._started = time.monotonic()
+
+    def run(self) -> CompiledStep:
+        step = self._step
+        if step.problem is not None:
+            return self._result(problem=step.problem)
+        problem = _replicas_problem(step, self._slice)
+        if problem is not None:
+            return self._result(problem=problem)
+        arguments = HloModule(step.hlo).parameters(of_one_core=True)
+        if sum(each.bytes for each in arguments) > self._limit:
+            # The compiler's message of such a program may be of something else.
+            return self._too_large(sum(each.bytes for each in arguments), arguments)
+        with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
+            return self._compile(folder)
+
+    def _compile(self, folder: str) -> CompiledStep:
+        request = CompileRequest(
+            libtpu=self._library,
+            topology=self._slice.name,
+            topology_options=_topology_options(self._slice),
+            num_replicas=self._step.num_replicas,
+            num_partitions=self._step.num_partitions,
+            effort=self._options.effort,
+            memory_limit_bytes=_memory_limit(self._options.memory_limit_gib),
+        )
+        request.write(folder, self._step.hlo)
+        try:
+            with said_while_waiting(
+                f"the TPU compiler to compile {self._step.name} for {self._slice.name}",
+                change=f"It is stopped after {self._options.timeout_seconds:g} s (timeout_seconds, --timeout).",
+            ):
+                ended = subprocess.run(
+                    module_command(_PROCESS, folder),
+                    env=_environment(folder),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    timeout=self._options.timeout_seconds,
+                    check=False,
+                )
+        except subprocess.TimeoutExpired:
+            return self._result(problem=_timeout_problem(self._options.timeout_seconds))
+        response = CompileResponse.read(folder)
+        if response is None:
+            errors = ended.stderr.decode(errors="replace")
+            return self._result(problem=_crash_problem(ended.returncode, errors))
+        program = _dumped(folder) or response.program
+        return self._read(dataclasses.replace(response, program=program))
+
+    def _read(self, response: CompileResponse) -> CompiledStep:
+        if response.refused_by is None:
+            return self._compiled(response)
+        if response.refused_by == "plugin":
+            if _OUT_OF_MEMORY.search(response.message):
+                return self._result(problem=_crash_problem(0, response.message))
+            raise PreflightUnavailableError(
+                f"{self._library} can't be used as the TPU compiler: {response.message}. Reinstall "
+                "libtpu, or give another libtpu_path."
+            )
+        if response.refused_by == "topology":
+            raise PreflightUnavailableError(
+                f"The TPU compiler {self._library} doesn't know {self._slice.name}: "
+                f"{response.message}. Give a newer one as libtpu_path."
+            )
+        refusal = _memory_refusal.read(response.message)
+        if refusal is not None:
+            arguments = HloModule(self._step.hlo).parameters(of_one_core=True)
+            uncounted = 0 if refusal.arguments_counted else sum(each.bytes for each in arguments)
+            return self._too_large(
+                refusal.need_bytes + uncounted,
+                sorted([*refusal.largest, *arguments], key=lambda each: -each.bytes),
+            )
+        return self._result(
+            problem=_messages.of_compiler(response.code, response.message, self._step)
+        )
+
+    def _compiled(self, response: CompileResponse) -> CompiledStep:
+        memory = _memory_need(response.memory, read_buffers(response.program))
+        module = HloModule.of_optimized(response.program)
+        largest = module.allocations(temp_bytes=memory.temp_bytes)
+        if memory.total > self._limit:
+            # The compiler looks at variables, inputs and values in between, not at what a step gives back.
+            return self._too_large(memory.total, largest)
+        collectives = find_collectives(module)
+        if self._step.num_partitions == 1:
+            # As lowered, they have the types that the model sums in.
+            collective_bytes = HloModule(self._step.hlo).collective_bytes()
+        else:
+            collective_bytes = bytes_between_replicas(collectives)
+        costs, unknown_loops = module.costs()
+        return self._result(
+            memory=memory,
+            need_bytes=memory.total,
+            flops=response.costs.get("flops", 0.0) + module.flops_of_more_turns(),
+            bytes_accessed=float(module.hbm_bytes()),
+            collective_bytes=collective_bytes,
+            largest=tuple(largest[:_LARGEST_SHOWN]),
+            collectives=collectives,
+            findings=(*self._step.findings, *find_padding(largest, self._step.look_up)),
+            costs=tuple(costs),
+            unknown_loops=unknown_loops,
+            program=response.program,
+        )
+
+    def _too_large(self, need: int, allocations: Sequence[Allocation]) -> CompiledStep:
+        problem = _memory_refusal.problem_of(
+            self._step, self._slice.name, need, self._limit, allocations
+        )
+        return self._result(
+            problem=problem,
+            need_bytes=need,
+            largest=tuple(allocations[:_LARGEST_SHOWN]),
+        )
+
+    def _result(self, **found: Any) -> CompiledStep:
+        values: dict[str, Any] = {
+            "memory": None,
+            "need_bytes": None,
+            "limit_bytes": self._limit,
+            "flops": 0.0,
+            "bytes_accessed": 0.0,
+            "collective_bytes": 0,
+            "largest": (),
+            "findings": self._step.findings,
+            "problem": None,
+            **found,
+        }
+        return CompiledStep(
+            name=self._step.name,
+            target=self._slice.name,
+            seconds=time.monotonic() - self._started,
+            **values,
+        )
+
+
+def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> MemoryNeed:
+    """Puts the compiler's statistics and its buffer assignment together.
+
+    At the edge where the compiler begins to refuse a model, HBM is full with these.
+    """
+    temp = stats["temp"]
+    if buffers is not None:
+        temp = buffers.bytes - stats["argument"] - stats["output"] + stats["alias"]
+    return MemoryNeed(
+        argument_bytes=stats["argument"],
+        output_bytes=stats["output"],
+        alias_bytes=stats["alias"],
+        temp_bytes=max(0, temp),
+        generated_code_bytes=stats["generated_code"],
+        gap_bytes=buffers.gap_bytes if buffers is not None else 0,
+    )
+
+
+def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
+    """Returns what the compiler must be told of a slice beyond its name."""
+    options: dict[str, Any] = {}
+    if tpu_slice.num_chips == 1:
+        options["chips_per_host_bounds"] = [1, 1, 1]
+    if tpu_slice.chip.generation == "v4":
+        # By itself the compiler takes the two cores of a v4 for devices of their own, where
+        # TensorFlow sees one.
+        options["chip_config_name"] = "megacore"
+    return options
+
+
+def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
+    serves = step.name.startswith("serve")
+    devices = step.num_replicas * step.num_partitions
+    if devices == tpu_slice.num_devices or (serves and step.num_replicas == 1):
+        return None
+    each = "" if step.num_partitions == 1 else f" of {step.num_partitions} cores each"
+    return Problem(
+        stage="set-up",
+        op_name=None,
+        op_type=None,
+        source=None,
+        message=(
+            f"The step sums over {step.num_replicas} replicas{each}, but {tpu_slice.name} has "
+            f"{tpu_slice.num_devices} TPU devices."
+        ),
+        advice=(
+            f"Lower it for num_replicas={tpu_slice.num_devices // step.num_partitions}, or name a "
+            f"slice of {devices} devices."
+        ),
+    )
+
+
+def _memory_limit(gib: float | None) -> int:
+    if gib is not None:
+        return int(gib * 2**30)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _environment(folder: str) -> dict[str, str]:
+    path = [str(PACKAGE_FOLDER.parent), os.environ.get("PYTHONPATH", "")]
+    # The C API has no call for the buffers; libtpu reads XLA's own flags for what it dumps.
+    dump = (os.environ.get("XLA_FLAGS", ""), f"--xla_dump_to={folder}/{_DUMP}", _DUMP_FLAGS)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "XLA_FLAGS": " ".join(filter(None, dump)),
+    }
+
+
+def _dumped(folder: str) -> bytes | None:
+    """Returns the program that libtpu has dumped, a serialized `HloProto` with its buffers."""
+    found = pathlib.Path(folder, _DUMP).glob("*.after_optimizations.hlo.pb")
+    # Small programs that the compiler makes on the way are dumped as well.
+    return max((each.read_bytes() for each in found), key=len, default=None)
+
+
+def _timeout_problem(seconds: float) -> Problem:
+    return Problem(
+        stage="timeout",
+        op_name=None,
+        op_type=None,
+        source=None,
+        message=f"The TPU compiler did not finish within {seconds:g} s and was stopped.",
+        advice=_LESS_WORK,
+    )
+
+
+def _crash_problem(code: int, errors: str) -> Problem:
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    if _OUT_OF_MEMORY.search(errors):
+        why = "ran out of the memory it may use"
+    elif code == -signal.SIGKILL:
+        why = "was killed, as Linux does when memory runs out"
+    elif code < 0:
+        said = next(filter(None, map(_FATAL.search, lines)), None)
+        why = f"was ended by {signal.Signals(-code).name}" + (f" ({said[1]})" if said else "")
+    else:
+        why = f"ended with exit code {code}"
+    return Problem(
+        stage="crash",
+        op_name=None,
+        op_type=None,
+        source=None,
+        message=f"The TPU compiler's process {why}.",
+        advice=_LESS_WORK,
+        details="\n".join(lines[-10:]),
+    )

@@ -1,0 +1,211 @@
+"""What in a program compiles but costs time or memory: warnings, not errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tfx_tpu_trainer.preflight import _hlo_shapes
+from tfx_tpu_trainer.preflight._hlo_module import HloModule
+from tfx_tpu_trainer.preflight._hlo_shapes import LANES, SUBLANES, shape_text
+from tfx_tpu_trainer.preflight._results import Allocation, Finding
+
+_SHOWN = 5
+
+_WIDE = {"s64": "int64", "u64": "uint64", "f64": "float64", "c128": "complex128"}
+_NARROW = {"s64": "int32", "u64": "uint32", "f64": "float32", "c128": "complex64"}
+
+# They hand values on; what they cost is not worth a word.
+_NO_ARITHMETIC = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "broadcast"}
+    | {"convert", "copy", "call", "while", "conditional", "iota"}
+)
+
+_POORLY_FILLED = 0.5
+_WORTH_A_WORD_BYTES = 1 << 20
+_WORTH_A_WORD_RATIO = 1.25
+
+LookUp = Callable[[str], tuple[str | None, str | None]]
+"""Returns type and source line of a TensorFlow op by its name."""
+
+
+def find_in_hlo(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
+    """Looks for wide types, shapes that depend on data, and poorly filled products of matrices.
+
+    Args:
+        module: The program as it was lowered.
+        look_up: See `LookUp`.
+
+    Returns:
+        The findings, the costliest of each kind first, a handful of each.
+    """
+    return (
+        *_wide_types(module, look_up),
+        *_dynamic_shapes(module, look_up),
+        *_poorly_filled(module, look_up),
+    )
+
+
+def find_padding(allocations: Iterable[Allocation], look_up: LookUp) -> tuple[Finding, ...]:
+    """Looks for buffers that the layout in tiles makes much larger.
+
+    Args:
+        allocations: Buffers of the compiled program, largest first.
+        look_up: See `LookUp`.
+
+    Returns:
+        The findings, the largest waste first, a handful.
+    """
+    found = {}
+    for each in allocations:
+        wasted = each.bytes - each.unpadded_bytes
+        if wasted < _WORTH_A_WORD_BYTES or each.bytes < _WORTH_A_WORD_RATIO * each.unpadded_bytes:
+            continue
+        op_type, source = look_up(each.op_name)
+        found[each.op_name, each.shape] = Finding(
+            kind="padding",
+            op_name=each.op_name,
+            op_type=op_type,
+            source=source,
+            wasted_bytes=wasted,
+            message=(
+                f"{each.op_name} takes {_mib(each.bytes)} MiB of HBM, {_mib(wasted)} MiB of them to "
+                f"pad {each.shape} to whole tiles of {SUBLANES} x {LANES}. Make its dimensions "
+                f"multiples of {SUBLANES} and {LANES}, or merge the small ones."
+            ),
+        )
+    return _costliest(found.values(), lambda finding: finding.wasted_bytes)
+
+
+def _wide_types(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
+    found: dict[str, tuple[int, Finding]] = {}
+    for instruction in module.instructions():
+        wide = _hlo_shapes.element_type(instruction.shape)
+        if wide not in _WIDE or instruction.opcode in _NO_ARITHMETIC:
+            continue
+        size = math.prod(instruction.shape.dimensions)
+        name = instruction.metadata.op_name
+        # A scalar, such as the global step, costs nothing.
+        if size > 1 and name and found.get(name, (0, None))[0] < size:
+            op_type, source = look_up(name)
+            op_type = op_type or instruction.metadata.op_type
+            message = (
+                f"{op_type} {name!r} computes in {_WIDE[wide]} ({shape_text(instruction.shape)}), "
+                f"which the TPU composes of several 32-bit operations. Cast to tf.{_NARROW[wide]}."
+            )
+            found[name] = size, _finding("wide_dtype", name, op_type, source, message)
+    sizes = {finding.op_name: size for size, finding in found.values()}
+    return _costliest((f for _, f in found.values()), lambda finding: sizes[finding.op_name])
+
+
+def _dynamic_shapes(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
+    found: dict[str, Finding] = {}
+    sizes: dict[str | None, int] = {}
+    by_id = module.by_id()
+    for instruction in module.instructions():
+        name, shape = instruction.metadata.op_name, instruction.shape
+        if not name or name in sizes or not _is_dynamic(instruction):
+            continue
+        # Only where such a shape begins: all that is computed from it has one too.
+        if any(_is_dynamic(by_id[number]) for number in instruction.operand_ids):
+            continue
+        sizes[name] = _hlo_shapes.unpadded_bytes(shape)
+        op_type, source = look_up(name)
+        op_type = op_type or instruction.metadata.op_type
+        message = (
+            f"The shape of {op_type} {name!r} depends on data, {shape_text(shape)}: the TPU "
+            "computes for the upper bound, and later ops may not compile. If you can, use a mask "
+            "of fixed shape, tf.where(mask, value, 0)."
+        )
+        # One line of the model is often several ops.
+        found.setdefault(source or name, _finding("dynamic_shape", name, op_type, source, message))
+    return _costliest(found.values(), lambda finding: sizes[finding.op_name])
+
+
+def _poorly_filled(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
+    found: dict[str, Finding] = {}
+    work: dict[str | None, int] = {}
+    by_id = module.by_id()
+    for instruction in module.instructions():
+        name = instruction.metadata.op_name
+        sizes = _matrix_sizes(instruction, by_id)
+        # A gradient has the sizes of its forward op in another order: one word for both.
+        if sizes is None or not name or "gradients" in name.split("/"):
+            continue
+        rows, inner, columns = sizes
+        padded = (_up(rows, SUBLANES), _up(inner, LANES), _up(columns, LANES))
+        filled = math.prod(sizes) / math.prod(padded)
+        if filled >= _POORLY_FILLED or work.get(name, 0) >= math.prod(padded):
+            continue
+        op_type, source = look_up(name)
+        op_type = op_type or instruction.metadata.op_type
+        message = (
+            f"{op_type} {name!r} multiplies [{rows}, {inner}] by [{inner}, {columns}], which fills "
+            f"{filled:.1%} of the {SUBLANES} x {LANES} tiles that the TPU pads it to. Rows in "
+            f"multiples of {SUBLANES} and features in multiples of {LANES} cost no more."
+        )
+        work[name] = math.prod(padded)
+        wasted = (_cells(padded) - _cells(sizes)) * _hlo_shapes.element_bytes(instruction.shape)
+        found[name] = _finding("padding", name, op_type, source, message, wasted)
+    return _costliest(found.values(), lambda finding: work[finding.op_name])
+
+
+def _matrix_sizes(instruction: Any, by_id: dict[int, Any]) -> tuple[int, int, int] | None:
+    """Returns rows, inner size and columns of a product of matrices, a convolution's as one."""
+    if instruction.opcode not in ("dot", "convolution"):
+        return None
+    left, right = (by_id[number].shape.dimensions for number in instruction.operand_ids)
+    if instruction.opcode == "dot":
+        numbers = instruction.dot_dimension_numbers
+        inner = math.prod(left[axis] for axis in numbers.lhs_contracting_dimensions)
+        batch = math.prod(left[axis] for axis in numbers.lhs_batch_dimensions)
+        return math.prod(left) // max(1, inner * batch), inner, _rest(right, inner * batch)
+    numbers = instruction.convolution_dimension_numbers
+    columns = right[numbers.kernel_output_feature_dimension]
+    rows = _rest(instruction.shape.dimensions, columns)
+    return rows, _rest(right, columns), columns
+
+
+def _is_dynamic(instruction: Any) -> bool:
+    return any(instruction.shape.is_dynamic_dimension)
+
+
+def _rest(dimensions: Any, part: int) -> int:
+    return math.prod(dimensions) // max(1, part)
+
+
+def _cells(sizes: tuple[int, int, int]) -> int:
+    """The elements of both operands and of the result."""
+    rows, inner, columns = sizes
+    return rows * inner + inner * columns + rows * columns
+
+
+def _up(size: int, multiple: int) -> int:
+    return math.ceil(size / multiple) * multiple
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f}"
+
+
+def _finding(
+    kind: str,
+    name: str,
+    op_type: str | None,
+    source: str | None,
+    message: str,
+    wasted_bytes: int = 0,
+) -> Finding:
+    return Finding(
+        kind=kind,
+        op_name=name,
+        op_type=op_type,
+        source=source,
+        message=message,
+        wasted_bytes=wasted_bytes,
+    )
+
+
+def _costliest(findings: Iterable[Finding], cost: Callable[[Finding], int]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: -cost(finding))[:_SHOWN])

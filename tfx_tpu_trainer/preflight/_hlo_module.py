@@ -1,0 +1,247 @@
+"""A program in HLO, read and, where names help, written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+# A wire format: its fields keep their numbers from release to release.
+from tensorflow.compiler.xla import xla_data_pb2
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from tfx_tpu_trainer.estimator.extending import shardings
+from tfx_tpu_trainer.preflight import _hlo_shapes
+from tfx_tpu_trainer.preflight._hbm_traffic import hbm_traffic
+from tfx_tpu_trainer.preflight._hlo_costs import OpCost, op_costs
+from tfx_tpu_trainer.preflight._hlo_flops import matrix_flops
+from tfx_tpu_trainer.preflight._hlo_loops import Loops
+from tfx_tpu_trainer.preflight._results import Allocation
+
+_SUMS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all"})
+_STARTS = frozenset({"all-reduce-start", "all-gather-start"})
+
+# They take no memory of their own.
+_VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "parameter", "constant", "while"})
+
+
+class HloModule:
+    """A program, as TensorFlow lowered it or as the TPU's compiler optimized it."""
+
+    def __init__(self, serialized: bytes) -> None:
+        """Reads a serialized `HloModuleProto`."""
+        self._module = hlo_pb2.HloModuleProto.FromString(serialized)
+
+    @classmethod
+    def of_optimized(cls, serialized: bytes) -> HloModule:
+        """Reads what the compiler gives: a `HloModuleProtoWithConfig`, the program its field 1.
+
+        `HloProto` has the program in that field too, and a class in every TensorFlow.
+        """
+        module = hlo_pb2.HloProto.FromString(serialized).hlo_module
+        return cls(module.SerializeToString())
+
+    def serialized(self) -> bytes:
+        """Returns the program as a serialized `HloModuleProto`."""
+        return self._module.SerializeToString(deterministic=True)
+
+    def instructions(self) -> Iterator[Any]:
+        """Yields the instructions of all computations."""
+        for computation in self._module.computations:
+            yield from computation.instructions
+
+    def entry(self) -> Any:
+        """Returns the computation that is run."""
+        wanted = self._module.entry_computation_id
+        return next(each for each in self._module.computations if each.id == wanted)
+
+    def by_id(self) -> dict[int, Any]:
+        """Returns the instructions by their number."""
+        return {instruction.id: instruction for instruction in self.instructions()}
+
+    def name_parameters(self, names: Sequence[str]) -> None:
+        """Names the program's inputs as TensorFlow does, for the compiler's messages.
+
+        Args:
+            names: One for each input, in their order. If there is another number of them, the
+                inputs stay as they are.
+        """
+        parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
+        if len(parameters) == len(names):
+            for parameter in parameters:
+                parameter.metadata.op_name = names[parameter.parameter_number]
+
+    def shard_inputs(self, cuts: Sequence[Any]) -> None:
+        """Says how the program's inputs are cut over the cores of a replica.
+
+        Results that take the place of an input are cut as it is; others are whole on each core.
+
+        Args:
+            cuts: An `OpSharding` for each input, in their order; `None`: each core has all of it.
+
+        Raises:
+            ValueError: If there is another number of inputs.
+        """
+        parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
+        if len(parameters) != len(cuts):
+            raise ValueError(
+                f"The program has {len(parameters)} inputs, but the step has {len(cuts)}, so the "
+                "partitioned inputs can't be identified."
+            )
+        whole = shardings.replicated()
+        for parameter in parameters:
+            parameter.sharding.CopyFrom(cuts[parameter.parameter_number] or whole)
+        root = next(each for each in self.entry().instructions if each.id == self.entry().root_id)
+        results = [whole] * len(root.shape.tuple_shapes)
+        for entry in self._module.input_output_alias.entries:
+            results[entry.output_shape_index[0]] = cuts[entry.parameter_number] or whole
+        if results:
+            root.sharding.CopyFrom(
+                xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.TUPLE, tuple_shardings=results)
+            )
+
+    def make_older(self) -> None:
+        """Writes what TensorFlow 2.21 writes in a new way in the old way too.
+
+        Its instructions have 64-bit numbers, the computation's in the upper half, over which
+        older compilers abort; and its sums have their replicas in a message of their own.
+        """
+        instructions = list(self.instructions())
+        numbers = {each.id: number for number, each in enumerate(instructions, start=1)}
+        for computation in self._module.computations:
+            computation.root_id = numbers[computation.root_id]
+        for instruction in instructions:
+            instruction.id = numbers[instruction.id]
+            for references in (instruction.operand_ids, instruction.control_predecessor_ids):
+                references[:] = [numbers[each] for each in references]
+            devices = getattr(instruction, "collective_device_list", None)
+            if devices is not None and not instruction.replica_groups:
+                instruction.replica_groups.extend(devices.replica_groups)
+
+    def collective_bytes(self) -> int:
+        """Returns the bytes of one device that go into sums over the replicas in one run."""
+        runs = Loops(self._module).runs
+        return sum(
+            max(1, runs[computation.id]) * _hlo_shapes.unpadded_bytes(each.shape)
+            for computation in self._module.computations
+            for each in computation.instructions
+            if each.opcode in _SUMS or each.opcode in _STARTS
+        )
+
+    def hbm_bytes(self) -> int:
+        """Returns the bytes that an optimized program moves through HBM in one run."""
+        return hbm_traffic(self._module)
+
+    def costs(self) -> tuple[list[OpCost], int]:
+        """Returns what the instructions of an optimized program cost; see `op_costs`."""
+        return op_costs(self._module)
+
+    def flops_of_more_turns(self) -> float:
+        """Returns the operations of the matrix units that a count with each loop run once lacks."""
+        loops = Loops(self._module)
+        found = 0.0
+        for computation in self._module.computations:
+            more = loops.runs[computation.id] - loops.calls[computation.id]
+            if more > 0:
+                by_id = {each.id: each for each in computation.instructions}
+                found += more * sum(matrix_flops(each, by_id) for each in computation.instructions)
+        return found
+
+    def parameters(self, *, of_one_core: bool = False) -> list[Allocation]:
+        """Returns the program's inputs, the variables among them, largest first.
+
+        Args:
+            of_one_core: Whether the program is still to be cut for several cores, and the part of one is requested.
+                Defaults to `False`: the program is that of a core.
+        """
+        return _largest_first(
+            _allocation(each, _part(each) if of_one_core else each.shape, "argument")
+            for each in self.entry().instructions
+            if each.opcode == "parameter"
+        )
+
+    def allocations(self, *, temp_bytes: int) -> list[Allocation]:
+        """Returns what takes HBM, largest first.
+
+        What a step's instructions make shares memory over time, and the program does not say how:
+        each is listed by itself, and together they are more than the program needs.
+
+        Args:
+            temp_bytes: HBM for what is neither input nor output: nothing larger is a part of it.
+        """
+        results = self._results()
+        found = self.parameters()
+        for instruction in self.entry().instructions:
+            if instruction.opcode in _VIEWS or instruction.opcode.endswith("-done"):
+                continue
+            if instruction.id in results:
+                continue
+            for shape in _made_by(instruction):
+                size = _hlo_shapes.padded_bytes(shape)
+                if _hlo_shapes.in_main_memory(shape) and 0 < size <= temp_bytes:
+                    found.append(_allocation(instruction, shape, "temp"))
+        found += self._outputs(results)
+        return _largest_first(found)
+
+    def _results(self) -> set[int]:
+        """Returns the numbers of the instructions whose values the program gives back."""
+        by_id = self.by_id()
+        pending, found = [self.entry().root_id], set()
+        while pending:
+            number = pending.pop()
+            if number in found:
+                continue
+            found.add(number)
+            if by_id[number].opcode in ("tuple", "get-tuple-element", "bitcast", "copy-done"):
+                pending += by_id[number].operand_ids
+        return found
+
+    def _outputs(self, results: set[int]) -> Iterator[Allocation]:
+        """Yields the outputs that do not take the place of an input."""
+        root = self.by_id()[self.entry().root_id]
+        entries = self._module.input_output_alias.entries
+        in_place = {tuple(entry.output_shape_index) for entry in entries}
+        if root.opcode != "tuple":
+            shapes = root.shape.tuple_shapes or [root.shape]
+            numbers = [root.id] * len(shapes)
+        else:
+            shapes, numbers = root.shape.tuple_shapes, list(root.operand_ids)
+        by_id = self.by_id()
+        for index, (shape, number) in enumerate(zip(shapes, numbers)):
+            if (index,) not in in_place and _hlo_shapes.unpadded_bytes(shape):
+                yield _allocation(by_id[number], shape, "output")
+
+
+def _made_by(instruction: Any) -> Sequence[Any]:
+    """Returns the shapes of the arrays that an instruction makes."""
+    shapes = instruction.shape.tuple_shapes or [instruction.shape]
+    # The tuples of these hold what is moved, too, which is there already.
+    if instruction.opcode == "copy-start":
+        return shapes[:1]
+    if instruction.opcode == "async-start":
+        return shapes[1:2]
+    return shapes
+
+
+def _part(instruction: Any) -> Any:
+    """Returns the shape of what one core holds of an array."""
+    if not instruction.HasField("sharding"):
+        return instruction.shape
+    part = xla_data_pb2.ShapeProto()
+    part.CopyFrom(instruction.shape)
+    counts = shardings.parts(instruction.sharding, len(part.dimensions))
+    part.dimensions[:] = [-(-size // count) for size, count in zip(part.dimensions, counts)]
+    return part
+
+
+def _allocation(instruction: Any, shape: Any, category: str) -> Allocation:
+    return Allocation(
+        bytes=_hlo_shapes.padded_bytes(shape),
+        op_name=instruction.metadata.op_name or instruction.name,
+        shape=_hlo_shapes.shape_text(shape),
+        category=category,
+        unpadded_bytes=_hlo_shapes.unpadded_bytes(shape),
+    )
+
+
+def _largest_first(allocations: Any) -> list[Allocation]:
+    return sorted(allocations, key=lambda each: -each.bytes)

@@ -1,0 +1,275 @@
+"""What a training costs on a slice, and which slice meets a deadline for the least.
+
+Prices are the user's own: they differ by region, by contract and over time. A JSON file holds them:
+
+    {"currency": "USD", "chip_hour": {"v5e": 1.20, "v5p": 4.20}}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfx_tpu_trainer.hardware import CHIPS, find_slice
+from tfx_tpu_trainer.preflight._estimate import PUBLISHED_ERRORS
+from tfx_tpu_trainer.preflight._option_files import read_json_file
+from tfx_tpu_trainer.preflight._report import PreflightReport
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_KEYS = ("currency", "chip_hour")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What chips cost.
+
+    Attributes:
+        currency: Such as `"USD"`.
+        chip_hour: Generation, such as `"v5e"` -> price of one chip for an hour.
+        source: The file, for messages.
+    """
+
+    currency: str
+    chip_hour: Mapping[str, float]
+    source: str
+
+    @classmethod
+    def read(cls, path: str) -> Prices:
+        """Reads a price file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The prices.
+
+        Raises:
+            ValueError: It can't be read, holds something else, or names an unknown chip.
+        """
+        return cls.of(read_json_file("--price", path), path)
+
+    @classmethod
+    def of(cls, values: Any, source: str) -> Prices:
+        """Checks the values of a price file.
+
+        Args:
+            values: The JSON value.
+            source: Its file, for messages.
+
+        Returns:
+            The prices.
+
+        Raises:
+            ValueError: A key is missing or unknown, a chip is, or a price is not a number from 0 on.
+        """
+        example = '{"currency": "USD", "chip_hour": {"v5e": 1.2}}'
+        if not isinstance(values, dict) or sorted(values) != sorted(_KEYS):
+            raise ValueError(f"--price {source} contains no prices: write it like {example}.")
+        prices = values["chip_hour"]
+        if not isinstance(prices, dict) or not isinstance(values["currency"], str):
+            raise ValueError(f"--price {source} contains no prices: write it like {example}.")
+        unknown = sorted(set(prices) - set(CHIPS))
+        if unknown:
+            raise ValueError(
+                f"--price {source}: unknown chip {unknown[0]!r}; use any of {', '.join(CHIPS)}."
+            )
+        for chip, price in prices.items():
+            number = isinstance(price, (int, float)) and not isinstance(price, bool)
+            if not number or not 0 <= price < math.inf:
+                raise ValueError(
+                    f"--price {source}: the price of {chip} is {price!r}; give a number of at "
+                    "least 0."
+                )
+        return cls(currency=values["currency"], chip_hour=prices, source=source)
+
+    def of_slice(self, name: str) -> float:
+        """Returns the price of a slice for an hour.
+
+        Args:
+            name: The slice, such as `"v5e:2x4"`.
+
+        Raises:
+            ValueError: The file has no price for its chips.
+        """
+        found = find_slice(name)
+        generation = found.chip.generation
+        if generation not in self.chip_hour:
+            raise ValueError(
+                f"--price {self.source} has no price for {generation}, the chips of {name}: add it to "
+                f'"chip_hour".'
+            )
+        return found.num_chips * self.chip_hour[generation]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingLength:
+    """How long a training is.
+
+    Attributes:
+        rows_per_epoch: Rows of the training split, or `None`.
+        epochs: How often they are read, or `None`.
+        train_steps: Steps, or `None`: as many as the epochs take.
+    """
+
+    rows_per_epoch: int | None = None
+    epochs: float | None = None
+    train_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks that the length is given, and once.
+
+        Raises:
+            ValueError: It is not.
+        """
+        if self.train_steps is not None and self.epochs is not None:
+            raise ValueError("Give one of --epochs and --train_steps, not both.")
+        if self.epochs is not None and self.rows_per_epoch is None:
+            raise ValueError("--epochs needs --rows_per_epoch, the rows of the training split.")
+        if self.train_steps is None and self.rows_per_epoch is None:
+            raise ValueError("Give the training's length: --rows_per_epoch, or --train_steps.")
+
+    def rows(self, batch_size: int) -> float:
+        """Returns the rows of the training; of one epoch where nothing else is said."""
+        if self.train_steps is not None:
+            return float(self.train_steps * batch_size)
+        assert self.rows_per_epoch is not None
+        return self.rows_per_epoch * (1.0 if self.epochs is None else self.epochs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingCost:
+    """What a training takes on one slice.
+
+    Attributes:
+        tpu: The slice.
+        batch_size: Rows of a step over all replicas.
+        step_seconds: The estimate of a step, or the time that the input takes for it where that is
+            longer.
+        limited_by_input: Whether it is.
+        seconds: The training, by `step_seconds`.
+        slow_seconds: The same at the slow end of the estimate's errors (`PUBLISHED_ERRORS`).
+        epoch_seconds: One epoch, or `None` where its rows are not given.
+        hour_price: The slice for an hour.
+        currency: Of the prices.
+    """
+
+    tpu: str
+    batch_size: int
+    step_seconds: float
+    limited_by_input: bool
+    seconds: float
+    slow_seconds: float
+    epoch_seconds: float | None
+    hour_price: float
+    currency: str
+
+    @property
+    def cost(self) -> float:
+        """The training's price."""
+        return self.seconds / 3600 * self.hour_price
+
+    @property
+    def slow_cost(self) -> float:
+        """The same at the slow end of the estimate's errors."""
+        return self.slow_seconds / 3600 * self.hour_price
+
+    @property
+    def epoch_cost(self) -> float | None:
+        """The price of one epoch."""
+        if self.epoch_seconds is None:
+            return None
+        return self.epoch_seconds / 3600 * self.hour_price
+
+    def meets(self, deadline: float) -> bool:
+        """Tells whether the training ends in time even at the slow end of the errors.
+
+        Args:
+            deadline: Seconds.
+        """
+        return self.slow_seconds <= deadline
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the values as JSON has them, those that follow from others included."""
+        return {
+            **dataclasses.asdict(self),
+            "cost": self.cost,
+            "slow_cost": self.slow_cost,
+            "epoch_cost": self.epoch_cost,
+        }
+
+
+def training_cost(report: PreflightReport, length: TrainingLength, prices: Prices) -> TrainingCost:
+    """Computes what a training costs on the slice of a report.
+
+    Args:
+        report: A report with a training step that compiles and fits.
+        length: How long the training is.
+        prices: What chips cost.
+
+    Returns:
+        The cost.
+
+    Raises:
+        ValueError: The report has no such step, or there is no price for the chips.
+    """
+    step = next((each for each in report.steps if each.name == "train"), None)
+    if step is None or step.estimate is None or not step.batch_size:
+        raise ValueError(
+            f"--price needs a train step that compiles on {report.tpu}: include train in --steps."
+        )
+    estimated = step.estimate.step_seconds
+    of_input = 0.0 if report.input is None else report.input.step_seconds(step.batch_size)
+    step_seconds = max(estimated, of_input)
+    # A published training took the estimate over 1 + error.
+    slow_step = max(estimated / (1 + min(0.0, PUBLISHED_ERRORS.low)), of_input)
+    steps = length.rows(step.batch_size) / step.batch_size
+    epoch = None
+    if length.rows_per_epoch is not None:
+        epoch = length.rows_per_epoch / step.batch_size * step_seconds
+    return TrainingCost(
+        tpu=report.tpu,
+        batch_size=step.batch_size,
+        step_seconds=step_seconds,
+        limited_by_input=of_input > estimated,
+        seconds=steps * step_seconds,
+        slow_seconds=steps * slow_step,
+        epoch_seconds=epoch,
+        hour_price=prices.of_slice(report.tpu),
+        currency=prices.currency,
+    )
+
+
+def cheapest(costs: Sequence[TrainingCost], deadline: float | None) -> TrainingCost | None:
+    """Returns the cheapest slice that meets a deadline, even at the slow end of the errors.
+
+    Args:
+        costs: The slices.
+        deadline: Seconds; `None` where any time will do.
+
+    Returns:
+        The cheapest, or `None` where none is in time.
+    """
+    in_time = [each for each in costs if deadline is None or each.meets(deadline)]
+    return min(in_time, key=lambda each: each.cost, default=None)
+
+
+def read_duration(text: str) -> float:
+    """Reads a duration, such as `"4h"`, `"90m"`, `"1d"` or `"1h30m"`.
+
+    Args:
+        text: Numbers with a unit each: s, m, h or d.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        ValueError: It is not a duration, or 0.
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if "".join(number + unit for number, unit in parts) != text or not 0 < seconds < math.inf:
+        raise ValueError(f"--deadline {text[:100]!r}: give a duration, such as 4h, 90m or 1h30m.")
+    return seconds

@@ -1,0 +1,481 @@
+"""What a preflight says: whether each step of a model compiles for a slice, fits it, and how fast it can be."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tfx_tpu_trainer.hardware import Slice, find_slice
+from tfx_tpu_trainer.preflight import _across_slices
+from tfx_tpu_trainer.preflight._collectives import seconds_between_cores
+from tfx_tpu_trainer.preflight._estimate import PUBLISHED_ERRORS, Estimate, estimate
+from tfx_tpu_trainer.preflight._input_speed import InputSpeed
+from tfx_tpu_trainer.preflight._results import (
+    Allocation,
+    Collective,
+    CompiledStep,
+    Finding,
+    LoweredStep,
+    MemoryNeed,
+    Problem,
+)
+from tfx_tpu_trainer.preflight._roofline import Roofline, roofline
+
+FORMAT = "tfx_tpu_trainer.preflight/1"
+"""Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """The results for one step; numbers are per TPU device unless stated otherwise.
+
+    Attributes:
+        name: `"train"`, `"eval"`, `"predict"`, or `"serve:SIGNATURE"`
+            of an exported model.
+        batch_size: Rows of the step over all replicas, or `None` where that is not known.
+        parameter_count: Elements of the trainable variables that it reads.
+        variable_bytes: Bytes of all its variables, optimizer state included, without padding.
+        memory: HBM that the compiled program needs, or `None` where it did not compile.
+        need_bytes: The same in one number; where it did not fit, what the compiler says that it
+            needs; else `None`.
+        limit_bytes: HBM that a program may use, or `None` where the compiler was not asked.
+        flops: Operations.
+        bytes_accessed: Bytes read from HBM and written there.
+        collective_bytes: Bytes that go into sums over the replicas.
+        roofline: Bounds over the whole slice, or `None` where it did not compile.
+        largest: The largest buffers in HBM, largest first.
+        findings: What to warn of.
+        problem: Why it cannot run on the slice, or `None`.
+        lowering_seconds: How long TensorFlow took to turn it into HLO.
+        compiling_seconds: How long the TPU compiler took.
+        collectives: What the devices send each other, the largest first.
+        network_bytes: Bytes that one slice must send to the others.
+        estimate: How long it takes over the whole slice, or `None` where it did not compile.
+    """
+
+    name: str
+    batch_size: int | None
+    parameter_count: int
+    variable_bytes: int
+    memory: MemoryNeed | None
+    need_bytes: int | None
+    limit_bytes: int | None
+    flops: float
+    bytes_accessed: float
+    collective_bytes: int
+    roofline: Roofline | None
+    largest: tuple[Allocation, ...]
+    findings: tuple[Finding, ...]
+    problem: Problem | None
+    lowering_seconds: float
+    compiling_seconds: float
+    collectives: tuple[Collective, ...] = ()
+    network_bytes: int = 0
+    estimate: Estimate | None = None
+
+    @classmethod
+    def of(
+        cls,
+        lowered: LoweredStep,
+        compiled: CompiledStep | None,
+        *,
+        tpu_slice: Slice,
+        num_slices: int = 1,
+    ) -> StepReport:
+        """Puts together what lowering and compiling have found.
+
+        Args:
+            lowered: The step as HLO.
+            compiled: What the compiler made of it; `None` where lowering has failed.
+            tpu_slice: What it was compiled for.
+            num_slices: How many of them run it, each with its share of the rows. Defaults to 1.
+
+        Returns:
+            The report.
+        """
+        replicas = lowered.num_replicas * num_slices
+        batch_size = None if lowered.rows is None else lowered.rows * replicas
+        network_bytes = _across_slices.bytes_sent(
+            compiled.collective_bytes if compiled else 0,
+            num_cores_per_replica=lowered.num_partitions,
+            num_slices=num_slices,
+        )
+        bound = estimated = None
+        if compiled is not None and compiled.problem is None:
+            estimated = estimate(
+                compiled.costs,
+                tpu_slice,
+                num_replicas=lowered.num_replicas * lowered.num_partitions,
+                unknown_loops=compiled.unknown_loops,
+                rows=batch_size,
+            )
+            bound = roofline(
+                tpu_slice,
+                flops=compiled.flops,
+                bytes_accessed=compiled.bytes_accessed,
+                collective_bytes=compiled.collective_bytes,
+                num_replicas=lowered.num_replicas,
+                rows=batch_size,
+            )
+            between_cores = seconds_between_cores(compiled.collectives, tpu_slice)
+            between_slices = _across_slices.seconds_at_least(network_bytes, tpu_slice)
+            bound = dataclasses.replace(
+                bound,
+                collective_seconds=bound.collective_seconds + between_cores,
+                network_seconds=between_slices,
+            )
+            # What goes over the network is none of the compiled program's; it waits for the step's gradients.
+            estimated = dataclasses.replace(
+                estimated, collective_seconds=estimated.collective_seconds + between_slices
+            )
+        return cls(
+            name=lowered.name,
+            batch_size=batch_size,
+            parameter_count=lowered.parameter_count,
+            variable_bytes=lowered.variable_bytes,
+            memory=compiled.memory if compiled else None,
+            need_bytes=compiled.need_bytes if compiled else None,
+            limit_bytes=compiled.limit_bytes if compiled else None,
+            flops=compiled.flops if compiled else 0.0,
+            bytes_accessed=compiled.bytes_accessed if compiled else 0.0,
+            collective_bytes=compiled.collective_bytes if compiled else 0,
+            roofline=bound,
+            largest=compiled.largest if compiled else (),
+            findings=compiled.findings if compiled else lowered.findings,
+            problem=compiled.problem if compiled else lowered.problem,
+            lowering_seconds=lowered.seconds,
+            compiling_seconds=compiled.seconds if compiled else 0.0,
+            collectives=compiled.collectives if compiled else (),
+            network_bytes=network_bytes,
+            estimate=estimated,
+        )
+
+    @property
+    def ok(self) -> bool:
+        """Whether it compiles and fits."""
+        return self.problem is None
+
+    @property
+    def hbm_by_category(self) -> dict[str, int]:
+        """Bytes of HBM by what they are for; empty where it did not compile."""
+        if self.memory is None:
+            return {}
+        return {
+            "variables and inputs": self.memory.argument_bytes,
+            "results that replace no variable": max(
+                0, self.memory.output_bytes - self.memory.alias_bytes
+            ),
+            "values in between": self.memory.temp_bytes,
+            "program": self.memory.generated_code_bytes,
+        }
+
+    @property
+    def gap_bytes(self) -> int:
+        """Bytes of HBM that no value fills when it is fullest; 0 where it did not compile."""
+        return 0 if self.memory is None else self.memory.gap_bytes
+
+    @property
+    def verdict(self) -> str:
+        """Reports in one line whether it compiles and fits, or what is wrong."""
+        if self.problem is not None:
+            return str(self.problem)
+        if self.need_bytes is None or not self.limit_bytes:
+            return "compiles"
+        return f"compiles and fits: {bytes_text(self.need_bytes)} of {bytes_text(self.limit_bytes)} HBM"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InputLimit:
+    """The input of a training beside its step, over the whole slice.
+
+    Attributes:
+        input_rows: Rows a second that the hosts deliver.
+        bound_rows: Upper bound on the rows a second that the chips train.
+        estimated_rows: Their estimate.
+        transfer_share: Time of a step's rows from the hosts to the chips, as a share of the
+            estimated step; the runtime copies them while the step before runs.
+    """
+
+    input_rows: float
+    bound_rows: float
+    estimated_rows: float
+    transfer_share: float
+
+    @property
+    def limited_by(self) -> str:
+        """`"input"`, `"chips"`, or `"either"` where the input lies between estimate and bound."""
+        if self.input_rows < self.estimated_rows:
+            return "input"
+        return "chips" if self.input_rows >= self.bound_rows else "either"
+
+    def __str__(self) -> str:
+        what = {
+            "input": "the input is the limit",
+            "chips": "the chips are the limit",
+            "either": "either may be the limit",
+        }[self.limited_by]
+        return (
+            f"{what}: the hosts deliver {count_text(self.input_rows)} rows/s, the chips train "
+            f"about {count_text(self.estimated_rows)} and at most {count_text(self.bound_rows)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PreflightReport:
+    """The TPU compiler's verdict on a model, for one slice.
+
+    Attributes:
+        model: Name of the model, for the reader.
+        tpu: The slice, such as `"v5e:2x4"`.
+        num_replicas: Copies of the model, on all slices.
+        steps: Its steps.
+        tensorflow: Version of TensorFlow that has lowered them.
+        compiler: Name and version of the TPU compiler, such as `"libtpu 0.0.21"`.
+        num_cores_per_replica: TPU devices that each copy is spread over.
+        num_slices: Slices that run it, joined by the data center's network.
+        input: What the training's input delivers, or `None` where it was not measured.
+    """
+
+    model: str
+    tpu: str
+    num_replicas: int
+    steps: tuple[StepReport, ...]
+    tensorflow: str
+    compiler: str
+    num_cores_per_replica: int = 1
+    num_slices: int = 1
+    input: InputSpeed | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every step compiles and fits."""
+        return all(step.ok for step in self.steps)
+
+    @property
+    def tpu_slice(self) -> Slice:
+        """The slice."""
+        return find_slice(self.tpu)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader must know to interpret the numbers."""
+        lowering = (
+            "Steps are lowered with the kernels of XLA:CPU instead of the TPU's: this stage "
+            "misjudges an op that only one of them has."
+        )
+        compiler = (
+            f"The TPU compiler ({self.compiler}) is newer than the TPU runtime of TensorFlow "
+            f"{self.tensorflow}: under that runtime a program may need somewhat more or less "
+            "memory."
+        )
+        bounds = (
+            "Bounds on step times and examples per second are from published peak rates: real "
+            "steps are slower. A loop whose number of iterations depends on data counts once; "
+            "reading the input and work on the host are not included."
+        )
+        estimates = (
+            "Estimated times are sums over the kernels of the compiled program, at the share of the "
+            f"peak rates that published trainings reach. Their error on {PUBLISHED_ERRORS}."
+        )
+        if self.tpu_slice.chip.runs_tensorflow:
+            return lowering, compiler, bounds, estimates
+        unsupported = (
+            f"Google supports no TensorFlow on {self.tpu_slice.chip.generation}: a program that "
+            "compiles here may not run there."
+        )
+        return lowering, compiler, bounds, estimates, unsupported
+
+    @property
+    def input_limit(self) -> InputLimit | None:
+        """The input beside the training step; `None` where one of them is not known."""
+        step = next((each for each in self.steps if each.name == "train"), None)
+        if self.input is None or step is None or step.estimate is None or not step.batch_size:
+            return None
+        bound = step.roofline
+        if bound is None or bound.examples_per_second is None or not step.estimate.step_seconds:
+            return None
+        return InputLimit(
+            input_rows=self.input.slice_rows_per_second,
+            bound_rows=bound.examples_per_second,
+            estimated_rows=step.batch_size / step.estimate.step_seconds,
+            transfer_share=(
+                self.input.transfer_seconds(step.batch_size) / step.estimate.step_seconds
+            ),
+        )
+
+    @property
+    def findings(self) -> dict[Finding, tuple[str, ...]]:
+        """What to warn of -> names of the steps that it is about: most is the same in several."""
+        found: dict[Finding, tuple[str, ...]] = {}
+        for step in self.steps:
+            for finding in dict.fromkeys(step.findings):
+                found[finding] = (*found.get(finding, ()), step.name)
+        return found
+
+    def summary(self) -> str:
+        """Reports in one line what is wrong, or that nothing is."""
+        return f"{self.model} on {self.tpu}: " + "; ".join(
+            f"{step.name}: {step.verdict}" for step in self.steps if step.ok is self.ok
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as JSON values, with what follows from it (`ok`, bounds, caveats)."""
+        chip = self.tpu_slice.chip
+        return {
+            "format": FORMAT,
+            "ok": self.ok,
+            "model": self.model,
+            "tpu": self.tpu,
+            "chip": dataclasses.asdict(chip),
+            "num_replicas": self.num_replicas,
+            "num_cores_per_replica": self.num_cores_per_replica,
+            "num_slices": self.num_slices,
+            "tensorflow": self.tensorflow,
+            "compiler": self.compiler,
+            "steps": [_step_to_json(step) for step in self.steps],
+            "input": self.input and {**self.input.to_json(), **_limit_to_json(self.input_limit)},
+            "caveats": list(self.caveats),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> PreflightReport:
+        """Makes a report of what `to_json` gave.
+
+        Args:
+            values: The JSON object.
+
+        Returns:
+            The report.
+
+        Raises:
+            ValueError: It is no such object.
+        """
+        if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+            found = values.get("format") if isinstance(values, Mapping) else values
+            raise ValueError(f"format={found!r} is not a preflight report: expected {FORMAT!r}.")
+        try:
+            return cls(
+                model=values["model"],
+                tpu=values["tpu"],
+                num_replicas=values["num_replicas"],
+                steps=tuple(_step_from_json(step) for step in values["steps"]),
+                tensorflow=values["tensorflow"],
+                compiler=values["compiler"],
+                num_cores_per_replica=values.get("num_cores_per_replica", 1),
+                num_slices=values.get("num_slices", 1),
+                input=_read(InputSpeed, values["input"]) if values.get("input") else None,
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"The preflight report is damaged: {error!r}.") from error
+
+
+def _limit_to_json(limit: InputLimit | None) -> dict[str, Any]:
+    return {} if limit is None else {**dataclasses.asdict(limit), "limited_by": limit.limited_by}
+
+
+def _step_to_json(step: StepReport) -> dict[str, Any]:
+    bound = step.roofline
+    return {
+        **dataclasses.asdict(step),
+        "ok": step.ok,
+        "hbm_by_category": step.hbm_by_category,
+        "roofline": bound
+        and {
+            **dataclasses.asdict(bound),
+            "step_seconds_lower_bound": bound.step_seconds,
+            "examples_per_second_upper_bound": bound.examples_per_second,
+            "limited_by": bound.limited_by,
+        },
+        "estimate": step.estimate
+        and {
+            **dataclasses.asdict(step.estimate),
+            "step_seconds": step.estimate.step_seconds,
+            "examples_per_second": step.estimate.examples_per_second,
+        },
+    }
+
+
+def _step_from_json(values: Mapping[str, Any]) -> StepReport:
+    given = _fields(StepReport, values)
+    parts: dict[str, Any] = {
+        "memory": MemoryNeed,
+        "roofline": Roofline,
+        "problem": Problem,
+        "estimate": Estimate,
+    }
+    for name, kind in parts.items():
+        # A report of an earlier version has no estimate.
+        given[name] = given.get(name) and _read(kind, given[name])
+    lists: dict[str, Any] = {
+        "largest": Allocation,
+        "findings": Finding,
+        "collectives": Collective,
+    }
+    for name, kind in lists.items():
+        given[name] = tuple(_read(kind, each) for each in given.get(name, ()))
+    return StepReport(**given)
+
+
+def _read(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Makes a dataclass of its own keys; others follow from them."""
+    return kind(**_fields(kind, values))
+
+
+def _fields(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    # Reports of older versions lack what has a default.
+    return {
+        field.name: values[field.name]
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING or field.name in values
+    }
+
+
+def bytes_text(count: float) -> str:
+    """Writes a number of bytes, such as `"15.7 GiB"`."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} bytes" if unit == "bytes" else f"{_short(count)} {unit}"
+        count /= 1024
+    return f"{_short(count)} GiB"
+
+
+def count_text(count: float) -> str:
+    """Writes a count, such as `"1.23 M"`; exactly below ten thousand."""
+    if abs(count) < 10_000:
+        return f"{count:,.0f}"
+    for unit in ("k", "M", "G"):
+        count /= 1000
+        if abs(count) < 1000:
+            return f"{_short(count)} {unit}"
+    return f"{_short(count / 1000)} T"
+
+
+def flop_text(count: float) -> str:
+    """Writes a number of operations, such as `"146 GFLOP"`."""
+    text = count_text(count)
+    return f"{text}FLOP" if text[-1].isalpha() else f"{text} FLOP"
+
+
+def seconds_text(seconds: float) -> str:
+    """Writes a duration, such as `"12.3 ms"`."""
+    if seconds >= 1:
+        return f"{_short(seconds)} s"
+    if seconds >= 1e-3:
+        return f"{_short(seconds * 1e3)} ms"
+    return f"{_short(seconds * 1e6)} µs"
+
+
+def duration_text(seconds: float) -> str:
+    """Writes how long a training is, such as `"3 h 20 min"`."""
+    if seconds < 60:
+        return seconds_text(seconds)
+    minutes = round(seconds / 60)
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    parts = [f"{days:,} d"] * bool(days) + [f"{hours} h"] * bool(hours)
+    return " ".join([*parts, f"{minutes} min"])
+
+
+def _short(value: float) -> str:
+    """Writes three digits, or the whole number where it has more."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,215 @@
+"""What a preflight finds out about a step: plain values, each of which turns into JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tfx_tpu_trainer.preflight._hlo_costs import OpCost
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that compiles but costs time or memory, or does not run on the TPU.
+
+    Attributes:
+        kind: `"padding"`: a small dimension is padded to the 8 x 128 tiles of the TPU's registers.
+            `"dynamic_shape"`: a shape depends on data, so the TPU computes for its upper bound.
+            `"wide_dtype"`: float64 or int64, which the TPU emulates. `"host_op"`: work of
+            the model that stays on the host.
+        op_name: Name of the TensorFlow op, or `None` where the finding is about the whole step.
+        op_type: Its type, such as `"MatMul"`, or `None`.
+        message: One sentence: what it is, what it costs, what to do.
+        source: `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
+        wasted_bytes: Bytes of padding, where the kind is `"padding"`, else 0.
+    """
+
+    kind: str
+    op_name: str | None
+    op_type: str | None
+    message: str
+    source: str | None = None
+    wasted_bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why a step cannot run on the TPU.
+
+    Attributes:
+        stage: `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler refuses it.
+            `"memory"`: it does not fit in HBM. `"crash"`: the compiler's process died. `"timeout"`: it took too long.
+            `"set-up"`: what is requested does not fit together, so that nothing can be said of the model.
+        op_name: Name of the TensorFlow op at fault, or `None` where unknown.
+        op_type: Its type, or `None`.
+        source: `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
+        message: What is wrong, one or two sentences.
+        advice: What to do about it, one or two sentences.
+        details: The compiler's own text, shortened; may be empty.
+    """
+
+    stage: str
+    op_name: str | None
+    op_type: str | None
+    source: str | None
+    message: str
+    advice: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        return f"{self.message}{where} {self.advice}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoweredStep:
+    """A step of one core as HLO: the input of the TPU compiler.
+
+    Attributes:
+        name: `"train"`, `"eval"`, `"predict"`, or `"serve:SIGNATURE"`
+            of an exported model.
+        hlo: Serialized `HloModuleProto`; empty where there is a problem.
+        num_replicas: Copies of the model that its all-reduces run over.
+        rows: Rows of a core's batch, or `None` where the inputs have no common first axis.
+        parameter_count: Elements of the trainable variables that it reads.
+        variable_bytes: Bytes of all variables that it reads, optimizer state included, as dense
+            arrays without padding.
+        findings: What to warn of.
+        seconds: How long lowering took.
+        problem: Why it does not lower, or `None`.
+        num_partitions: TPU devices that each copy is spread over.
+        op_types: TensorFlow op name -> op type and the user's source line (or `None`), for the ops
+            of the step: what later stages look names up in.
+    """
+
+    name: str
+    hlo: bytes
+    num_replicas: int
+    rows: int | None
+    parameter_count: int
+    variable_bytes: int
+    findings: tuple[Finding, ...]
+    seconds: float
+    problem: Problem | None = None
+    num_partitions: int = 1
+    op_types: dict[str, tuple[str, str | None]] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
+
+    def look_up(self, op_name: str) -> tuple[str | None, str | None]:
+        """Returns type and source line of an op, `None` where they are not known."""
+        return self.op_types.get(op_name, (None, None))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """A buffer in HBM.
+
+    Attributes:
+        bytes: Its size with padding.
+        op_name: The TensorFlow op or variable that it belongs to; what the compiler calls it where
+            there is none.
+        shape: Such as `"f32[1024,512]{1,0:T(8,128)}"`.
+        category: `"argument"` (variables and inputs), `"output"` or `"temp"`.
+        unpadded_bytes: Its size without padding.
+    """
+
+    bytes: int
+    op_name: str
+    shape: str
+    category: str
+    unpadded_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryNeed:
+    """HBM that a program needs on each TPU device, in bytes.
+
+    Attributes:
+        argument_bytes: Variables and inputs.
+        output_bytes: Updated variables and results.
+        alias_bytes: Part of the outputs that takes the place of arguments.
+        temp_bytes: Everything in between: activations, for one.
+        generated_code_bytes: The program itself.
+        gap_bytes: Part of `temp_bytes` that no value fills when HBM is fullest: what XProf's memory viewer
+            leaves out of its peak.
+    """
+
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temp_bytes: int
+    generated_code_bytes: int
+    gap_bytes: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes in all."""
+        return (
+            self.argument_bytes
+            + self.output_bytes
+            - self.alias_bytes
+            + self.temp_bytes
+            + self.generated_code_bytes
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collective:
+    """What the devices of a compiled program tell each other by ops of one kind.
+
+    Attributes:
+        kind: Such as `"all-reduce"` or `"all-gather"`, as XLA calls it.
+        between: `"replicas"`: the copies of the model, as in the sum of the gradients.
+            `"cores"`: the TPU devices that one copy is spread over.
+        count: Ops of the program; those of a loop's body count once.
+        bytes: What one device gives to them or gets from them, whichever is more, in bytes.
+    """
+
+    kind: str
+    between: str
+    count: int
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompiledStep:
+    """What the TPU compiler made of a step, for one TPU device.
+
+    Attributes:
+        name: See `LoweredStep`.
+        target: Slice that it was compiled for, such as `"v5e:2x4"`.
+        memory: HBM that it needs; `None` where it did not compile.
+        need_bytes: `memory.total`; where it did not fit, what the compiler says that it needs;
+            else `None`.
+        limit_bytes: HBM that a program may use on one TPU device of that chip.
+        flops: Operations of one step on one device; 0 where it did not compile.
+        bytes_accessed: Bytes that it reads and writes in HBM.
+        collective_bytes: Bytes that go into the sums over the replicas.
+        largest: The largest buffers, largest first.
+        findings: Those of the lowered step, and what the compiled program adds.
+        seconds: How long compiling took.
+        problem: Why it did not compile, or `None`.
+        collectives: What the devices tell each other in the compiled program, the largest first.
+        costs: What its instructions cost, in the order in which they run; empty where it did not
+            compile.
+        unknown_loops: Loops that count once because only data tells how often they run.
+        program: The optimized program, a serialized `HloProto` with its buffer assignment; empty where it
+            did not compile.
+    """
+
+    name: str
+    target: str
+    memory: MemoryNeed | None
+    need_bytes: int | None
+    limit_bytes: int
+    flops: float
+    bytes_accessed: float
+    collective_bytes: int
+    largest: tuple[Allocation, ...]
+    findings: tuple[Finding, ...]
+    seconds: float
+    problem: Problem | None
+    collectives: tuple[Collective, ...] = ()
+    costs: tuple[OpCost, ...] = dataclasses.field(default=(), repr=False)
+    unknown_loops: int = 0
+    program: bytes = dataclasses.field(default=b"", repr=False)

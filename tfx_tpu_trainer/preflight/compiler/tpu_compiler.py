@@ -1,0 +1,289 @@
+"""Compiles HLO for a TPU that is not there."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfx_tpu_trainer.preflight.compiler import c_api
+from tfx_tpu_trainer.preflight.compiler.c_api import NamedValue, PjrtError, PjrtPlugin
+
+OptionValue = str | int | Sequence[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """A slice as the plug-in knows it.
+
+    Attributes:
+        handle: The plug-in's.
+        device_ids: Its devices.
+    """
+
+    handle: int
+    device_ids: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Executable:
+    """A compiled program.
+
+    Attributes:
+        costs: What the compiler reckons that a run costs, by its own names: `"flops"`,
+            `"bytes accessed"` and others.
+        memory: Bytes of HBM: `generated_code`, `argument`, `output`, `alias`, `temp`, and `peak`,
+            what is in use at a time; 0 where the plug-in does not say.
+        program: The optimized program.
+        program_format: Its format: `"hlo_with_config"`, a `HloModuleProtoWithConfig`.
+    """
+
+    costs: dict[str, float]
+    memory: dict[str, int]
+    program: bytes
+    program_format: str
+
+
+class TpuCompiler:
+    """The compiler of a libtpu.
+
+    Example:
+    ```python
+    compiler = TpuCompiler("libtpu.so")
+    slice_of_eight = compiler.topology("v5e:2x4")
+    compiler.compile(hlo, slice_of_eight, num_replicas=8).memory
+    ```
+    """
+
+    def __init__(self, path: str) -> None:
+        """Loads a libtpu.
+
+        Args:
+            path: Its shared library.
+
+        Raises:
+            OSError: If it can't be loaded.
+            AttributeError: If it is not a PJRT plug-in.
+            PjrtError: If it does not start.
+        """
+        self._plugin = PjrtPlugin(path)
+
+    def topology(self, name: str, options: Mapping[str, OptionValue] | None = None) -> Topology:
+        """Describes a slice.
+
+        Args:
+            name: Generation and shape, such as `"v5e:2x4"`.
+            options: `chips_per_host_bounds`, a list of three numbers, and `chip_config_name`.
+                Defaults to none.
+
+        Raises:
+            PjrtError: If the compiler knows no such slice.
+        """
+        values, kept = _named_values(options or {})
+        encoded = name.encode()
+        created = c_api.CreateTopology(
+            name=encoded, name_size=len(encoded), options=values, num_options=len(options or {})
+        )
+        self._plugin.call("TopologyDescription_Create", created)
+        del kept
+        devices = c_api.TopologyDevices(topology=created.topology)
+        self._plugin.call("TopologyDescription_GetDeviceDescriptions", devices)
+        ids = []
+        for index in range(devices.num_descriptions):
+            device = c_api.DeviceId(description=devices.descriptions[index])
+            self._plugin.call("DeviceDescription_Id", device)
+            ids.append(device.id)
+        return Topology(created.topology, tuple(ids))
+
+    def compile(
+        self,
+        hlo: bytes,
+        topology: Topology,
+        *,
+        num_replicas: int,
+        num_partitions: int = 1,
+        effort: float | None = None,
+    ) -> Executable:
+        """Compiles a program, which takes from a second to minutes.
+
+        Args:
+            hlo: A serialized `HloModuleProto`.
+            topology: What to compile for.
+            num_replicas: Copies of the program.
+            num_partitions: Devices that each copy is spread over, by the shardings in the program;
+                the copies take the first devices in turn. Defaults to 1.
+            effort: See `serialized_options`. Defaults to `None`.
+
+        Returns:
+            The program.
+
+        Raises:
+            PjrtError: If the compiler refuses it.
+            ValueError: If the topology has not so many devices.
+        """
+        devices = num_replicas * num_partitions
+        if devices > len(topology.device_ids):
+            raise ValueError(
+                f"{num_replicas} replicas of {num_partitions} devices need {devices} devices; the "
+                f"topology has {len(topology.device_ids)}."
+            )
+        code = ctypes.create_string_buffer(hlo, len(hlo))
+        program_format = b"hlo"
+        program = c_api.Program(
+            code=ctypes.cast(code, ctypes.c_void_p),
+            code_size=len(hlo),
+            format=ctypes.cast(ctypes.c_char_p(program_format), ctypes.c_void_p),
+            format_size=len(program_format),
+        )
+        program.struct_size = ctypes.sizeof(program)
+        options = serialized_options(
+            topology.device_ids[:devices], num_partitions=num_partitions, effort=effort
+        )
+        call = c_api.Compile(
+            topology=topology.handle,
+            program=ctypes.pointer(program),
+            options=options,
+            options_size=len(options),
+        )
+        self._plugin.call("Compile", call)
+        text, text_format = self._optimized(call.executable)
+        return Executable(
+            costs=self._costs(call.executable),
+            memory=self._memory(call.executable),
+            program=text,
+            program_format=text_format,
+        )
+
+    def _costs(self, executable: int) -> dict[str, float]:
+        analysis = c_api.CostAnalysis(executable=executable)
+        self._plugin.call("Executable_GetCostAnalysis", analysis)
+        costs = {}
+        for index in range(analysis.num_properties):
+            each = analysis.properties[index]
+            if each.type == NamedValue.FLOAT:
+                costs[ctypes.string_at(each.name, each.name_size).decode()] = each.value.float
+        return costs
+
+    def _memory(self, executable: int) -> dict[str, int]:
+        stats: Any = c_api.LongMemoryStats(executable=executable)
+        try:
+            self._plugin.call("Executable_GetCompiledMemoryStats", stats)
+        except PjrtError:
+            stats = c_api.MemoryStats(executable=executable)
+            self._plugin.call("Executable_GetCompiledMemoryStats", stats)
+        names = ("generated_code", "argument", "output", "alias", "temp", "peak")
+        return {name: getattr(stats, name, 0) for name in names}
+
+    def _optimized(self, executable: int) -> tuple[bytes, str]:
+        program = c_api.Program()
+        program.struct_size = ctypes.sizeof(program)
+        call = c_api.OptimizedProgram(executable=executable, program=ctypes.pointer(program))
+        # The first call says how long it is, the second one writes it.
+        self._plugin.call("Executable_OptimizedProgram", call)
+        buffer = ctypes.create_string_buffer(program.code_size)
+        program.code = ctypes.cast(buffer, ctypes.c_void_p)
+        self._plugin.call("Executable_OptimizedProgram", call)
+        return buffer.raw, ctypes.string_at(program.format, program.format_size).decode()
+
+
+def _named_values(options: Mapping[str, OptionValue]) -> tuple[Any, list[Any]]:
+    """Returns options as the API takes them, and what must stay alive as long as they are used."""
+    values = (NamedValue * max(1, len(options)))()
+    kept: list[Any] = []
+    for entry, (name, value) in zip(values, options.items()):
+        entry.struct_size = ctypes.sizeof(NamedValue)
+        entry.name, entry.name_size = _text(name, kept)
+        if isinstance(value, str):
+            entry.type = NamedValue.STRING
+            entry.value.string, entry.value_size = _text(value, kept)
+        elif isinstance(value, int):
+            entry.type, entry.value.int64, entry.value_size = NamedValue.INT64, value, 1
+        else:
+            numbers = (ctypes.c_int64 * len(value))(*value)
+            kept.append(numbers)
+            entry.type = NamedValue.INT64_LIST
+            entry.value.int64s = ctypes.cast(numbers, ctypes.POINTER(ctypes.c_int64))
+            entry.value_size = len(value)
+    return values, kept
+
+
+def _text(text: str, kept: list[Any]) -> tuple[Any, int]:
+    encoded = text.encode()
+    pointer = ctypes.c_char_p(encoded)
+    kept.append((encoded, pointer))
+    return ctypes.cast(pointer, ctypes.c_void_p), len(encoded)
+
+
+# CompileOptionsProto
+_EXECUTABLE_BUILD_OPTIONS = 3
+# ExecutableBuildOptionsProto
+_DEVICE_ORDINAL = 1
+_NUM_REPLICAS = 4
+_NUM_PARTITIONS = 5
+_USE_SPMD_PARTITIONING = 6
+_DEVICE_ASSIGNMENT = 9
+_EXEC_TIME_OPTIMIZATION_EFFORT = 20
+# DeviceAssignmentProto
+_REPLICA_COUNT = 1
+_COMPUTATION_COUNT = 2
+_COMPUTATION_DEVICES = 3
+# ComputationDevice
+_REPLICA_DEVICE_IDS = 1
+
+_VARINT, _BYTES, _FIXED32 = 0, 2, 5
+
+
+def serialized_options(
+    device_ids: Sequence[int], *, num_partitions: int = 1, effort: float | None
+) -> bytes:
+    """Returns the options of a program that runs once on each of some groups of devices.
+
+    Args:
+        device_ids: The devices: those of the first replica, of the second, and so on.
+        num_partitions: Devices of each replica. With several the compiler cuts the program for
+            them, as its shardings say (SPMD). Defaults to 1.
+        effort: How much the compiler shall do for a fast program, from -1.0 (the least) to 1.0.
+            `None` leaves it to the compiler.
+
+    Returns:
+        A serialized `CompileOptionsProto`.
+    """
+    num_replicas = len(device_ids) // num_partitions
+    assignment = _number(_REPLICA_COUNT, num_replicas) + _number(_COMPUTATION_COUNT, num_partitions)
+    for partition in range(num_partitions):
+        devices = b"".join(_varint(device) for device in device_ids[partition::num_partitions])
+        assignment += _block(_COMPUTATION_DEVICES, _block(_REPLICA_DEVICE_IDS, devices))
+    build = (
+        _number(_DEVICE_ORDINAL, -1)
+        + _number(_NUM_REPLICAS, num_replicas)
+        + _number(_NUM_PARTITIONS, num_partitions)
+        + (_number(_USE_SPMD_PARTITIONING, 1) if num_partitions > 1 else b"")
+        + _block(_DEVICE_ASSIGNMENT, assignment)
+    )
+    if effort is not None:
+        build += _tag(_EXEC_TIME_OPTIMIZATION_EFFORT, _FIXED32) + struct.pack("<f", effort)
+    return _block(_EXECUTABLE_BUILD_OPTIONS, build)
+
+
+def _varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    written = bytearray()
+    while number > 127:
+        written.append(number & 127 | 128)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def _tag(field: int, wire_type: int) -> bytes:
+    return _varint(field << 3 | wire_type)
+
+
+def _number(field: int, number: int) -> bytes:
+    return _tag(field, _VARINT) + _varint(number)
+
+
+def _block(field: int, content: bytes) -> bytes:
+    return _tag(field, _BYTES) + _varint(len(content)) + content

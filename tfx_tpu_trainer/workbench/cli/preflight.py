@@ -1,0 +1,198 @@
+"""`tfx-tpu-trainer preflight`: the TPU compiler on a model, before there is a TPU."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from typing import Any
+
+import click
+
+from tfx_tpu_trainer._support.extras import of_extra
+
+_MOST_ROWS = 2**31 - 1
+_SHOWN = 100
+
+
+class _Sizes(click.ParamType):
+    """One integer or a list of them, as "1024" or "1024,2048"."""
+
+    name = "ROWS[,ROWS...]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            sizes = tuple(int(each) for each in re.split(r"[,\s]+", value.strip()))
+        except ValueError:
+            sizes = (0,)
+        if not 0 < min(sizes) <= max(sizes) <= _MOST_ROWS:
+            shown = f"{value[:_SHOWN]!r}{'...' * (len(value) > _SHOWN)}"
+            self.fail(
+                f"{shown}: give integers from 1 to {_MOST_ROWS:,}, such as 1024 or 1024,2048",
+                param,
+                ctx,
+            )
+        return sizes
+
+
+class _Names(click.ParamType):
+    """Names with commas between."""
+
+    name = "NAME[,NAME...]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(each for each in re.split(r"[,\s]+", value.strip()) if each)
+
+
+@click.command(short_help="Compiles a model for a TPU slice, without a TPU.")
+@click.option("--module_file", metavar="FILE", help="The .py file with model_fn.")
+@click.option("--module", metavar="NAME", help="The module's import path; replaces --module_file.")
+@click.option(
+    "--function",
+    metavar="MODULE:NAME",
+    help="A tf.function with an input_signature; replaces a module with model_fn.",
+)
+@click.option(
+    "--embeddings",
+    metavar="FILE",
+    help="Plans the embedding tables of a JSON file for SparseCores from their ids: buffers, HBM, "
+    "balance.",
+)
+@click.option(
+    "--tpu",
+    type=_Names(),
+    required=True,
+    help="The slice, such as v5e:2x4 or v5e:8; with --sweep, a list of slices.",
+)
+@click.option(
+    "--num_slices",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of such slices that train one model together over the network.",
+)
+@click.option(
+    "--batch_size",
+    type=_Sizes(),
+    required=True,
+    help="Rows of a step over all replicas; for serve, rows of a request; with --sweep, a list.",
+)
+@click.option(
+    "--steps",
+    type=_Names(),
+    help=(
+        "Any of train, eval, predict and serve. Default: train,eval,predict, plus serve if "
+        "--saved_model is given; with --sweep, train."
+    ),
+)
+@click.option(
+    "--transform_output",
+    metavar="FOLDER",
+    help="Transform's transform_graph artifact, which provides the features and vocabularies.",
+)
+@click.option(
+    "--feature_spec",
+    metavar="FILE",
+    help="A JSON file with the features; replaces --transform_output.",
+)
+@click.option("--label_key", metavar="NAME", help="The feature that is the label.")
+@click.option("--params", metavar="JSON", help="Values for model_fn's params: a JSON object.")
+@click.option(
+    "--num_cores_per_replica",
+    type=click.Choice([str(2**power) for power in range(8)]),
+    metavar="N",
+    help="Number of TPU devices that one copy of the model is spread over. Default: 1.",
+)
+@click.option(
+    "--input_partition_dims",
+    metavar="JSON",
+    help="How the input is partitioned over them, as in TPUConfig: '[{\"image\": [1, 4, 1]}, null]'.",
+)
+@click.option("--saved_model", metavar="PATH", help="An exported model, for the serve step.")
+@click.option("--sweep", is_flag=True, help="Prints the largest batch size that fits each slice.")
+@click.option(
+    "--measure_input",
+    type=float,
+    is_flag=False,
+    flag_value=20.0,
+    metavar="[SECONDS]",
+    help="Measures how many rows the hosts can deliver, by reading the training input for SECONDS "
+    "(default 20, at most 60).",
+)
+@click.option(
+    "--price",
+    "price_file",
+    metavar="FILE",
+    help="A JSON file with chip prices; the report then says what the training costs.",
+)
+@click.option(
+    "--rows_per_epoch",
+    type=click.IntRange(min=1),
+    help="With --price: number of rows in the training split.",
+)
+@click.option(
+    "--epochs",
+    type=click.FloatRange(min=0, min_open=True),
+    help="With --price: number of passes over these rows. Default: 1.",
+)
+@click.option(
+    "--train_steps",
+    type=click.IntRange(min=1),
+    help="With --price: number of training steps; replaces --epochs.",
+)
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="With --price: how long the training may take, such as 4h or 90m; with --sweep, it "
+    "applies to every slice.",
+)
+@click.option(
+    "--profile",
+    metavar="FOLDER",
+    help="Writes the compiled steps, with estimated times, as a profile for XProf.",
+)
+@click.option("--json", "json_file", metavar="FILE", help="Also writes the report as JSON.")
+@click.option("--html", "html_file", metavar="FILE", help="Also writes the report as an HTML page.")
+@click.option(
+    "--libtpu_path", metavar="PATH", help="The libtpu.so to use instead of the installed package's."
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Longest time for compiling one step, in seconds.",
+)
+@click.option(
+    "--effort",
+    type=float,
+    metavar="NUMBER",
+    help=(
+        "From -1 to 1: what the compiler does for a fast program. -1 takes a fraction of the time and memory "
+        "and makes a slower program of other HBM. Default: what it does by itself."
+    ),
+)
+def preflight(**options: Any) -> None:
+    """Compiles a model for a TPU slice with Google's TPU compiler, on this machine.
+
+    Reports whether each step compiles, how much HBM it needs, and how fast it can run at best. Needs x86-64 Linux and
+    the extra `preflight`, but no TPU. --embeddings compiles nothing.
+
+    The exit code is 0 if all steps compile and fit, 1 if one does not, and 2 if no report can be made.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    # Of Google's client libraries, which nothing here calls.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
+    with of_extra("preflight", for_what="The preflight"):
+        if options["embeddings"] is not None:
+            from tfx_tpu_trainer.workbench.cli.preflight_embeddings import run
+        else:
+            from tfx_tpu_trainer.workbench.cli.preflight_run import run
+
+    if not run(options):
+        raise SystemExit(1)

@@ -1,0 +1,478 @@
+"""What `tfx-tpu-trainer preflight` does once its options are read."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import math
+import os
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_tpu_trainer._support.file_systems import check_can_be_written
+from tfx_tpu_trainer._support.terminal import standard_output
+from tfx_tpu_trainer.components.user_module import (
+    FeatureSpec,
+    UserModule,
+    exits_are_errors,
+    imported_from,
+    load_file,
+    load_module,
+    model_of_module,
+)
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.preflight import (
+    LONGEST_SECONDS,
+    CompilerOptions,
+    LoweredStep,
+    PreflightModel,
+    PreflightReport,
+    Prices,
+    Sweep,
+    TrainingCost,
+    TrainingLength,
+    check_slices,
+    compile_and_report,
+    libtpu_version,
+    lower_saved_model,
+    measure_input,
+    preflight_function,
+    print_report,
+    read_duration,
+    render_costs,
+    render_sweep,
+    sweep,
+    training_cost,
+    write_html,
+    write_json,
+    write_sweep,
+)
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.estimator.tpu import RunConfig
+
+STEPS = ("train", "eval", "predict", "serve")
+
+_PACKAGE = f"{os.sep}tfx_tpu_trainer{os.sep}"
+_LIBRARIES = f"{os.sep}site-packages{os.sep}"
+
+
+class PreflightFailed(click.ClickException):
+    """No report could be made; with an exit code other than that of a report that is not ok."""
+
+    exit_code = 2
+
+
+def run(options: Mapping[str, Any]) -> bool:
+    """Runs the command.
+
+    Args:
+        options: Its options by name.
+
+    Returns:
+        Whether everything compiles and fits.
+
+    Raises:
+        PreflightFailed: If no report can be made; one line.
+    """
+    steps = _steps(options)
+    _check(options, steps)
+    with user_code(options):
+        # Before TensorFlow is asked for anything: without a compiler nothing is of use.
+        compiler = libtpu_version(options["libtpu_path"])
+        if options["function"]:
+            report = _of_function(options)
+            print_report(report)
+            _write(report, options, cost=None)
+            return report.ok
+        model = _model(options, steps)
+        if options["sweep"]:
+            return _sweep(options, model, steps)
+        report = _with_input(_report(options, model, steps, compiler), options, model)
+        print_report(report)
+        cost = _cost(report, options)
+        if cost is not None:
+            standard_output().print(render_costs([cost], deadline=_deadline(options)))
+        _write(report, options, cost)
+        return report.ok
+
+
+@contextlib.contextmanager
+def user_code(options: Mapping[str, Any]) -> Iterator[None]:
+    """Lets a block import and run what the options name; its errors are one line each.
+
+    Args:
+        options: The command's options by name.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        PreflightFailed: For any exception of the block.
+    """
+    file = options["module_file"]
+    code = file or options["module"] or options["function"]
+    with _errors_in_one_line(code), contextlib.ExitStack() as folders:
+        # As TFX does it: what a model imports is beside it, or below the folder that one works in.
+        for folder in (os.getcwd(), os.path.dirname(os.path.abspath(file)) if file else None):
+            if folder:
+                folders.enter_context(imported_from(folder))
+        folders.enter_context(exits_are_errors(code or "the model"))
+        yield
+
+
+def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
+    given = options["steps"]
+    if given is None:
+        if options["sweep"]:
+            return ("train",)
+        of_model = STEPS[:3] if options["module_file"] or options["module"] else ()
+        return (*of_model, *(STEPS[3:] if options["saved_model"] else ()))
+    unknown = [step for step in given if step not in STEPS]
+    if unknown or not given:
+        raise PreflightFailed(f"--steps {','.join(given)}: give any of {','.join(STEPS)}.")
+    return tuple(dict.fromkeys(given))
+
+
+def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
+    """Checks what can be said of the options without looking anything up."""
+    of_model = [step for step in steps if step != "serve"]
+    if options["module_file"] and options["module"]:
+        raise PreflightFailed("Give one of --module_file and --module, not both.")
+    if options["function"]:
+        _check_function(options)
+    elif not steps or (of_model and not (options["module_file"] or options["module"])):
+        raise PreflightFailed(
+            "Nothing to compile: give a module with model_fn by --module_file or --module, or an "
+            "exported model by --saved_model."
+        )
+    if "serve" in steps and not options["saved_model"]:
+        raise PreflightFailed("The serve step needs an exported model: give --saved_model.")
+    if not math.isfinite(options["timeout"]):
+        raise PreflightFailed(
+            f"--timeout {options['timeout']}: give a number of seconds, such as 300."
+        )
+    if options["effort"] is not None and not -1 <= options["effort"] <= 1:
+        raise PreflightFailed(f"--effort {options['effort']:g}: give a number from -1 to 1.")
+    for name in ("json", "html"):
+        if (path := options[f"{name}_file"]) is not None:
+            try:
+                check_can_be_written(f"--{name}", path)
+            except ValueError as error:
+                raise PreflightFailed(str(error)) from None
+    if options["transform_output"] and options["feature_spec"]:
+        raise PreflightFailed("Give one of --transform_output and --feature_spec, not both.")
+    if options["num_slices"] > 1 and (options["sweep"] or "serve" in steps):
+        raise PreflightFailed("--num_slices can't be combined with --sweep or with the serve step.")
+    _check_price(options, steps)
+    seconds = options["measure_input"]
+    if seconds is not None and not 0 < seconds <= LONGEST_SECONDS:
+        raise PreflightFailed(
+            f"--measure_input {seconds:g}: give a number of seconds above 0, at most "
+            f"{LONGEST_SECONDS:g}."
+        )
+    if seconds is not None and ("train" not in steps or options["feature_spec"]):
+        raise PreflightFailed(
+            "--measure_input reads the module's own input_fn in the train step: leave "
+            "--feature_spec out, and include train in --steps."
+        )
+    if seconds is not None and options["transform_output"]:
+        raise PreflightFailed(
+            "--measure_input reads the module's own input_fn: leave --transform_output out."
+        )
+    if options["profile"] is not None:
+        try:
+            check_can_be_written("--profile", os.path.join(options["profile"], "plugins"))
+        except ValueError as error:
+            raise PreflightFailed(str(error)) from None
+    if options["sweep"]:
+        if seconds is not None or options["profile"]:
+            raise PreflightFailed(
+                "--sweep can't be combined with --measure_input or --profile: leave one of them "
+                "out."
+            )
+        if "serve" in steps:
+            raise PreflightFailed(
+                "--sweep compiles only train, eval and predict: leave serve out of --steps."
+            )
+        if options["html_file"]:
+            raise PreflightFailed("--sweep writes no page: leave --html out, or use --json.")
+        return
+    check_one_of_each(options)
+
+
+def check_one_of_each(options: Mapping[str, Any]) -> None:
+    """Checks that there is one slice and one batch size.
+
+    Raises:
+        PreflightFailed: There are none or several.
+    """
+    if not options["tpu"]:
+        raise PreflightFailed("--tpu is empty: give a slice, such as v5e:2x4.")
+    for name in ("tpu", "batch_size"):
+        if len(options[name]) != 1:
+            values = ",".join(map(str, options[name]))
+            raise PreflightFailed(
+                f"--{name} {values}: give one value, or add --sweep to try them all."
+            )
+
+
+def _check_function(options: Mapping[str, Any]) -> None:
+    others = (
+        *("module_file", "module", "saved_model", "steps", "sweep", "input_partition_dims"),
+        "profile",
+    )
+    given = [name for name in others if options[name]]
+    if given:
+        raise PreflightFailed(
+            f"--function can't be combined with --{given[0]}: leave one of them out."
+        )
+    if not all(options["function"].partition(":")):
+        raise PreflightFailed(
+            f"--function {options['function']!r}: give a module and a name in it, such as "
+            "my.module:step."
+        )
+
+
+def _of_function(options: Mapping[str, Any]) -> PreflightReport:
+    module, _, name = options["function"].partition(":")
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise PreflightFailed(
+            f"--function {options['function']}: the module {error.name!r} can't be found; run from "
+            "the folder that contains it, or add that folder to PYTHONPATH."
+        ) from None
+    function = getattr(imported, name, None)
+    if function is None:
+        raise PreflightFailed(f"--function {options['function']}: the module has no {name!r}.")
+    return preflight_function(
+        function,
+        tpu=options["tpu"][0],
+        num_slices=options["num_slices"],
+        batch_size=options["batch_size"][0],
+        num_cores_per_replica=int(options["num_cores_per_replica"] or 1),
+        name=name,
+        options=_compiler_options(options),
+    )
+
+
+def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
+    """Reads what a training costs by, so that a mistake is found before anything is compiled."""
+    if options["price_file"] is None:
+        for name in ("rows_per_epoch", "epochs", "train_steps", "deadline"):
+            if options[name] is not None:
+                raise PreflightFailed(f"--{name} needs --price: give a price file.")
+        return
+    if "train" not in steps:
+        raise PreflightFailed("--price needs the train step: include train in --steps.")
+    try:
+        prices = Prices.read(options["price_file"])
+        _length(options)
+        _deadline(options)
+        for name in options["tpu"]:
+            prices.of_slice(TpuSpec.read(name).tpu_slice.name)
+    except ValueError as error:
+        raise PreflightFailed(str(error)) from None
+
+
+def _length(options: Mapping[str, Any]) -> TrainingLength:
+    return TrainingLength(
+        rows_per_epoch=options["rows_per_epoch"],
+        epochs=options["epochs"],
+        train_steps=options["train_steps"],
+    )
+
+
+def _deadline(options: Mapping[str, Any]) -> float | None:
+    return None if options["deadline"] is None else read_duration(options["deadline"])
+
+
+def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel | None:
+    if set(steps) <= {"serve"}:
+        return None
+    spec = None
+    if options["transform_output"]:
+        spec = FeatureSpec.of_transform(options["transform_output"], label_key=options["label_key"])
+    elif options["feature_spec"]:
+        spec = FeatureSpec.read(options["feature_spec"], label_key=options["label_key"])
+    model = model_of_module(
+        load_module_of(options), spec=spec, params=read_params(options["params"])
+    )
+    return dataclasses.replace(model, config=_config(options))
+
+
+def load_module_of(options: Mapping[str, Any]) -> UserModule:
+    """Returns the module of --module_file or --module."""
+    file = options["module_file"]
+    return load_file(file) if file else load_module(options["module"])
+
+
+def _config(options: Mapping[str, Any]) -> RunConfig | None:
+    cores, dims = options["num_cores_per_replica"], options["input_partition_dims"]
+    if cores is None and dims is None:
+        return None
+    if cores is None:
+        raise PreflightFailed("--input_partition_dims needs --num_cores_per_replica: give both.")
+    example = "a JSON list for features and labels, such as '[{\"image\": [1, 4, 1]}, null]'"
+    # TensorFlow's own lines of its import must not come before the one that names a missing extra.
+    from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, RunConfig, TPUConfig
+
+    return RunConfig(
+        tpu_config=TPUConfig(
+            num_cores_per_replica=int(cores),
+            input_partition_dims=_json("input_partition_dims", dims, kind=list, example=example),
+            # The one that takes partitions; for one host it is like the others.
+            per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
+        )
+    )
+
+
+def read_params(text: str | None) -> dict[str, Any] | None:
+    """Returns the values of --params.
+
+    Raises:
+        PreflightFailed: It is no JSON object.
+    """
+    return _json("params", text, kind=dict, example="a JSON object, such as '{\"rate\": 0.1}'")
+
+
+def _json(name: str, text: str | None, *, kind: type, example: str) -> Any:
+    if text is None:
+        return None
+    try:
+        values = json.loads(text)
+        # NaN and infinity, which Python reads, are none of JSON's values.
+        json.dumps(values, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise PreflightFailed(
+            f"--{name} {text[:200]!r} is not valid JSON ({error}): give {example}."
+        ) from None
+    if not isinstance(values, kind):
+        raise PreflightFailed(f"--{name} {text[:200]!r}: give {example}.")
+    return values
+
+
+def _report(
+    options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str], compiler: str
+) -> PreflightReport:
+    spec, num_slices = TpuSpec.read(options["tpu"][0]), options["num_slices"]
+    check_slices(spec.tpu_slice, num_slices)
+    (batch_size,) = options["batch_size"]
+    lowered: list[LoweredStep] = []
+    if model is not None:
+        of_model = [step for step in steps if step != "serve"]
+        lowered += model.lower(
+            of_model,
+            batch_sizes=dict.fromkeys(of_model, batch_size),
+            spec=spec,
+            num_slices=num_slices,
+        )
+    if "serve" in steps:
+        lowered += lower_saved_model(options["saved_model"], batch_size=batch_size)
+    return compile_and_report(
+        lowered,
+        tpu_slice=spec.tpu_slice,
+        num_slices=num_slices,
+        name=model.name if model is not None else options["saved_model"],
+        compiler=compiler,
+        options=_compiler_options(options),
+        profile=options["profile"],
+    )
+
+
+def _with_input(
+    report: PreflightReport, options: Mapping[str, Any], model: PreflightModel | None
+) -> PreflightReport:
+    if options["measure_input"] is None:
+        return report
+    assert model is not None  # it goes with the step train
+    speed = measure_input(
+        model.input_fns["train"],
+        tpu_slice=report.tpu_slice,
+        batch_size=options["batch_size"][0],
+        seconds=options["measure_input"],
+        params=model.params,
+        config=model.config,
+    )
+    return dataclasses.replace(report, input=speed)
+
+
+def _cost(report: PreflightReport, options: Mapping[str, Any]) -> TrainingCost | None:
+    """Returns what the training costs; `None` where nobody asks, or where it can't train."""
+    trains = any(step.name == "train" and step.ok for step in report.steps)
+    if options["price_file"] is None or not trains:
+        return None
+    return training_cost(report, _length(options), Prices.read(options["price_file"]))
+
+
+def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> bool:
+    assert model is not None  # --sweep goes with steps of a model
+    console = standard_output()
+    entries = []
+    for entry in sweep(
+        model,
+        tpus=options["tpu"],
+        batch_sizes=options["batch_size"],
+        steps=steps,
+        options=_compiler_options(options),
+    ):
+        console.print(f"{entry.tpu} {entry.batch_size:,}: {entry.outcome}", style="dim")
+        entries.append(entry)
+    found = Sweep(model=model.name, steps=tuple(steps), entries=tuple(entries))
+    console.print(render_sweep(found))
+    fitting = (each.report for each in found.entries if each.outcome == "fits" and each.report)
+    costs = [cost for report in fitting if (cost := _cost(report, options)) is not None]
+    if options["price_file"]:
+        console.print(render_costs(costs, deadline=_deadline(options)))
+    if options["json_file"]:
+        write_sweep(found, options["json_file"], costs=costs)
+    return found.ok
+
+
+def _write(report: PreflightReport, options: Mapping[str, Any], cost: TrainingCost | None) -> None:
+    if options["json_file"]:
+        write_json(report, options["json_file"], cost=cost)
+    if options["html_file"]:
+        write_html(report, options["html_file"], cost=cost)
+
+
+def _compiler_options(options: Mapping[str, Any]) -> CompilerOptions:
+    return CompilerOptions(
+        libtpu_path=options["libtpu_path"],
+        timeout_seconds=options["timeout"],
+        effort=options["effort"],
+    )
+
+
+@contextlib.contextmanager
+def _errors_in_one_line(module: str | None) -> Iterator[None]:
+    """Turns errors into one line each: ours as they are, those of the user's code with their line."""
+    try:
+        yield
+    except PreflightFailed:
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split())
+        frames = traceback.extract_tb(error.__traceback__)
+        ours = isinstance(error, (ValueError, TypeError, KeyError, RuntimeError, OSError))
+        if ours and _PACKAGE in frames[-1].filename:
+            raise PreflightFailed(message) from None
+        line = next(
+            (
+                f" (at {frame.filename}:{frame.lineno}: {frame.line})"
+                for frame in reversed(frames)
+                if _PACKAGE not in frame.filename and _LIBRARIES not in frame.filename
+            ),
+            "",
+        )
+        raise PreflightFailed(
+            f"{module or 'the model'} fails: {type(error).__name__}: {message}{line}"
+        ) from error

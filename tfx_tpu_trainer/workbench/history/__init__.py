@@ -1,0 +1,1 @@
+"""What runs have left: shown, listed, compared, drawn as graphs and pages, and removed."""

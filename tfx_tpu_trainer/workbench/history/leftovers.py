@@ -1,0 +1,245 @@
+"""What old runs have left below a root that no later run needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import ml_metadata
+from ml_metadata.proto import metadata_store_pb2
+
+from tfx_tpu_trainer.workbench.history import tensorboard_runs
+from tfx_tpu_trainer.workbench.history.checkpoints import (
+    CHECKPOINTS,
+    UnfinishedTraining,
+    unfinished_trainings,
+)
+from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.project.metadata import State
+from tfx_tpu_trainer.workbench.project.roots import LOGS, made
+
+_ARTIFACTS = "artifacts"
+_LIVE = metadata_store_pb2.Artifact.LIVE
+
+
+@dataclasses.dataclass(frozen=True)
+class Leftover:
+    """A folder that no later run needs.
+
+    Attributes:
+        path: The folder.
+        size: Its bytes.
+        why: What it is, where its path does not say.
+        artifacts: The ids of the artifacts that are in it.
+    """
+
+    path: Path
+    size: int
+    why: str = ""
+    artifacts: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Leftovers:
+    """What is left below a root.
+
+    Attributes:
+        runs: How many runs ML Metadata knows.
+        newest: Those that are kept since they are the newest.
+        blessed: The run that blessed a model last, None where none has.
+        pushed: The run that pushed a model last, None where none has.
+        left: What can go.
+        resumable: The trainings that stay, since the same command continues with them.
+    """
+
+    runs: int
+    newest: Sequence[str]
+    blessed: str | None
+    pushed: str | None
+    left: Sequence[Leftover]
+    resumable: Sequence[UnfinishedTraining]
+
+
+def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftovers:
+    """Finds what can go.
+
+    Args:
+        root: The root, absolute.
+        store: Its ML Metadata.
+        keep: How many complete runs stay, the newest; runs that have failed since stay too.
+
+    Returns:
+        What can go, and what it was measured by.
+    """
+    runs = metadata.run_names(store)
+    began = {run: _began(store, run) for run in runs}
+    newest = _newest(store, runs, keep)
+    blessed = _last_run_with(store, "ModelBlessing", "blessed")
+    pushed = _last_run_with(store, "PushedModel", "pushed")
+    kept = {*newest, *filter(None, (blessed, pushed))}
+    abandoned, resumable = _trainings(root, store)
+    left = [
+        *_old_artifacts(root, store, kept),
+        *abandoned,
+        *_old_logs(
+            root / LOGS, [began[run] for run in kept], until=began[newest[0]] if newest else 0.0
+        ),
+    ]
+    return Leftovers(len(runs), newest, blessed, pushed, left, resumable)
+
+
+def remove(root: Path, store: ml_metadata.MetadataStore, left: Iterable[Leftover]) -> None:
+    """Removes what was found, and says so in ML Metadata, so that TFX takes nothing of it from its cache.
+
+    Args:
+        root: The root.
+        store: Its ML Metadata, opened for writing.
+        left: What to remove.
+
+    Raises:
+        OSError: A folder cannot be removed; those before it are.
+    """
+    for leftover in left:
+        # First, so that a folder that is gone by half is never taken for a whole one.
+        _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.MARKED_FOR_DELETION)
+        shutil.rmtree(leftover.path)
+        _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.DELETED)
+    tensorboard_runs.remove_dead_links(root / tensorboard_runs.FOLDER)
+
+
+def _mark(store: ml_metadata.MetadataStore, artifacts: Collection[int], state: int) -> None:
+    if artifacts:
+        found = store.get_artifacts_by_id(list(artifacts))
+        for artifact in found:
+            artifact.state = state
+        store.put_artifacts(found)
+
+
+def _newest(store: ml_metadata.MetadataStore, runs: Sequence[str], keep: int) -> list[str]:
+    complete = [index for index, run in enumerate(runs) if _is_complete(store, run)]
+    return list(runs[complete[-keep] :] if len(complete) >= keep else runs)
+
+
+def _is_complete(store: ml_metadata.MetadataStore, run: str) -> bool:
+    states = {status.state for status in metadata.node_statuses(store, run).values()}
+    return bool(states) and states <= {State.COMPLETE, State.CACHED}
+
+
+def _began(store: ml_metadata.MetadataStore, run: str) -> float:
+    statuses = metadata.node_statuses(store, run).values()
+    return min((status.started for status in statuses), default=0.0)
+
+
+def _last_run_with(store: ml_metadata.MetadataStore, kind: str, flag: str) -> str | None:
+    """The run that has made the newest artifact of a type whose custom property is 1."""
+    found = [
+        artifact
+        for artifact in _artifacts_of_type(store, kind)
+        if artifact.custom_properties[flag].int_value == 1
+    ]
+    if not found:
+        return None
+    newest = max(found, key=lambda artifact: artifact.id)
+    contexts = store.get_contexts_by_artifact(newest.id)
+    names = {
+        context.id: context.name for context in contexts if context.type == metadata.RUN_CONTEXT
+    }
+    # Later runs have it from the cache.
+    return names[min(names)] if names else None
+
+
+def _artifacts_of_type(
+    store: ml_metadata.MetadataStore, kind: str
+) -> list[metadata_store_pb2.Artifact]:
+    """The artifacts of a type that are there, as far as ML Metadata knows."""
+    if kind not in {known.name for known in store.get_artifact_types()}:
+        return []
+    return [artifact for artifact in store.get_artifacts_by_type(kind) if artifact.state == _LIVE]
+
+
+def _old_artifacts(
+    root: Path, store: ml_metadata.MetadataStore, kept: Collection[str]
+) -> Iterator[Leftover]:
+    used = {os.path.realpath(uri) for uri in _used_by(store, kept)}
+    below = os.path.realpath(root / _ARTIFACTS)
+    by_folder: dict[str, list[int]] = {}
+    for artifact in store.get_artifacts():
+        folder = os.path.realpath(artifact.uri)
+        if "://" not in artifact.uri and _is_inside(folder, below) and os.path.isdir(folder):
+            by_folder.setdefault(folder, []).append(artifact.id)
+    for folder, artifacts in sorted(by_folder.items()):
+        # An artifact may be a folder of another one, as the baseline that was blessed last is.
+        if not any(
+            folder == one or _is_inside(folder, one) or _is_inside(one, folder) for one in used
+        ):
+            path = root / _ARTIFACTS / os.path.relpath(folder, below)
+            yield Leftover(path, _size(path), artifacts=tuple(artifacts))
+
+
+def _used_by(store: ml_metadata.MetadataStore, runs: Collection[str]) -> list[str]:
+    """The folders of all artifacts that runs have made, read or taken from the cache."""
+    executions = []
+    for run in runs:
+        context = store.get_context_by_type_and_name(metadata.RUN_CONTEXT, run)
+        executions += store.get_executions_by_context(context.id)
+    if not executions:
+        return []
+    events = store.get_events_by_execution_ids([execution.id for execution in executions])
+    found = store.get_artifacts_by_id(sorted({event.artifact_id for event in events}))
+    return [artifact.uri for artifact in found]
+
+
+def _trainings(
+    root: Path, store: ml_metadata.MetadataStore
+) -> tuple[list[Leftover], list[UnfinishedTraining]]:
+    """The folders of checkpoints that nobody will continue with, and the others."""
+    finished: dict[str, float] = {}
+    for artifact in _artifacts_of_type(store, "ModelRun"):
+        # <node>/model_run/<execution>
+        node = Path(artifact.uri).parent.parent.name
+        began = artifact.create_time_since_epoch / 1000
+        finished[node] = max(began, finished.get(node, 0.0))
+    left, resumable = [], []
+    for pipeline in sorted(path for path in (root / CHECKPOINTS).glob("*") if path.is_dir()):
+        for training in unfinished_trainings(pipeline):
+            if why := _why_abandoned(training, finished.get(training.node, 0.0)):
+                left.append(Leftover(training.folder, _size(training.folder), why))
+            else:
+                resumable.append(training)
+    return left, resumable
+
+
+def _why_abandoned(training: UnfinishedTraining, finished: float) -> str | None:
+    if training.set_aside:
+        return "checkpoints that no training could resume from"
+    if finished > training.written:
+        at = f" at step {training.step:,}" if training.step is not None else ""
+        return f"a training that stopped{at}; a later one has ended"
+    return None
+
+
+def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Leftover]:
+    """The logs of runs before a time, except for those that began just before one of some other times."""
+    folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=made)
+    of_kept = {
+        max((f for f in folders if made(f) <= began), key=made, default=None) for began in kept
+    }
+    newest = max((folder for folder in folders if made(folder) <= until), key=made, default=None)
+    for folder in folders:
+        if newest is not None and made(folder) < made(newest) and folder not in of_kept:
+            yield Leftover(folder, _size(folder))
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _size(folder: Path) -> int:
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_size
+        for parent, _, names in os.walk(folder)
+        for name in names
+    )

@@ -1,0 +1,345 @@
+"""What came out of a run, gathered from ML Metadata and the model itself into one plain value."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_metadata
+
+from tfx_tpu_trainer._support.whole_files import write_whole
+from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
+
+# As estimators name the step among the metrics.
+STEP = "global_step"
+
+# The row that is shown is the most complete of the first so many: a row of missing values says little.
+ROWS_TO_CHOOSE_FROM = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why a run failed.
+
+    Attributes:
+        node: The component that failed; None where none had begun.
+        message: One line.
+    """
+
+    node: str | None
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """One real row of the eval split and what the model answers.
+
+    Attributes:
+        row: The features the model was given, shortened to text.
+        withheld: The features it was not given, such as what the label is made from.
+        outputs: Each output's values as text.
+    """
+
+    row: dict[str, str]
+    withheld: dict[str, str]
+    outputs: dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunReport:
+    """What came out of a run.
+
+    Attributes:
+        failure: Why it failed; None where it did not.
+        train_loss: The loss of the last training step that was recorded.
+        train_step: That step.
+        trained_steps: The step of the evaluated checkpoint; None where none was evaluated.
+        ran_on: Where it was trained, such as "4 emulated TPU cores"; None where nobody has said.
+        eval_metrics: The trainer's eval metrics.
+        eval_examples: How many rows they were measured on.
+        learning_curve: The metrics of each evaluation in training, by name, with its step as `global_step`.
+        best_step: The step of the best of them; None where none was to be found.
+        blessed: Whether the gate blessed the model; None where it judged nothing.
+        verdict: Why.
+        pushed: The folder the model was pushed to; None where it was not.
+        model: The folder of the exported model that is described and asked: the pushed one where
+            there is one.
+        signatures: Signature names by tags, such as `serve, tpu`.
+        prediction: One prediction for a real row.
+        model_run: The folder of checkpoints and TensorBoard events.
+        tensorboard: The folder to start TensorBoard with; None where it is `model_run`.
+    """
+
+    failure: Failure | None = None
+    train_loss: float | None = None
+    train_step: int | None = None
+    trained_steps: int | None = None
+    ran_on: str | None = None
+    eval_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    eval_examples: int | None = None
+    learning_curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    best_step: int | None = None
+    blessed: bool | None = None
+    verdict: str = ""
+    pushed: str | None = None
+    model: str | None = None
+    signatures: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    prediction: Prediction | None = None
+    model_run: str | None = None
+    tensorboard: str | None = None
+
+    def with_tensorboard(self, folder: str | None) -> RunReport:
+        """The report, with another folder to start TensorBoard with."""
+        return dataclasses.replace(self, tensorboard=folder)
+
+    def write(self, path: Path) -> None:
+        """Writes the report as JSON, whole or not at all."""
+        write_whole(path, json.dumps(dataclasses.asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, path: Path) -> RunReport | None:
+        """Reads a report; None where the run ended before it could write one."""
+        if not path.exists():
+            return None
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values["failure"]:
+            values["failure"] = Failure(**values["failure"])
+        if values["prediction"]:
+            values["prediction"] = Prediction(**values["prediction"])
+        return cls(**values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunArtifacts:
+    """Artifacts of a run, as ML Metadata knows them; `None` where there are none.
+
+    Attributes:
+        model: The trained model.
+        model_run: Its checkpoints and TensorBoard events.
+        blessing: The gate's word.
+        pushed_model: What the Pusher did.
+        examples: The rows.
+    """
+
+    model: Any
+    model_run: Any
+    blessing: Any
+    pushed_model: Any
+    examples: Any
+
+
+def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
+    """Finds what a run has made.
+
+    Args:
+        store: The metadata store.
+        run: The run's name.
+
+    Raises:
+        FileNotFoundError: The folder of the model or of its checkpoints is gone.
+    """
+    produced = {
+        node: metadata.outputs(store, status.execution_id)
+        for node, status in metadata.node_statuses(store, run).items()
+    }
+    model = _artifact(produced, "model", node_with="model_run")
+    model_run = _artifact(produced, "model_run")
+    for artifact in filter(None, (model, model_run)):
+        if not os.path.isdir(artifact.uri):
+            raise FileNotFoundError(f"{artifact.uri!r} does not exist")
+    return RunArtifacts(
+        model=model,
+        model_run=model_run,
+        blessing=_artifact(produced, "blessing"),
+        pushed_model=_artifact(produced, "pushed_model"),
+        examples=_artifact(produced, "examples"),
+    )
+
+
+def collect(
+    store: ml_metadata.MetadataStore, run: str, *, serving_absent: Collection[str]
+) -> RunReport:
+    """Gathers the report of a run that has ended well.
+
+    Args:
+        store: The metadata store.
+        run: The run's name.
+        serving_absent: Raw features to take out of the row before the model is asked.
+
+    Returns:
+        The report.
+
+    Raises:
+        FileNotFoundError: What the run made is gone.
+    """
+    from tfx_tpu_trainer.components.evaluation import read_eval_metrics, read_learning_curve
+
+    made = find_artifacts(store, run)
+    model, model_run, blessing = made.model, made.model_run, made.blessing
+    metrics = read_eval_metrics(model.uri) if model else None
+    train_step, train_loss = last_scalar(model_run.uri, "loss") if model_run else (None, None)
+    curve = read_learning_curve(model_run.uri) if model_run else None
+    pushed = _pushed_folder(made.pushed_model)
+    served = pushed if pushed and os.path.isdir(pushed) else None
+    served = served or (os.path.join(model.uri, "Format-Serving") if model else None)
+    examples = made.examples
+    return RunReport(
+        train_loss=train_loss,
+        train_step=train_step,
+        trained_steps=metrics.global_step if metrics else None,
+        ran_on=(model.custom_properties["ran_on"].string_value or None) if model else None,
+        eval_metrics={name: float(value) for name, value in metrics.overall.items()}
+        if metrics
+        else {},
+        eval_examples=metrics.num_examples if metrics else None,
+        learning_curve=_points(curve) if curve else [],
+        best_step=curve.best.step if curve and curve.best else None,
+        blessed=was_blessed(blessing),
+        verdict=blessing.custom_properties["verdict"].string_value if blessing else "",
+        pushed=pushed,
+        model=served,
+        signatures=_signatures(served) if served else {},
+        prediction=predict_one(served, examples.uri, serving_absent)
+        if served and examples
+        else None,
+        model_run=model_run.uri if model_run else None,
+    )
+
+
+def failed_nodes(statuses: Mapping[str, NodeStatus]) -> list[NodeStatus]:
+    """The components of a run that failed: TFX's local runner continues after one whose inputs it cannot resolve."""
+    return [status for status in statuses.values() if status.state is State.FAILED]
+
+
+def last_scalar(folder: str, tag: str) -> tuple[int | None, float | None]:
+    """The last step at which TensorBoard's events below a folder hold a scalar, and its value.
+
+    Args:
+        folder: The folder.
+        tag: The scalar's tag.
+
+    Returns:
+        (step, value); (None, None) where there is none.
+    """
+    import tensorflow as tf
+
+    last: tuple[int | None, float | None] = (None, None)
+    # Evaluations write their own events into folders named eval*; the training's stand at the top.
+    for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                if value.tag == tag and (last[0] is None or event.step >= last[0]):
+                    last = (event.step, _scalar(value))
+    return last
+
+
+def predict_one(model: str, examples: str, absent: Collection[str]) -> Prediction:
+    """Asks an exported model for a real row of the eval split, as a client of a server would.
+
+    Args:
+        model: Folder of the SavedModel.
+        examples: Folder of ExampleGen's examples.
+        absent: Raw features to take out first.
+
+    Returns:
+        The row and the answer.
+    """
+    import tensorflow as tf
+
+    from tfx_tpu_trainer.serving import load_serving
+
+    files = sorted(tf.io.gfile.glob(os.path.join(examples, "Split-eval", "*")))
+    records = tf.data.TFRecordDataset(files, compression_type="GZIP").take(ROWS_TO_CHOOSE_FROM)
+    rows = [tf.train.Example.FromString(record) for record in records.as_numpy_iterator()]
+    example = max(rows, key=_features_present)
+    withheld = {name: _feature_text(example.features.feature[name]) for name in absent}
+    for name in absent:
+        del example.features.feature[name]
+    signature = load_serving(model).signatures["serving_default"]
+    (argument,) = signature.structured_input_signature[1]
+    answer = signature(**{argument: tf.constant([example.SerializeToString()])})
+    present = {
+        name: feature for name, feature in example.features.feature.items() if _size(feature)
+    }
+    return Prediction(
+        row={name: _feature_text(present[name]) for name in sorted(present)},
+        withheld=withheld,
+        outputs={
+            name: _values_text(value.numpy()[0].reshape(-1).tolist())
+            for name, value in sorted(answer.items())
+        },
+    )
+
+
+def _artifact(
+    produced: Mapping[str, Mapping[str, Any]], key: str, *, node_with: str | None = None
+) -> Any:
+    """The artifact under an output key, of the component that also has the key `node_with` where that is given."""
+    for outputs in produced.values():
+        if key in outputs and (node_with is None or node_with in outputs):
+            return outputs[key]
+    return None
+
+
+def _pushed_folder(artifact: Any) -> str | None:
+    if artifact is None or not artifact.custom_properties["pushed"].int_value:
+        return None
+    return artifact.custom_properties["pushed_destination"].string_value or artifact.uri
+
+
+def _points(curve: Any) -> list[dict[str, float]]:
+    return [
+        {**{name: float(value) for name, value in point.metrics.overall.items()}, STEP: point.step}
+        for point in curve.points
+    ]
+
+
+def was_blessed(artifact: Any) -> bool | None:
+    """Returns what a gate's ModelBlessing says; `None` if there is none, or it judged nothing."""
+    if artifact is None or "blessed" not in artifact.custom_properties:
+        return None
+    return bool(artifact.custom_properties["blessed"].int_value)
+
+
+def _signatures(model: str) -> dict[str, list[str]]:
+    from tfx_tpu_trainer.serving import describe_saved_model
+
+    return {
+        ", ".join(graph.tags): sorted(graph.signatures) for graph in describe_saved_model(model)
+    }
+
+
+def _scalar(value: Any) -> float:
+    import tensorflow as tf
+
+    if value.WhichOneof("value") == "simple_value":
+        return float(value.simple_value)
+    return float(tf.make_ndarray(value.tensor))
+
+
+def _size(feature: Any) -> int:
+    kind = feature.WhichOneof("kind")
+    return len(getattr(feature, kind).value) if kind else 0
+
+
+def _features_present(example: Any) -> int:
+    return sum(1 for feature in example.features.feature.values() if _size(feature))
+
+
+def _feature_text(feature: Any) -> str:
+    values = list(getattr(feature, feature.WhichOneof("kind")).value) if _size(feature) else []
+    return _values_text(
+        [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in values]
+    )
+
+
+def _values_text(values: list[Any]) -> str:
+    shown = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+    if len(shown) > 10:
+        return f"{', '.join(shown[:4])}, ... ({len(shown)} values)"
+    return ", ".join(shown) if shown else "missing"

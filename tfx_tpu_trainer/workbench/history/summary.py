@@ -1,0 +1,234 @@
+"""The short table at the end of a run, and where to look further."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tfx_tpu_trainer.workbench.history.graph import PICTURE_FILE
+from tfx_tpu_trainer.workbench.history.progress import MARKS, STYLES
+from tfx_tpu_trainer.workbench.history.report import STEP, RunReport
+from tfx_tpu_trainer.workbench.history.run_log import DEBUG_LOG
+from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
+from tfx_tpu_trainer.workbench.project.roots import METADATA_FILE
+
+_BARS = "▁▂▃▄▅▆▇█"
+# A terminal of 80 columns has room for as many beside their names and ends.
+_MOST_POINTS = 20
+
+
+def print_summary(
+    console: Console,
+    *,
+    statuses: Sequence[NodeStatus],
+    report: RunReport,
+    metadata_file: str,
+    log: Path | None,
+) -> None:
+    """Prints what came out of a run.
+
+    Args:
+        console: Where to print.
+        statuses: Where each component stands at the end.
+        report: What came out.
+        metadata_file: ML Metadata's file.
+        log: The log of the run, where it is there; the debug log is next to it.
+    """
+    console.print(components_table(statuses))
+    cached = [status.node for status in statuses if status.state is State.CACHED]
+    if cached:
+        console.print(
+            f"{len(cached)} of {len(statuses)} components came from TFX's cache.",
+            style="cyan",
+        )
+    if report.failure is None:
+        console.print(results_table(report))
+    console.print(Text("Look further", style="italic"))
+    for name, command in commands(report, metadata_file=metadata_file, log=log):
+        # Never folded: a command is there to be copied.
+        console.print(
+            Text(f"{name:<12}  ", style="dim").append(command, style="not dim"), soft_wrap=True
+        )
+    if report.failure is not None:
+        where = f"{report.failure.node} failed" if report.failure.node else "The run failed"
+        console.print(Text(f"{where}: {report.failure.message}", style="bold red"), soft_wrap=True)
+
+
+def components_table(statuses: Sequence[NodeStatus]) -> Table:
+    """Each component's state and seconds."""
+    table = Table(
+        title="Components",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
+    table.add_column("")
+    table.add_column("component")
+    table.add_column("state")
+    table.add_column("seconds", justify="right")
+    for status in statuses:
+        table.add_row(
+            MARKS.get(status.state, ""),
+            status.node,
+            "cached" if status.state is State.CACHED else status.state.value,
+            f"{status.seconds:.1f}" if status.execution_id is not None else "",
+            style=STYLES.get(status.state, ""),
+        )
+    table.add_section()
+    table.add_row("", "total", "", f"{sum(status.seconds for status in statuses):.1f}")
+    return table
+
+
+def results_table(report: RunReport) -> Table:
+    """The numbers, the verdict, the pushed model and one prediction."""
+    table = _pairs("Results")
+    if report.train_loss is not None:
+        _add(table, "train loss", f"{report.train_loss:.4f} ({_recorded_step(report)})")
+    if report.ran_on is not None:
+        _add(table, "ran on", report.ran_on)
+    if report.eval_metrics:
+        rows = f" ({report.eval_examples:,} rows)" if report.eval_examples else ""
+        values = {k: f"{v:.4f}" for k, v in report.eval_metrics.items() if k != STEP}
+        _add(table, f"eval metrics{rows}", _joined(values, " "))
+    for name, line in curve_lines(report.learning_curve):
+        _add(table, f"{name} while training", line)
+    if report.best_step is not None:
+        _add(table, "best evaluation", f"step {report.best_step:,}")
+    verdicts = {
+        True: ("blessed", "green"),
+        False: ("not blessed", "red"),
+        None: ("not judged", "yellow"),
+    }
+    word, style = verdicts[report.blessed]
+    table.add_row("the gate", Text(report.verdict or word, style=style))
+    _add(table, "pushed to", short_path(report.pushed) if report.pushed else "nowhere")
+    for tags, signatures in report.signatures.items():
+        _add(table, f"SavedModel [{tags}]", ", ".join(signatures))
+    if report.prediction:
+        _add(table, "a real row", _joined(report.prediction.row))
+        _add(table, "its prediction", _joined(report.prediction.outputs))
+        if report.prediction.withheld:
+            _add(table, "not judged by it", _joined(report.prediction.withheld))
+    return table
+
+
+def _recorded_step(report: RunReport) -> str:
+    """Says at which step a loss was recorded: every save_summary_steps there is one, and seldom at the end."""
+    step, steps = report.train_step or 0, report.trained_steps or 0
+    return f"step {step:,} of {steps:,}, the last recorded" if step < steps else f"step {step:,}"
+
+
+def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
+    """A learning curve in a terminal: a line for each metric, with its ends.
+
+    Args:
+        points: The metrics of each evaluation by name, with its step as `global_step`.
+
+    Returns:
+        The metrics' names and lines; none where there are fewer than two points.
+    """
+    if len(points) < 2:
+        return []
+    # From the end, so that the last one is always there.
+    stride = -(-len(points) // _MOST_POINTS)
+    points = points[::-1][::stride][::-1]
+    first, last = points[0], points[-1]
+    lines: list[tuple[str, str]] = []
+    for name in last:
+        if name == STEP or name not in first:
+            continue
+        values = [point.get(name, math.nan) for point in points]
+        ends = " to ".join(f"{end[name]:.4f} (step {end[STEP]:,.0f})" for end in (first, last))
+        line = f"{_sparkline(values)}  {ends}"
+        # A mean loss has several names in some models.
+        if line not in (known for _, known in lines):
+            lines.append((name, line))
+    return lines
+
+
+def _sparkline(values: Sequence[float]) -> str:
+    """A character for each value, from the lowest to the highest; of one that is not a number, a space."""
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    top = len(_BARS) - 1
+    return "".join(
+        _BARS[round((value - low) / (high - low) * top) if high > low else 0]
+        if math.isfinite(value)
+        else " "
+        for value in values
+    )
+
+
+def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list[tuple[str, str]]:
+    """The commands to look further: what each shows, and the line to type."""
+    found = []
+    if events := report.tensorboard or report.model_run:
+        found.append(("TensorBoard", f"{program('tensorboard')} --logdir {short_path(events)}"))
+    if report.model:
+        shown = f"{program('tfx-tpu-trainer')} inspect {short_path(report.model)}"
+        found.append(("the model", shown))
+    root = Path(metadata_file)
+    # By its folder, unless the file has another name or place.
+    root = root.parent if root.name == METADATA_FILE else root
+    history = f"{program('tfx-tpu-trainer')} history --root {short_path(root)}"
+    found.append(("all runs", history))
+    if log is not None and (picture := log.with_name(PICTURE_FILE)).exists():
+        found.append(("the graph", short_path(picture)))
+    if log is not None:
+        found.append(("the log", f"less {short_path(log)}"))
+        found.append(("all of it", f"less {short_path(log.with_name(DEBUG_LOG))}"))
+    return found
+
+
+def program(name: str) -> str:
+    """A program of this environment, as it is to be typed here.
+
+    Args:
+        name: Its name.
+
+    Returns:
+        The name where the shell finds it, else its path.
+    """
+    path = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    return name if found is not None and Path(found) == path else short_path(path)
+
+
+def _pairs(title: str) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        show_header=False,
+        show_edge=False,
+        pad_edge=False,
+        box=None,
+    )
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _add(table: Table, name: str, value: str) -> None:
+    """Adds a row unchanged: rich would take brackets in a plain string for markup."""
+    table.add_row(Text(name), Text(value))
+
+
+def _joined(values: Mapping[str, str], sign: str = "=") -> str:
+    return "  ".join(f"{name}{sign}{value}" for name, value in values.items())
+
+
+def short_path(path: str | Path) -> str:
+    """The path as seen from the current folder where that is shorter."""
+    path = str(path)
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) else path

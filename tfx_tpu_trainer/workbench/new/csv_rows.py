@@ -1,0 +1,178 @@
+"""The rows of a CSV file, and a copy of it for TFX's CsvExampleGen where that can't read the file itself."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tfx_tpu_trainer.workbench.new.csv_form import CsvForm
+from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+
+# A wide file has wide lines, and the header of one that is refused must be read first.
+_MOST_CHARACTERS = 10_000_000
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
+_INTEGER = re.compile(r"[+-]?\d+")
+_LINE_BREAKS = re.compile(r"[\r\n]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Differences:
+    """What CsvExampleGen can't read in a CSV file.
+
+    Attributes:
+        names: Nouns, such as `("semicolons", "line breaks in values")`; none if it can read the file.
+        decimal_commas: The columns, by place, whose numbers have decimal commas.
+    """
+
+    names: tuple[str, ...]
+    decimal_commas: tuple[int, ...]
+
+
+def columns(path: Path, form: CsvForm) -> tuple[str, ...]:
+    """Reads the names in a CSV file's header.
+
+    Args:
+        path: A CSV file.
+        form: How it is written.
+
+    Returns:
+        The names, in their order.
+
+    Raises:
+        ScaffoldError: If there is no header, it can't be read, or a name is missing or given twice.
+    """
+    header = next(_records(path, form), (0, []))[1]
+    for place, name in enumerate(header, start=1):
+        if not name.strip():
+            raise ScaffoldError(
+                f"{path}: column {place} has no name; name it, or leave it out (pandas: "
+                "to_csv(..., index=False))"
+            )
+    twice = sorted({name for name in header if header.count(name) > 1}) if _repeats(header) else []
+    if twice:
+        raise ScaffoldError(f"{path}: two columns have the name {twice[0]!r}; rename one of them")
+    return tuple(header)
+
+
+def rows(path: Path, form: CsvForm) -> Iterator[Mapping[str, str | None]]:
+    """Reads the rows of a CSV file.
+
+    Args:
+        path: A CSV file.
+        form: How it is written.
+
+    Yields:
+        Each row's values by column; `None` if there is none.
+
+    Raises:
+        ScaffoldError: If a row can't be read, or does not have as many values as the header has names.
+    """
+    names = columns(path, form)
+    records = _records(path, form)
+    next(records)
+    for line, record in records:
+        if len(record) != len(names):
+            raise ScaffoldError(
+                f"{path}: line {line} has {len(record):,} values, but the header has "
+                f"{len(names):,} names; correct the line"
+            )
+        yield {name: value or None for name, value in zip(names, record, strict=True)}
+
+
+def find_differences(path: Path, form: CsvForm) -> Differences:
+    """Reads a file once, and finds what CsvExampleGen can't read in it.
+
+    Args:
+        path: A CSV file.
+        form: How it is written.
+
+    Raises:
+        ScaffoldError: If a row can't be read, or does not have as many values as the header has names.
+    """
+    found = dict.fromkeys(form.differences())
+    names = columns(path, form)
+    # With commas as delimiters, a decimal comma would have to be quoted: then it is text.
+    numbers = set() if form.delimiter == "," else set(names)
+    with_commas: set[str] = set()
+    for row in rows(path, form):
+        for name, value in row.items():
+            if value is None:
+                continue
+            if _LINE_BREAKS.search(value):
+                found["line breaks in values"] = None
+            if name in numbers and _DECIMAL_COMMA.fullmatch(value):
+                with_commas.add(name)
+            elif name in numbers and not _INTEGER.fullmatch(value):
+                numbers.discard(name)
+    if any(_LINE_BREAKS.search(name) for name in names):
+        found["line breaks in names"] = None
+    if _has_lone_returns(path, form):
+        found["lines that end in CR alone"] = None
+    commas = tuple(place for place, name in enumerate(names) if name in numbers & with_commas)
+    if commas:
+        found["decimal commas"] = None
+    return Differences(tuple(found), commas)
+
+
+def write_plain(path: Path, form: CsvForm, commas: Iterable[int], copy: Path) -> None:
+    """Writes a copy that CsvExampleGen can read: UTF-8, commas, a header on top, a record on each line.
+
+    Args:
+        path: A CSV file.
+        form: How it is written.
+        commas: The columns, by place, whose numbers have decimal commas; the copy has points there.
+        copy: Where the copy is to be.
+    """
+    places = tuple(commas)
+    with copy.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([_LINE_BREAKS.sub(" ", name) for name in columns(path, form)])
+        for row in rows(path, form):
+            values = [_LINE_BREAKS.sub(" ", value or "") for value in row.values()]
+            for place in places:
+                values[place] = values[place].replace(",", ".")
+            writer.writerow(values)
+
+
+def _repeats(names: list[str]) -> bool:
+    return len(set(names)) < len(names)
+
+
+def _has_lone_returns(path: Path, form: CsvForm) -> bool:
+    """Whether a line ends in CR alone, which ends none for Beam; CR CR LF ends one line for it."""
+    before = ""
+    with path.open(encoding=form.encoding, newline="") as file:
+        for line in file:
+            if before.endswith("\r") and line != "\r\n":
+                return True
+            before = line
+    return before.endswith("\r")
+
+
+def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
+    """Each record, the header first, with the number of its first line; blank lines and comments are none."""
+    before = csv.field_size_limit(_MOST_CHARACTERS)
+    line = 0
+    try:
+        with path.open(encoding=form.encoding, newline="") as file:
+            lines = (
+                # A comment counts as a line, so that messages name the file's own.
+                "\n"
+                if place < form.header_line or (form.comments and text.startswith("#"))
+                else text
+                for place, text in enumerate(file, start=1)
+            )
+            reader = csv.reader(lines, delimiter=form.delimiter)
+            for record in reader:
+                first, line = line + 1, reader.line_num
+                if record:
+                    yield first, record
+    except csv.Error as error:
+        raise ScaffoldError(
+            f"{path}: line {line + 1} can't be read ({error}); correct it"
+        ) from None
+    finally:
+        csv.field_size_limit(before)

@@ -1,0 +1,463 @@
+"""What becomes of each column: a number, a word, the label, or nothing; and how long the model trains.
+
+Nothing here knows TensorFlow: the decisions are made from what TFDV has measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from tfx_tpu_trainer.workbench.new.column_kinds import Kind
+from tfx_tpu_trainer.workbench.new.dates import Order
+from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.table import Column, Table
+
+Task = Literal["regression", "classification"]
+
+MOST_CLASSES = 100
+"""Largest number of label values that still count as classes."""
+
+# An integer label with more values than these is a quantity, unless the task is given.
+_MOST_INTEGER_CLASSES = 20
+# A column of which most rows have a word of their own identifies rows: nothing in it is seen again.
+_MOST_WORDS_PER_ROW = 0.5
+# More values are not counted in a column of integers.
+_MANY_VALUES = 10_001
+# An integer with such a name, as user_id or userId, is a name and no quantity.
+_ID_NAME = re.compile(r"(^|[^A-Za-z])[Ii][Dd]$|[a-z]I[Dd]$")
+_MOST_WORDS, _FEWEST_WORDS, _ROWS_PER_WORD = 5_000, 20, 20
+_MOST_CROSSED_WORDS = 100
+_MOST_CROSSES = 3
+_EVAL_SHARE = 1 / 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """A column that the model reads.
+
+    Attributes:
+        name: Its name in the data.
+        key: The name that features and variables are made from.
+        missing: Whether some rows have no value.
+        values: How many values it has; `None` if they are too many to tell apart.
+    """
+
+    name: str
+    key: str
+    missing: bool
+    values: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class DateFeature:
+    """A column of dates, which the model reads as numbers.
+
+    Attributes:
+        name: Its name in the data.
+        key: The name that features and variables are made from.
+        missing: Whether some rows have no value.
+        order: In which order it gives year, month and day.
+        first_day: The day from which days are counted, as 2024-03-01.
+        parts: Which of "year", "month", "weekday" and "hour" vary, so that they are numbers as well.
+    """
+
+    name: str
+    key: str
+    missing: bool
+    order: Order
+    first_day: str
+    parts: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """Which words of a column get an id of their own.
+
+    Attributes:
+        most: The number of ids, at most.
+        fewest_rows: The rows of the training split that a word must be in.
+    """
+
+    most: int
+    fewest_rows: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """The column to predict.
+
+    Attributes:
+        name: Its name in the data.
+        key: Its name in Transform's output.
+        classes: Its values, in the order of their ids; empty for a regression.
+        integers: Whether the classes are integers in the data.
+        mean: Of a regression, the mean.
+        deviation: Of a regression, the standard deviation.
+        loss_to_beat: The loss of a model that knows only how often each class comes, or the mean.
+        most_frequent: The share of the most frequent class; 0 for a regression.
+    """
+
+    name: str
+    key: str
+    classes: tuple[str | int, ...]
+    integers: bool
+    mean: float
+    deviation: float
+    loss_to_beat: float
+    most_frequent: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How the model is trained.
+
+    Attributes:
+        batch_size: Rows of a step.
+        steps: Steps, at most.
+        eval_every_steps: Steps between two evaluations.
+        buckets: Buckets of a number.
+        hidden_units: Units of the deep half's layers.
+        dropout: The share of their outputs that a training step leaves out.
+        learning_rate: Adam's, at the beginning.
+    """
+
+    batch_size: int
+    steps: int
+    eval_every_steps: int
+    buckets: int
+    hidden_units: tuple[int, ...]
+    dropout: float
+    learning_rate: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Decisions:
+    """What the project is made of.
+
+    Attributes:
+        label: The column to predict.
+        numbers: Columns that are scaled and cut into buckets.
+        dates: Columns that become numbers of days and parts of the calendar.
+        words: Columns that get ids from a vocabulary.
+        vocabulary: Which words get an id.
+        crosses: Pairs of words, by key, that the wide half sees together.
+        dropped: Why columns are left out, by name.
+        training: How the model is trained.
+    """
+
+    label: Label
+    numbers: tuple[Feature, ...]
+    dates: tuple[DateFeature, ...]
+    words: tuple[Feature, ...]
+    vocabulary: Words
+    crosses: tuple[tuple[str, str], ...]
+    dropped: Mapping[str, str]
+    training: Training
+
+
+def decide(
+    table: Table,
+    *,
+    label: str,
+    task: Task | None = None,
+    kinds: Mapping[str, Kind] | None = None,
+    types: Mapping[str, Kind] | None = None,
+) -> Decisions:
+    """Decides about each column.
+
+    Args:
+        table: The columns, as TFDV sees them.
+        label: The name of the one to predict.
+        task: Whether the label is a quantity or a class. Defaults to `None`: what it looks like.
+        kinds: What columns hold, from a schema file; columns that it lacks are left out. Defaults to `None`: what
+            they look like.
+        types: What single columns hold, which wins over `kinds`. Defaults to `None`.
+
+    Returns:
+        The decisions.
+
+    Raises:
+        ScaffoldError: If the label can't be learned, nothing is left to learn it from, or a kind does not fit.
+    """
+    asked = dict(types or {})
+    _check_kinds(table, kinds, label, "the schema file")
+    _check_kinds(table, asked, label, "--type")
+    types = {**(kinds or {}), **asked}
+    rows = table.source.rows
+    key_of = _keys([column.name for column in table.columns])
+    target = next((column for column in table.columns if column.name == label), None)
+    if target is None:
+        raise ScaffoldError(f"no row has a value of the label {label!r}; name another column")
+    numbers: list[Feature] = []
+    dates: list[DateFeature] = []
+    words: list[Feature] = []
+    dropped: dict[str, str] = {}
+    for column in table.columns:
+        if column is target:
+            continue
+        kind = types.get(column.name) or _kind(column)
+        why = _why_dropped(column, rows, kind=kind, is_asked=column.name in asked)
+        if kinds is not None and column.name not in types:
+            why = "the schema file does not name it"
+        if why:
+            dropped[column.name] = why
+        elif kind in ("numbers", "words"):
+            feature = Feature(
+                name=column.name,
+                key=key_of(column.name),
+                missing=column.missing > 0,
+                values=_distinct(column),
+            )
+            (numbers if kind == "numbers" else words).append(feature)
+        else:
+            dates.append(_date_feature(column, key_of(column.name), kind))
+    if not numbers and not dates and not words:
+        reasons = "; ".join(
+            f"{name!r}: {why}" for name, why in itertools.islice(dropped.items(), 3)
+        )
+        raise ScaffoldError(
+            f"no column is left to predict {label!r} from ({reasons}): add columns that are "
+            "informative about it"
+        )
+    return Decisions(
+        label=_label(
+            target,
+            rows,
+            key=f"{key_of(label)}_label",
+            task=task,
+            kind=types.get(label),
+        ),
+        numbers=tuple(numbers),
+        dates=tuple(dates),
+        words=tuple(words),
+        vocabulary=_vocabulary(rows),
+        crosses=_crosses(words),
+        dropped=dropped,
+        training=_training(rows),
+    )
+
+
+def _check_kinds(table: Table, kinds: Mapping[str, Kind] | None, label: str, given_by: str) -> None:
+    """Refuses kinds that the columns can't have."""
+    if kinds is None:
+        return
+    columns = {column.name: column for column in table.columns}
+    unknown = sorted(set(kinds) - set(table.source.columns))
+    if unknown:
+        raise ScaffoldError(
+            f"{given_by} names {unknown[0]!r}, but {table.source.path} has no such column; "
+            "remove it"
+        )
+    if given_by != "--type" and label not in kinds:
+        raise ScaffoldError(f"{given_by} does not name the label {label!r}; add it")
+    if kinds.get(label, "numbers") not in ("numbers", "words"):
+        raise ScaffoldError(
+            f"{given_by} gives the label {label!r} as {kinds[label]}, but a label is numbers or words"
+        )
+    for name, kind in kinds.items():
+        column = columns.get(name)
+        if column is None or kind in ("words", "left-out"):
+            continue
+        if kind == "numbers":
+            if column.type == "string":
+                raise ScaffoldError(
+                    f"column {name!r} is a number in {given_by}, but a string in "
+                    f"{table.source.path}; correct one of them"
+                )
+        elif column.dates is None or (kind != "dates" and kind not in column.dates.orders):
+            order = "" if kind == "dates" else f" with the {kind.removesuffix('-first')} first"
+            raise ScaffoldError(
+                f"column {name!r} is dates{order} in {given_by}, but not all its values in "
+                f"{table.source.path} are; correct one of them, or give the column as words"
+            )
+
+
+def _kind(column: Column) -> Kind:
+    """What a column looks like."""
+    if column.dates:
+        return "dates"
+    if column.type == "string" or (column.type == "integer" and _ID_NAME.search(column.name)):
+        return "words"
+    return "numbers"
+
+
+def _distinct(column: Column) -> int | None:
+    return column.distinct if column.counts is None else len(column.counts)
+
+
+def _why_dropped(column: Column, rows: int, *, kind: Kind, is_asked: bool) -> str | None:
+    """Why a column is left out, or `None`."""
+    present = rows - column.missing
+    if kind == "left-out":
+        return "--type leaves it out"
+    if not present:
+        return "it has no values"
+    if column.most_values > 1:
+        return f"it has up to {column.most_values:,} values in a row, but the model takes one"
+    if len(column.counts or (1, 2)) == 1 and not column.missing:
+        return "it has only one value"
+    if kind == "dates" and column.dates and len(column.dates.orders) > 1:
+        return (
+            "day and month of its dates can't be told apart; give --type "
+            f"'{column.name}=day-first' or '{column.name}=month-first'"
+        )
+    if is_asked or kind not in ("numbers", "words"):
+        return None
+    if column.type == "integer" and _numbers_rows(column, present):
+        return "it numbers the rows"
+    if kind == "numbers":
+        return None
+    # The words of few rows may all differ by chance.
+    distinct = _distinct(column)
+    if (distinct or _MANY_VALUES) > _MOST_WORDS_PER_ROW * present:
+        return "most rows have a unique value, like an id or free text"
+    return None
+
+
+def _date_feature(column: Column, key: str, kind: Kind) -> DateFeature:
+    found = column.dates
+    if found is None:
+        raise ValueError(f"column {column.name!r} has no dates")
+    asked: Order | None = kind if kind in ("day-first", "month-first") else None
+    return DateFeature(
+        name=column.name,
+        key=key,
+        missing=column.missing > 0,
+        order=asked or found.orders[0],
+        first_day=found.first.isoformat(),
+        parts=found.parts,
+    )
+
+
+def _vocabulary(rows: int) -> Words:
+    """As many words as the rows can teach something about."""
+    training_rows = rows * (1 - _EVAL_SHARE)
+    most = min(_MOST_WORDS, max(_FEWEST_WORDS, round(training_rows / _ROWS_PER_WORD)))
+    return Words(most=most, fewest_rows=2 if rows < 2_000 else 5)
+
+
+def _numbers_rows(column: Column, present: int) -> bool:
+    """Whether a column's integers are some number and its followers, each once."""
+    if column.type != "integer" or column.least is None or column.greatest is None:
+        return False
+    if column.greatest - column.least + 1 != present:
+        return False
+    if column.counts is not None:
+        return len(column.counts) == present
+    expected = math.sqrt((present**2 - 1) / 12)
+    middle = (column.least + column.greatest) / 2
+    return math.isclose(column.deviation or 0, expected, rel_tol=1e-6) and math.isclose(
+        column.mean or 0, middle, rel_tol=1e-6
+    )
+
+
+def _label(column: Column, rows: int, *, key: str, task: Task | None, kind: Kind | None) -> Label:
+    if column.missing:
+        raise ScaffoldError(
+            f"{column.missing:,} of {rows:,} rows have no value of the label {column.name!r}; "
+            "remove these rows"
+        )
+    if column.most_values > 1:
+        raise ScaffoldError(
+            f"the label {column.name!r} has up to {column.most_values:,} values in a row; give one "
+            "per row"
+        )
+    counts = column.counts
+    if counts is not None and len(counts) == 1:
+        raise ScaffoldError(
+            f"the label {column.name!r} has only one value, {next(iter(counts))[:50]!r}: there is "
+            "nothing to learn; name another label"
+        )
+    task = task or _task(column, kind)
+    if task == "regression":
+        if column.type == "string" or column.mean is None or column.deviation is None:
+            raise ScaffoldError(
+                f"the label {column.name!r} contains strings, which a regression can't predict; "
+                "leave --task out"
+            )
+        if not all(map(math.isfinite, (column.mean, column.deviation))):
+            raise ScaffoldError(f"the label {column.name!r} has an infinite value; remove its row")
+        return Label(column.name, key, (), False, column.mean, column.deviation, 1.0, 0.0)
+    if counts is None or len(counts) > MOST_CLASSES:
+        many = f"more than {MOST_CLASSES}" if counts is None else f"{len(counts):,}"
+        raise ScaffoldError(
+            f"the label {column.name!r} has {many} classes, but a scaffolded model takes at most "
+            f"{MOST_CLASSES}; merge the rare ones into one"
+        )
+    if column.type == "float" and not _all_integers(column):
+        raise ScaffoldError(
+            f"the label {column.name!r} has fractions ({next(iter(counts))}), which are not "
+            "classes; write its classes as integers or words, or leave --task out"
+        )
+    return _classes(column, counts, rows, key)
+
+
+def _task(column: Column, kind: Kind | None) -> Task:
+    if column.type == "string" or kind == "words":
+        return "classification"
+    few = column.counts is not None and len(column.counts) <= _MOST_INTEGER_CLASSES
+    return "classification" if few and _all_integers(column) else "regression"
+
+
+def _all_integers(column: Column) -> bool:
+    """Whether numbers are integers, if only by value: pandas writes 1.0 where a column once had gaps."""
+    if column.type != "float":
+        return column.type == "integer"
+    return column.counts is not None and all(float(text).is_integer() for text in column.counts)
+
+
+def _classes(column: Column, counts: Mapping[str, int], rows: int, key: str) -> Label:
+    integers = column.type != "string"
+    merged: dict[str | int, int] = {}
+    for text, number in counts.items():
+        # 1 and 01 are one integer.
+        value = int(float(text)) if integers else text
+        merged[value] = merged.get(value, 0) + number
+    shares = [number / rows for number in merged.values()]
+    entropy = -sum(share * math.log(share) for share in shares)
+    order: Iterable[str | int] = sorted(merged)
+    return Label(column.name, key, tuple(order), integers, 0.0, 1.0, entropy, max(shares))
+
+
+def _crosses(words: list[Feature]) -> tuple[tuple[str, str], ...]:
+    """Pairs of the columns with the fewest words: of those every pair of values is seen often."""
+    few = [word for word in words if 2 < (word.values or 0) + word.missing <= _MOST_CROSSED_WORDS]
+    few = sorted(few, key=lambda word: (word.values, word.name))[:_MOST_CROSSES]
+    return tuple((one.key, other.key) for one, other in itertools.combinations(few, 2))
+
+
+def _training(rows: int) -> Training:
+    """Small tables overfit in a few hundred steps, and large ones need more steps than they bear epochs."""
+    training_rows = rows * (1 - _EVAL_SHARE)
+    batch_size = 32 if rows < 2_000 else 128 if rows < 50_000 else 512
+    epochs = 30 if rows < 2_000 else 20 if rows < 50_000 else 8
+    steps = min(10_000, max(300, round(epochs * training_rows / batch_size / 100) * 100))
+    return Training(
+        batch_size=batch_size,
+        steps=steps,
+        eval_every_steps=max(50, steps // 20),
+        buckets=10 if rows < 2_000 else 20 if rows < 50_000 else 200,
+        hidden_units=(32, 16) if rows < 2_000 else (64, 32) if rows < 50_000 else (128, 64),
+        dropout=0.2 if rows < 50_000 else 0.0,
+        learning_rate=3e-3,
+    )
+
+
+def _keys(names: list[str]) -> Callable[[str], str]:
+    """Names for features, files and variables, one for each column: letters, digits and underscores."""
+    keys: dict[str, str] = {}
+    for name in names:
+        key = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").lower() or "column"
+        key = key if key[0].isalpha() else f"c_{key}"
+        taken = set(keys.values())
+        keys[name] = next(
+            each
+            for each in itertools.chain([key], (f"{key}_{n}" for n in itertools.count(2)))
+            if each not in taken
+        )
+    return keys.__getitem__

@@ -1,0 +1,128 @@
+"""What TFDV finds in the columns: their types, means and schema, as TFX's StatisticsGen and SchemaGen would."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow_data_validation as tfdv
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
+
+from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.reading import Source
+from tfx_tpu_trainer.workbench.new.table import Column, Table, Type
+
+_STATISTICS = statistics_pb2.FeatureNameStatistics
+_TYPES: Mapping[int, Type] = {
+    _STATISTICS.INT: "integer",
+    _STATISTICS.FLOAT: "float",
+    _STATISTICS.STRING: "string",
+    _STATISTICS.BYTES: "string",
+}
+
+
+def measure(source: Source) -> Table:
+    """Runs TFDV on a file.
+
+    Args:
+        source: The file, which has been read.
+
+    Returns:
+        Its columns and schema.
+
+    Raises:
+        ScaffoldError: If TFDV can't read it, or finds a column that is not a flat one.
+    """
+    try:
+        with _quiet():
+            if source.kind == "csv":
+                statistics = tfdv.generate_statistics_from_csv(str(source.path))
+            else:
+                statistics = tfdv.generate_statistics_from_tfrecord(str(source.path))
+            schema = tfdv.infer_schema(statistics, infer_feature_shape=False)
+    except Exception as error:  # Beam raises what its workers raise, of any kind
+        reason = " ".join(str(error).split())[:200]
+        raise ScaffoldError(
+            f"TFDV can't read {source.path} ({type(error).__name__}: {reason}): correct the data"
+        ) from error
+    found = {_name(feature): feature for feature in statistics.datasets[0].features}
+    return Table(
+        source=source,
+        columns=tuple(
+            _column(name, found[name], source) for name in source.columns if name in found
+        ),
+        schema=text_format.MessageToString(_without_bounds(schema, source)),
+    )
+
+
+def _name(feature: Any) -> str:
+    return feature.name or ".".join(feature.path.step)
+
+
+def _column(name: str, feature: Any, source: Source) -> Column:
+    kind = _TYPES.get(feature.type)
+    values = source.columns[name]
+    if kind is None:
+        raise ScaffoldError(
+            f"column {name!r} contains neither numbers nor strings; remove it from {source.path}"
+        )
+    numbers = feature.num_stats if kind != "string" else None
+    common = (numbers or feature.string_stats).common_stats
+    if numbers is None or not common.num_non_missing:
+        return Column(
+            name,
+            kind,
+            values.missing,
+            values.counts,
+            values.dates,
+            distinct=int(feature.string_stats.unique) or None,
+            most_values=int(common.max_num_values) or 1,
+        )
+    not_a_number = sum(bucket.num_nan for bucket in numbers.histograms[:1])
+    return Column(
+        name,
+        kind,
+        values.missing + int(not_a_number),
+        values.counts,
+        most_values=int(common.max_num_values) or 1,
+        least=numbers.min,
+        greatest=numbers.max,
+        mean=numbers.mean,
+        deviation=numbers.std_dev,
+    )
+
+
+def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Schema:
+    """The schema without what only this file's rows say: how many there are, which days, and that no value is missing.
+
+    The share of rows with a value stays a bound for columns that are always there: that of the label is.
+    """
+    for feature in schema.feature:
+        if source.columns[feature.name].dates:
+            # Later data has other days.
+            feature.ClearField("domain_info")
+        feature.presence.min_count = 0
+        if feature.presence.min_fraction < 1:
+            feature.presence.ClearField("min_fraction")
+    return schema
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of TFDV and Beam, which are about their own code."""
+    loggers = [
+        logging.getLogger(),
+        logging.getLogger("tensorflow"),
+        logging.getLogger("apache_beam"),
+    ]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,189 @@
+"""Which data there is, in which columns: read once, row by row, before TFDV measures it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from tfx_tpu_trainer.workbench.new import csv_form, csv_rows
+from tfx_tpu_trainer.workbench.new.dates import Dates, DateSearch
+from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.folders import check_name
+
+MOST_COLUMNS = 500
+"""Largest number of columns for which Transform's and the model's graphs are built within minutes."""
+
+FEWEST_ROWS = 20
+"""Smallest number of rows of which a third, the eval split, is never empty."""
+
+MOST_COUNTED = 10_000
+"""Largest number of distinct values that are counted in a column."""
+
+_SHOWN = 8
+_RECORD_ENDINGS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
+
+Row = Mapping[str, str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """The values of a column.
+
+    Attributes:
+        missing: Rows without one.
+        counts: Rows of each value, as text; `None` if there are more than `MOST_COUNTED` values.
+        dates: How its values are dates. Defaults to `None`: not all of them are.
+    """
+
+    missing: int
+    counts: Mapping[str, int] | None
+    dates: Dates | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file of rows that can be read.
+
+    Attributes:
+        path: The file, absolute: the user's, or a copy that CsvExampleGen can read.
+        kind: Whether TFX reads it with CsvExampleGen or with ImportExampleGen.
+        rows: How many there are.
+        columns: The values of each column, by name.
+        copied_for: What CsvExampleGen can't read in the user's file; none if `path` is that file.
+    """
+
+    path: Path
+    kind: Literal["csv", "tfrecord"]
+    rows: int
+    columns: Mapping[str, Values]
+    copied_for: tuple[str, ...] = ()
+
+
+def read_source(path: Path, *, label: str, scratch: Path) -> Source:
+    """Reads all rows of a file, and refuses data that no project can be made of.
+
+    Args:
+        path: A CSV file, or a TFRecord file of tf.Examples.
+        label: The column that is to be predicted.
+        scratch: A folder for a copy that CsvExampleGen can read, if it can't read the file.
+
+    Returns:
+        The file or its copy, with its rows counted.
+
+    Raises:
+        ScaffoldError: If it can't be read, has no such label, or too many columns or too few rows.
+    """
+    path = path.absolute()
+    check_name(path)
+    if not path.is_file():
+        raise ScaffoldError(
+            f"{path} is not a file: give a CSV file, or a TFRecord file of tf.Examples"
+        )
+    if any(letter in path.name for letter in "*?["):
+        raise ScaffoldError(f"{path}: TFX would read the name as a pattern; rename the file")
+    try:
+        if _is_record_file(path):
+            # TensorFlow is imported for TFRecords only, so that a wrong CSV is told in a moment.
+            from tfx_tpu_trainer.workbench.new import record_rows
+
+            return _count(path, "tfrecord", (), label, lambda: record_rows.rows(path))
+        return _read_csv(path, label, scratch)
+    except OSError as error:
+        raise ScaffoldError(
+            f"{path} can't be read ({error.strerror}): give a file that you may read"
+        ) from None
+
+
+def _read_csv(path: Path, label: str, scratch: Path) -> Source:
+    form = csv_form.find_form(path, label=label)
+    # Names are checked before the rows are read.
+    names = csv_rows.columns(path, form)
+    _check_columns(path, names, label)
+    found = csv_rows.find_differences(path, form)
+    if not found.names:
+        return _count(path, "csv", names, label, lambda: csv_rows.rows(path, form))
+    copy = scratch / f"{path.stem}.csv"
+    csv_rows.write_plain(path, form, found.decimal_commas, copy)
+    plain = csv_form.CsvForm()
+    counted = _count(
+        path,
+        "csv",
+        csv_rows.columns(copy, plain),
+        label,
+        lambda: csv_rows.rows(copy, plain),
+    )
+    return dataclasses.replace(counted, path=copy, copied_for=found.names)
+
+
+def _is_record_file(path: Path) -> bool:
+    if path.name.lower().endswith(_RECORD_ENDINGS):
+        return True
+    if csv_form.has_byte_order_mark(path):
+        return False
+    # A record begins with its length, in eight bytes of which most are 0; no text has such a byte.
+    with path.open("rb") as file:
+        return b"\0" in file.read(8)
+
+
+def _count(
+    path: Path,
+    kind: Literal["csv", "tfrecord"],
+    names: Iterable[str],
+    label: str,
+    rows: Callable[[], Iterator[Row]],
+) -> Source:
+    """Counts the values of each column, those of `names` first."""
+    counts: dict[str, dict[str, int] | None] = {name: {} for name in names}
+    present = dict.fromkeys(counts, 0)
+    dates = {name: DateSearch() for name in counts}
+    number = 0
+    for row in rows():
+        number += 1
+        for name, value in row.items():
+            if name not in present:
+                counts[name], present[name], dates[name] = {}, 0, DateSearch()
+            if value is None:
+                continue
+            present[name] += 1
+            dates[name].add(value)
+            counted = counts[name]
+            if counted is None:
+                continue
+            counted[value] = counted.get(value, 0) + 1
+            if len(counted) > MOST_COUNTED:
+                counts[name] = None
+    _check_columns(path, tuple(counts), label)
+    if number < FEWEST_ROWS:
+        raise ScaffoldError(
+            f"{path} has {number} row{'s' if number != 1 else ''}, but a third is kept for the "
+            f"evaluation: give at least {FEWEST_ROWS}"
+        )
+    return Source(
+        path=path,
+        kind=kind,
+        rows=number,
+        columns={
+            name: Values(number - present[name], counts[name], dates[name].result())
+            for name in counts
+        },
+    )
+
+
+def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
+    if label not in names:
+        shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
+        raise ScaffoldError(
+            f"{path} has no column {label!r}, only {shown or 'none at all'}: name one of them as the label"
+        )
+    if len(names) > MOST_COLUMNS:
+        raise ScaffoldError(
+            f"{path} has {len(names):,} columns, but a scaffolded model takes at most "
+            f"{MOST_COLUMNS}: keep those that are informative about the label"
+        )
+    if len(names) < 2:
+        raise ScaffoldError(
+            f"{path} has no column other than the label {label!r}: add columns to predict it from "
+            "(a CSV's values are separated by commas, semicolons or tabs)"
+        )

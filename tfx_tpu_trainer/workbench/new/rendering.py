@@ -1,0 +1,206 @@
+"""From decisions to a folder of files, which cookiecutter renders aside: the whole folder appears at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cookiecutter.exceptions import CookiecutterException
+from cookiecutter.generate import generate_files
+
+from tfx_tpu_trainer._support.whole_files import folder_written_whole
+from tfx_tpu_trainer.workbench.new.decisions import DateFeature, Decisions, Feature
+from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.folders import check_folder, project_name
+from tfx_tpu_trainer.workbench.new.table import Table
+
+_TEMPLATE = Path(__file__).parent / "templates" / "project"
+_FOLDER = "project"
+_LONGEST_TUPLE = 60
+_SHOWN_CLASSES = 20
+
+
+def render(folder: Path, table: Table, decisions: Decisions) -> None:
+    """Writes the project: all of it, or nothing.
+
+    Args:
+        folder: Where it is to be.
+        table: The data.
+        decisions: What becomes of its columns.
+
+    Raises:
+        ScaffoldError: If the folder has appeared meanwhile, or can't be written.
+    """
+    target = folder.absolute()
+    filled = {"cookiecutter": context(target, table, decisions)}
+    try:
+        with folder_written_whole(str(target)) as aside:
+            # cookiecutter makes a folder of its own in the one that it is given.
+            generate_files(str(_TEMPLATE), filled, aside, accept_hooks=False)
+            made = Path(aside) / _FOLDER
+            for path in list(made.iterdir()):
+                path.rename(Path(aside) / path.name)
+            made.rmdir()
+            if not decisions.dates:
+                (Path(aside) / "transform" / "dates.py").unlink()
+            if table.source.copied_for:
+                (Path(aside) / "data").mkdir()
+                shutil.copyfile(table.source.path, Path(aside) / "data" / table.source.path.name)
+            check_folder(folder)
+    except OSError as error:
+        raise ScaffoldError(
+            f"{folder} can't be written ({error.strerror or error}): give a folder that you may write to"
+        ) from None
+    except CookiecutterException as error:
+        raise ScaffoldError(
+            f"{folder} can't be rendered ({error}): reinstall tfx-tpu-trainer"
+        ) from error
+
+
+def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
+    """What the templates are filled with: names, and literals of Python and YAML.
+
+    Args:
+        target: Where the project is to be.
+        table: The data.
+        decisions: What becomes of its columns.
+
+    Returns:
+        The values by the names that cookiecutter.json has.
+    """
+    label, training = decisions.label, decisions.training
+    source = table.source
+    return {
+        "folder": _FOLDER,
+        "py": "py",
+        "name": project_name(target),
+        "data_file": " ".join(source.path.name.split()),
+        "kind": source.kind,
+        "classes": list(label.classes),
+        "copied_for": ", ".join(source.copied_for),
+        "schema": table.schema,
+        "columns": {
+            "label": _text(label.name),
+            "label_comment": _prose(label.name),
+            "label_key": label.key,
+            "label_mean": repr(label.mean),
+            "label_deviation": repr(label.deviation),
+            "integers": label.integers,
+            "classes": _tuple([_literal(each) for each in label.classes]),
+            "classes_comment": ", ".join(
+                f"`{_prose(str(each))}`" for each in label.classes[:_SHOWN_CLASSES]
+            )
+            + ", ..." * (len(label.classes) > _SHOWN_CLASSES),
+            "rows": f"{source.rows:,}",
+            "numbers": _dict({each.name: _text(each.key) for each in decisions.numbers}),
+            "words": _dict({each.name: _text(each.key) for each in decisions.words}),
+            "has_dates": bool(decisions.dates),
+            "dates": _dict({each.name: _dates(each) for each in decisions.dates}),
+            "with_gaps": _tuple(
+                [_text(each.key) for each in decisions.numbers if each.missing]
+                + [_text(f"{each.key}_days") for each in decisions.dates if each.missing]
+            ),
+            "buckets": decisions.training.buckets,
+            "most_words": decisions.vocabulary.most,
+            "fewest_rows": decisions.vocabulary.fewest_rows,
+            "crosses": _tuple([f"({_text(one)}, {_text(two)})" for one, two in decisions.crosses]),
+            "dropped": _dict({name: _text(why) for name, why in decisions.dropped.items()}),
+            "table": [
+                {key: _prose(value).replace("|", "\\|") for key, value in row.items()}
+                for row in column_table(decisions)
+            ],
+        },
+        "config": {
+            "data_folder": _text(str(target / "data" if source.copied_for else source.path.parent)),
+            "data_file": _text(source.path.name),
+            "steps": training.steps,
+            "eval_every_steps": training.eval_every_steps,
+            "batch_size": training.batch_size,
+            "eval_batch_size": 512,
+            "hidden_units": list(training.hidden_units),
+            "dropout": training.dropout,
+            "learning_rate": training.learning_rate,
+            "loss_to_beat": math.floor(label.loss_to_beat * 1000) / 1000,
+        },
+    }
+
+
+def column_table(decisions: Decisions) -> list[dict[str, str]]:
+    """What became of each column, in words: of the label, the numbers, the words and what is left out.
+
+    Args:
+        decisions: The decisions.
+
+    Returns:
+        For each column its `name`, `what` it became, and `why`.
+    """
+    label = decisions.label
+    kinds = {0: "a quantity", 2: "two classes"}
+    what = kinds.get(len(label.classes), f"{len(label.classes)} classes")
+    rows = [{"name": label.name, "what": "label", "why": what}]
+    for each in decisions.numbers:
+        gaps = ", some missing" if each.missing else ""
+        rows.append({"name": each.name, "what": "number", "why": f"numbers{gaps}"})
+    rows += [
+        {"name": each.name, "what": "date", "why": _calendar(each)} for each in decisions.dates
+    ]
+    rows += [{"name": each.name, "what": "word", "why": _words(each)} for each in decisions.words]
+    rows += [
+        {"name": name, "what": "left out", "why": why} for name, why in decisions.dropped.items()
+    ]
+    return rows
+
+
+def _words(feature: Feature) -> str:
+    many = "many" if feature.values is None else f"{feature.values:,}"
+    return f"{many} different values{', some missing' if feature.missing else ''}"
+
+
+def _calendar(feature: DateFeature) -> str:
+    gaps = ", some missing" if feature.missing else ""
+    order = feature.order.replace("-", " ")
+    return f"dates, {order}, as numbers: {', '.join(('days', *feature.parts))}{gaps}"
+
+
+def _prose(text: str) -> str:
+    """A name on one line, without what Markdown and docstrings would take for their own."""
+    return re.sub(r"[\x00-\x1f\x7f\\`\"]", "?", text)
+
+
+def _text(text: str) -> str:
+    """A literal that Python and YAML read alike."""
+    return re.sub(
+        r"[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]",
+        lambda found: f"\\u{ord(found[0]):04x}",
+        json.dumps(text, ensure_ascii=False),
+    )
+
+
+def _literal(value: str | int) -> str:
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _tuple(literals: list[str]) -> str:
+    if len(literals) == 1:
+        return f"({literals[0]},)"
+    one_line = f"({', '.join(literals)})"
+    if len(one_line) <= _LONGEST_TUPLE or not literals:
+        return one_line
+    return "".join(["(\n", *(f"    {each},\n" for each in literals), ")"])
+
+
+def _dates(feature: DateFeature) -> str:
+    values = [*map(_text, (feature.key, feature.order, feature.first_day))]
+    return f"Dates({', '.join([*values, _tuple([*map(_text, feature.parts)])])})"
+
+
+def _dict(literals: Mapping[str, str]) -> str:
+    if not literals:
+        return "{}"
+    lines = (f"    {_text(key)}: {literal},\n" for key, literal in literals.items())
+    return "".join(["{\n", *lines, "}"])

@@ -1,0 +1,44 @@
+"""Shows models, trainings, evaluations and blessings in a notebook.
+
+%load_ext tfx_tpu_trainer.workbench.notebook
+
+context = InteractiveContext()
+context.run(trainer)  # the results, as a table
+context.show(trainer.outputs["model_run"])  # the learning curve
+"""
+
+from __future__ import annotations
+
+import os
+
+from tfx_tpu_trainer._support.extras import of_extra
+
+# Else what TensorFlow's C++ code says of this machine as it starts is the first that a notebook shows.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+with of_extra("notebook", for_what="tfx_tpu_trainer.workbench.notebook"):
+    from tfx_tpu_trainer.workbench.notebook.extension import (
+        load_ipython_extension,
+        unload_ipython_extension,
+    )
+    from tfx_tpu_trainer.workbench.notebook.pages import (
+        blessing_page,
+        evaluation_page,
+        model_page,
+        model_run_page,
+        results_page,
+        run_page,
+    )
+    from tfx_tpu_trainer.workbench.notebook.visualizations import register
+
+__all__ = [
+    "blessing_page",
+    "evaluation_page",
+    "load_ipython_extension",
+    "model_page",
+    "model_run_page",
+    "register",
+    "results_page",
+    "run_page",
+    "unload_ipython_extension",
+]

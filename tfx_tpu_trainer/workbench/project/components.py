@@ -1,0 +1,193 @@
+"""The part that every pipeline here ends with: train, gate, push; and how its user code is given to TFX.
+
+Nothing in it belongs to a runner: the same components run locally, on Kubeflow and on Vertex.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer.components import (
+    EvalMetricsGate,
+    LastBlessedModel,
+    TpuTrainer,
+    VertexTpuTrainer,
+)
+from tfx_tpu_trainer.workbench.project.config import GateSettings, PipelineConfig
+
+
+def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
+    """Transform's arguments for a module with a `preprocessing_fn`.
+
+    Args:
+        config: Its `user_code` says whether TFX packages the module's file or imports the module.
+        module: Import path of the module.
+
+    Returns:
+        Keyword arguments for Transform.
+
+    Raises:
+        ValueError: If there is no such module.
+    """
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ValueError(
+            f"the preprocessing module {module!r} can't be found; run from the folder that "
+            "contains it"
+        )
+    if config.user_code == "file":
+        return {"module_file": spec.origin}
+    return {
+        "preprocessing_fn": f"{module}.preprocessing_fn",
+        # TFX's cache compares arguments, and the import path stays when the code changes.
+        "custom_config": {"code": _fingerprint(Path(spec.origin).parent)},
+    }
+
+
+def _fingerprint(folder: Path) -> str:
+    """A hash of a folder's Python files, their names and their contents."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def data_folder(config: PipelineConfig) -> str:
+    """The folder of input data; pipelines are declared for data that is known.
+
+    Raises:
+        ValueError: If the config names none.
+    """
+    if not config.data:
+        raise ValueError(
+            f"data of pipeline {config.name!r} is null; set it to the folder of the input data"
+        )
+    return config.data
+
+
+def train_gate_push(
+    config: PipelineConfig,
+    *,
+    examples: Any,
+    transform_graph: Any,
+    schema: Any,
+    params: Mapping[str, Any],
+    raw_examples: Any = None,
+    statistics: Any = None,
+    hyperparameters: Any = None,
+) -> list[Any]:
+    """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher.
+
+    Args:
+        config: The pipeline's config.
+        examples: Transform's materialised examples.
+        transform_graph: Transform's graph.
+        schema: The schema of the raw examples.
+        params: What the model_fn finds in its `params`; those of `trainer.params` win over them.
+        raw_examples: The examples that Transform has read: of them the trainer makes requests, to
+            check the exported model and to warm a server up.
+        statistics: StatisticsGen's statistics of these, for the page of the training.
+        hyperparameters: A Tuner's best hyperparameters; they win over `params`.
+
+    Returns:
+        The components; the trainer is the first of them.
+    """
+    settings = config.trainer
+    trainer_class: Any = TpuTrainer
+    if config.vertex is not None:
+        trainer_class = functools.partial(VertexTpuTrainer, vertex_job=config.vertex)
+    trainer = trainer_class(
+        raw_examples=raw_examples,
+        statistics=statistics,
+        examples=examples,
+        transform_graph=transform_graph,
+        schema=schema,
+        hyperparameters=hyperparameters,
+        params={**params, **settings.params},
+        train_args=tfx.proto.TrainArgs(
+            num_steps=settings.train_steps, splits=settings.train_splits
+        ),
+        eval_args=tfx.proto.EvalArgs(
+            num_steps=settings.eval_steps or 0, splits=settings.eval_splits
+        ),
+        **{**settings.parameters(), "checkpoint_root": config.checkpoint_root},
+    ).with_id("TpuTrainer")
+    baseline = last_blessed(config).with_id("latest_blessed_model")
+    gate = EvalMetricsGate(
+        model=trainer.outputs["model"],
+        evaluation=trainer.outputs["evaluation"],
+        baseline_model=baseline.outputs["model"],
+        eval_config=gate_config(config.gate),
+        pointer=config.blessed_pointer,
+    )
+    pusher = tfx.components.Pusher(
+        model=trainer.outputs["model"],
+        model_blessing=gate.outputs["blessing"],
+        push_destination=tfx.proto.PushDestination(
+            filesystem=tfx.proto.PushDestination.Filesystem(base_directory=config.push_folder)
+        ),
+    )
+    return [trainer, baseline, gate, pusher]
+
+
+def last_blessed(config: PipelineConfig) -> Any:
+    """The node that finds the model to compare with.
+
+    Args:
+        config: Its `baseline` says how.
+    """
+    if config.blessed_pointer is not None:
+        return LastBlessedModel(pointer=config.blessed_pointer)
+    return tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    )
+
+
+def gate_config(settings: GateSettings) -> tfma.EvalConfig:
+    """The gate's thresholds as TFMA writes them: by the name of the metric.
+
+    Args:
+        settings: Bounds and allowed drops by metric name.
+
+    Returns:
+        An EvalConfig with one MetricsSpec, without thresholds where the settings have none.
+    """
+    thresholds = {}
+    for name in sorted({*settings.at_least, *settings.at_most, *settings.max_drop}):
+        threshold = tfma.MetricThreshold()
+        if name in settings.at_least:
+            threshold.value_threshold.lower_bound.value = settings.at_least[name]
+        if name in settings.at_most:
+            threshold.value_threshold.upper_bound.value = settings.at_most[name]
+        if name in settings.max_drop:
+            threshold.change_threshold.direction = tfma.MetricDirection.HIGHER_IS_BETTER
+            threshold.change_threshold.absolute.value = -settings.max_drop[name]
+        thresholds[name] = threshold
+    return tfma.EvalConfig(
+        model_specs=[tfma.ModelSpec()], metrics_specs=[tfma.MetricsSpec(thresholds=thresholds)]
+    )
+
+
+def pipeline(config: PipelineConfig, components: Sequence[Any]) -> tfx.dsl.Pipeline:
+    """The pipeline of some components, with the config's root and Beam arguments.
+
+    Where ML Metadata is belongs to a runner: the local one names its SQLite file.
+    """
+    return tfx.dsl.Pipeline(
+        pipeline_name=config.name,
+        pipeline_root=config.pipeline_root,
+        components=list(components),
+        enable_cache=config.enable_cache,
+        beam_pipeline_args=list(config.beam_args),
+    )

@@ -1,0 +1,300 @@
+"""Finds a project: a folder with `config.yaml` and `pipeline.py`, and perhaps `config.py` and `data.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tfx_tpu_trainer._support.file_systems import check_is_utf8
+from tfx_tpu_trainer.workbench.project.config import (
+    ConfigError,
+    PipelineConfig,
+    ProjectConfig,
+    load_config,
+)
+
+CONFIG_FILE = "config.yaml"
+PIPELINE_FILE = "pipeline.py"
+# The package in which a name without dots is looked for.
+EXAMPLES = "pipelines"
+
+
+@dataclasses.dataclass(frozen=True)
+class Project:
+    """A project's parts, imported when they are needed: reading its config must not import TFX.
+
+    Attributes:
+        folder: The folder.
+        package: Import path of the folder, such as `pipelines.taxi`; empty where it is not a package, and its modules
+            are imported by their own names.
+        base: The folder from which relative paths in its config start.
+    """
+
+    folder: Path
+    package: str
+    base: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The YAML file of the project's settings."""
+        return self.folder / CONFIG_FILE
+
+    @property
+    def import_root(self) -> Path:
+        """The folder that is on `sys.path` when the project's modules are imported."""
+        return self.folder.parents[self.package.count(".")] if self.package else self.folder
+
+    @property
+    def words(self) -> list[str]:
+        """The options of a command by which another process finds the project."""
+        if self.package and self.base != self.folder:
+            return ["--pipeline", self.package]
+        return ["--project", str(self.folder)]
+
+    def config_class(self) -> type[PipelineConfig]:
+        """The class `Config` of its `config.py`; `ProjectConfig` where it has none.
+
+        Raises:
+            ConfigError: The module can't be imported, or has no such class.
+        """
+        if not (self.folder / "config.py").exists():
+            return ProjectConfig
+        try:
+            found = self._module("config").Config
+        # SystemExit: with code 0 the command would say that all is done.
+        except (Exception, SystemExit) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"{self.folder / 'config.py'} has no usable config ({reason}{self._line(error)}); give it a class "
+                "Config(PipelineConfig), or remove the file"
+            ) from None
+        if not (isinstance(found, type) and issubclass(found, PipelineConfig)):
+            raise ConfigError(
+                f"{self.folder / 'config.py'}: Config is not a PipelineConfig; derive it from "
+                "tfx_tpu_trainer.workbench.project.config.PipelineConfig"
+            )
+        return found
+
+    def _line(self, error: BaseException) -> str:
+        """Which line of the project's own modules raised an error, in words; nothing where none did."""
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if Path(frame.filename).parent == self.folder]
+        return f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
+
+    def config(
+        self,
+        *,
+        config_file: str | Path | None = None,
+        root: str | None = None,
+        overrides: Sequence[str] = (),
+    ) -> PipelineConfig:
+        """Reads the project's config and makes its local paths absolute.
+
+        Args:
+            config_file: A YAML file instead of the project's own. Defaults to `None`: its own.
+            root: A root instead of the config's, from the working directory. Defaults to `None`: the config's.
+            overrides: Settings as `key=value`. Defaults to none.
+
+        Returns:
+            The config.
+
+        Raises:
+            ConfigError: It can't be read, or a setting does not hold.
+        """
+        config_class = self.config_class()
+        try:
+            config = load_config(
+                config_class,
+                config_file or self.config_file,
+                overrides=overrides,
+                values={"root": root} if root is not None else None,
+            )
+        except ConfigError:
+            raise
+        # Pydantic takes a ValueError of a validator for its answer, and lets all else through.
+        except Exception as error:
+            line = self._line(error)
+            if not line:
+                raise
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"{self.folder / 'config.py'} can't check the settings ({reason}{line}); correct it, or raise a "
+                "ValueError that says what is wrong with a setting"
+            ) from None
+        paths = {
+            key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")
+        }
+        changed: dict[str, Any] = {
+            key: _absolute(path, self.base) for key, path in paths.items() if path
+        }
+        if config.root == root:
+            changed["root"] = _absolute(root, Path.cwd())
+        of_trainer = {
+            key: _absolute(path, self.base)
+            for key in ("module_file", "checkpoint_root")
+            if (path := getattr(config.trainer, key))
+        }
+        changed["trainer"] = config.trainer.model_copy(update=of_trainer)
+        return config.model_copy(update=changed)
+
+    @property
+    def finds_data(self) -> bool:
+        """Whether the project finds its input data itself, where the config names none."""
+        return (self.folder / "data.py").is_file()
+
+    def prepare_data(self, config: PipelineConfig) -> str | None:
+        """Calls `prepare_data` of its `data.py`: the folder of input data; the config's where it has none."""
+        if not self.finds_data:
+            return config.data
+        return self._module("data").prepare_data(config)
+
+    def create_pipeline(self, config: PipelineConfig) -> Any:
+        """Calls `create_pipeline` of its `pipeline.py`: the TFX pipeline."""
+        return self._module("pipeline").create_pipeline(config)
+
+    def check_module(self, name: str) -> None:
+        """Checks that a module which the folder has is the one that an import gets.
+
+        Args:
+            name: Import path of the module.
+
+        Raises:
+            ConfigError: Something that is installed has its name.
+        """
+        top = name.partition(".")[0]
+        mine = [self.folder / f"{top}.py", self.folder / top]
+        if self.package or not any(path.exists() for path in mine):
+            return
+        self._on_path()
+        spec = importlib.util.find_spec(top)
+        places = [*(spec.submodule_search_locations or []), spec.origin] if spec else []
+        if spec and not any(place and Path(place).is_relative_to(self.folder) for place in places):
+            raise ConfigError(
+                f"the module {name!r} of {str(self.folder)!r} has the name of an installed module "
+                f"({spec.origin or places[0]}); give it another name"
+            )
+
+    def _module(self, name: str) -> ModuleType:
+        self._on_path()
+        if self.package:
+            return importlib.import_module(f"{self.package}.{name}")
+        file = self.folder / f"{name}.py"
+        loaded = sys.modules.get(name)
+        if loaded is not None and getattr(loaded, "__file__", None) == str(file):
+            return loaded
+        # By its file: `config` and `data` are names that installed packages and other projects have too.
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
+
+    def _on_path(self) -> None:
+        # Behind all else, so that no file there stands for one of Python's or of a package's.
+        if str(self.import_root) not in sys.path:
+            sys.path.append(str(self.import_root))
+
+
+def load_project(folder: str | Path = ".") -> Project:
+    """Finds the project that a folder is.
+
+    Args:
+        folder: The folder. Defaults to the working directory.
+
+    Returns:
+        The project.
+
+    Raises:
+        ConfigError: The folder is none.
+    """
+    path = Path(_absolute(str(folder), Path.cwd()))
+    # A name that is too long is no folder either.
+    if not os.path.isdir(path):
+        raise ConfigError(
+            f"the folder {str(folder)!r} does not exist; give a project's folder with --project"
+        )
+    if not (path / PIPELINE_FILE).is_file():
+        raise ConfigError(
+            f"{str(path)!r} is not a project: it has no {PIPELINE_FILE}; change to the folder that "
+            "has it, or give it with --project, or name an example with --pipeline"
+        )
+    package, above = "", path
+    while (above / "__init__.py").is_file() and above.name.isidentifier():
+        package = f"{above.name}.{package}" if package else above.name
+        above = above.parent
+    return Project(folder=path, package=package, base=path)
+
+
+def find_pipeline(name: str) -> Project:
+    """Finds a project that is a package.
+
+    Args:
+        name: Its import path, as installed or below the working directory; without a dot, its name in the package
+            `pipelines`.
+
+    Returns:
+        The project; relative paths in its config start from the working directory.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    here = os.getcwd()
+    if here not in sys.path:
+        # No command has it there; behind all else, as a project's folder.
+        sys.path.append(here)
+    package = name if "." in name else f"{EXAMPLES}.{name}"
+    folders = _folders(package)
+    if not folders or not (folders[0] / CONFIG_FILE).exists():
+        names = pipeline_names()
+        nearest = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {nearest[0]!r}? Pipelines" if nearest else "pipelines"
+        raise ConfigError(
+            f"unknown pipeline {name!r}; {hint} here: {', '.join(names) or 'none'}; name "
+            "another by the import path of its package, or give its folder with --project"
+        )
+    return Project(folder=folders[0], package=package, base=Path(here))
+
+
+def pipeline_names() -> list[str]:
+    """The projects in the package `pipelines`, where there is one."""
+    return sorted(
+        path.parent.name
+        for folder in _folders(EXAMPLES)
+        for path in folder.glob(f"*/{CONFIG_FILE}")
+    )
+
+
+def _folders(package: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(package)
+    except ImportError:
+        # Also of a name such as '../../x', which would be relative.
+        spec = None
+    return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+
+
+def _absolute(path: str, base: Path) -> str:
+    """A local path from its base, `~` too, which no shell has seen in a config; a bucket's as it is."""
+    if "://" in path:
+        return path
+    absolute = os.path.abspath(base / os.path.expanduser(path))
+    try:
+        check_is_utf8("path", absolute)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return absolute

@@ -1,0 +1,136 @@
+"""Whether the services that Beam arguments name are there: asked before a local run, and after one that has failed.
+
+Beam itself waits a minute for a job server and then says "FutureTimeoutError".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+
+from tfx_tpu_trainer._support.waiting import connection_error
+from tfx_tpu_trainer.workbench.project.beam_options import beam_options
+
+CONNECT_SECONDS = 5.0
+# The cause is all that a job server hands on, so that the two connections below can't be told apart.
+_NO_CONNECTION = re.compile(
+    r"Connection refused|Connection reset|StatusRuntimeException: UNAVAILABLE|Network closed"
+)
+_DESCRIBE = "/org.apache.beam.model.job_management.v1.JobService/DescribePipelineOptions"
+
+
+def beam_problem(arguments: Sequence[str]) -> str | None:
+    """Tells why a job can't be handed in, as far as that can be seen from this machine.
+
+    Args:
+        arguments: Beam arguments that `check_beam_arguments` has let pass.
+
+    Returns:
+        One line with the option and the fix; None where a job can be handed in, or nothing can be told.
+    """
+    options = beam_options(arguments)
+    kind = options.get("runner", "DirectRunner").lower().removesuffix("runner")
+    if kind not in ("portable", "flink"):
+        return None
+    if address := options.get("job_endpoint"):
+        return _job_server_problem(address)
+    master = options["flink_master"]
+    if master.startswith("["):
+        return None
+    return _flink_problem(master, options.get("flink_version"))
+
+
+def job_problem(arguments: Sequence[str], message: str) -> str | None:
+    """Tells that a job has failed for want of a cluster behind the job server, or of workers behind the cluster.
+
+    Neither can be asked from here: where they are, such as at `localhost:50000`, is for other hosts.
+
+    Args:
+        arguments: Beam arguments.
+        message: What the job server says of the failed job.
+
+    Returns:
+        One line with the options and the fix; None where the message has another cause.
+    """
+    options = beam_options(arguments)
+    if "job_endpoint" not in options or not _NO_CONNECTION.search(message):
+        return None
+    pool = ""
+    if options.get("environment_type", "").upper() == "EXTERNAL":
+        pool = (
+            ", or a host of the job reached no worker pool at "
+            f"--environment_config={options.get('environment_config')}"
+        )
+    return (
+        f"the job server at --job_endpoint={options['job_endpoint']} reached no cluster at its --flink-master{pool}: "
+        "start what is missing (docs/beam.md)"
+    )
+
+
+def _job_server_problem(address: str) -> str | None:
+    if reason := _not_answering(address):
+        return (
+            f"no job server answers at --job_endpoint={address} ({reason}): start Beam's job server there, or "
+            "correct the address (docs/beam.md)"
+        )
+    # Late: most runs have no job server.
+    import grpc
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            channel.unary_unary(_DESCRIBE)(b"", timeout=CONNECT_SECONDS)
+        except grpc.RpcError as error:
+            return (
+                f"what answers at --job_endpoint={address} is not a job server of Beam "
+                f"({error.code().name}): give the address of its --job-port"
+            )
+    return None
+
+
+def _flink_problem(master: str, asked: str | None) -> str | None:
+    address = master if master.startswith(("http://", "https://")) else f"http://{master}"
+    try:
+        with urllib.request.urlopen(f"{address}/config", timeout=CONNECT_SECONDS) as answer:
+            version = json.load(answer)["flink-version"]
+    except urllib.error.URLError as error:
+        return (
+            f"no Flink answers at --flink_master={master} ({_reason(error.reason)}): start the cluster, or give "
+            "the address of its JobManager's REST API, such as flink-jobmanager:8081"
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return (
+            f"what answers at --flink_master={master} is not Flink: give the address of the "
+            "JobManager's REST API, such as flink-jobmanager:8081"
+        )
+    # Late: it takes seconds, and most runs have no Flink.
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions
+
+    known = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
+    line = ".".join(version.split(".")[:2])
+    if line not in known:
+        return (
+            f"the Flink at --flink_master={master} is {version}, and this Beam has job servers for {', '.join(known)}: "
+            "run a cluster of one of these"
+        )
+    if line != (asked or known[-1]):
+        return (
+            f"the Flink at --flink_master={master} is {version}, and Beam would start its job server for "
+            f"{asked or known[-1]}: add --flink_version={line}"
+        )
+    return None
+
+
+def _not_answering(address: str) -> str | None:
+    """Why a TCP connection to HOST:PORT can't be made; None where it can."""
+    try:
+        error = connection_error(address, seconds=CONNECT_SECONDS)
+    except ValueError as malformed:
+        return str(malformed)
+    return None if error is None else _reason(error)
+
+
+def _reason(error: object) -> str:
+    return str(getattr(error, "strerror", None) or error)

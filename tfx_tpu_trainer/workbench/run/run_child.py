@@ -1,0 +1,200 @@
+"""Runs a pipeline in a process of its own: `python -m tfx_tpu_trainer.workbench.run.run_child`.
+
+The local runner starts it. It writes `plan.json` once ML Metadata can be read, `log.txt` as it goes, and `report.json`
+when the run has ended, whichever way. Its standard input is a pipe of the local runner's: it ends when that does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import sys
+from pathlib import Path
+
+import click
+
+import tfx_tpu_trainer
+from tfx_tpu_trainer._support.whole_files import write_whole
+from tfx_tpu_trainer.workbench.history import run_log
+from tfx_tpu_trainer.workbench.history.graph import GRAPH_FILE, graph_of_pipeline
+from tfx_tpu_trainer.workbench.history.report import Failure, RunReport, collect, failed_nodes
+from tfx_tpu_trainer.workbench.history.tensorboard_runs import link_run
+from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.project.config import PipelineConfig
+from tfx_tpu_trainer.workbench.project.project import Project, find_pipeline, load_project
+from tfx_tpu_trainer.workbench.run.beam_services import beam_problem, job_problem
+from tfx_tpu_trainer.workbench.run.stop import Stop, end_with_parent
+
+PLAN = "plan.json"
+REPORT = "report.json"
+
+MESSAGE_LIMIT = 600
+
+_stop = Stop()
+_logger = logging.getLogger(__name__)
+
+
+@click.command()
+@click.option("--pipeline", "name")
+@click.option("--project", "folder", type=click.Path(path_type=Path))
+@click.option("--config-json", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--run-folder", required=True, type=click.Path(exists=True, path_type=Path))
+def main(name: str | None, folder: Path | None, config_json: Path, run_folder: Path) -> None:
+    """Runs one pipeline to its end and reports."""
+    end_with_parent()
+    _stop.listen()
+    log = run_log.start(run_folder)
+    project = find_pipeline(name) if name else load_project(folder or ".")
+    config = project.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
+    _logger.info("Pipeline %r in %s: %s", config.name, config.root, _versions())
+    if config.beam_args:
+        # Beam's workers are processes of their own.
+        path = (os.environ.get("PYTHONPATH"), str(project.import_root))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    report = run_pipeline(project, config, run_folder)
+    report.write(run_folder / REPORT)
+    if report.failure:
+        _logger.error(
+            "%s failed: %s", report.failure.node or "the pipeline", report.failure.message
+        )
+    else:
+        _logger.info("The pipeline has ended: %s", report.verdict or "no gate has judged the model")
+    log.close()
+    sys.exit(1 if report.failure else 0)
+
+
+def _versions() -> str:
+    """What the run is made with, for whoever reads its log a year later."""
+    found = [f"tfx-tpu-trainer {tfx_tpu_trainer.__version__}"]
+    for package in ("tensorflow", "tfx", "apache-beam"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{package} {importlib.metadata.version(package)}")
+    return ", ".join([*found, f"Python {platform.python_version()}"])
+
+
+def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> RunReport:
+    """Runs a pipeline with TFX's local runner.
+
+    Args:
+        project: The project.
+        config: Its config.
+        run_folder: Where the plan is written.
+
+    Returns:
+        The report; its `failure` is set where the run failed.
+    """
+    Path(config.root).mkdir(parents=True, exist_ok=True)
+    store = metadata.open_store(config.metadata_file, read_only=False)
+    known = metadata.run_names(store)
+    try:
+        # Nothing of the million objects that these imports make goes away: looking for garbage among
+        # them, again and again, takes two of their ten seconds.
+        gc.disable()
+        from absl import logging as absl_logging
+        from tfx import v1 as tfx
+
+        gc.freeze()
+        gc.enable()
+        absl_logging.set_verbosity(absl_logging.INFO)
+        logging.getLogger().setLevel(logging.INFO)
+        config = config.model_copy(update={"data": project.prepare_data(config)})
+        pipeline = project.create_pipeline(config)
+        pipeline.metadata_connection_config = (
+            tfx.orchestration.metadata.sqlite_metadata_connection_config(config.metadata_file)
+        )
+        plan = [component.id for component in pipeline.components]
+        graph_of_pipeline(pipeline).write(run_folder / GRAPH_FILE)
+        write_whole(run_folder / PLAN, json.dumps(plan))
+        tfx.orchestration.LocalDagRunner().run(pipeline)
+    # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
+    except (Exception, SystemExit) as error:
+        _stop.ended()
+        _logger.error("The pipeline stops:", exc_info=True)
+        message = _stop.reason or data_problem(config) or _failure(config, error)
+        run = metadata.newest_run(store, known=known)
+        node = metadata.fail_unfinished(store, run, message) if run else None
+        return RunReport(failure=Failure(node, message))
+
+    run = metadata.newest_run(store, known=known)
+    if run is None:
+        return RunReport(failure=Failure(None, "TFX recorded no run in ML Metadata; see the log"))
+    for status in failed_nodes(metadata.node_statuses(store, run)):
+        message = status.error or "its inputs could not be resolved; see the log"
+        return RunReport(failure=Failure(status.node, message))
+    try:
+        report = collect(store, run, serving_absent=config.serving_absent)
+        return report.with_tensorboard(_link_events(config, run_folder, report))
+    except Exception as error:
+        _stop.ended()
+        _logger.error("The pipeline ended, but its result can't be used:", exc_info=True)
+        return RunReport(
+            failure=Failure(
+                None, f"the pipeline ended, but its result can't be used: {one_line(error)}"
+            )
+        )
+
+
+def _link_events(config: PipelineConfig, run_folder: Path, report: RunReport) -> str | None:
+    """Names the events of the run for TensorBoard; returns the folder to start it with."""
+    if report.model_run is None:
+        return None
+    try:
+        name = f"{config.name}-{run_folder.name}"
+        return str(link_run(Path(config.root), Path(report.model_run), name=name))
+    except OSError as error:
+        # A file system without links; TensorBoard shows the events all the same.
+        _logger.warning("TensorBoard shows runs by their numbers: %s", error)
+        return None
+
+
+def _failure(config: PipelineConfig, error: BaseException) -> str:
+    """An error as one line, behind what was missing for a Beam job where that is the cause."""
+    said = one_line(error)
+    problem = job_problem(config.beam_args, said) or beam_problem(config.beam_args)
+    return f"{problem}. {said}" if problem else said
+
+
+def data_problem(config: PipelineConfig) -> str | None:
+    """Why the config's data cannot be read, where that is plain from the folder; None otherwise."""
+    folder = Path(config.data or "")
+    if not config.data or "://" in config.data:
+        return None
+    fix = "set data to the folder of the input files"
+    if not folder.is_dir():
+        return f"data {config.data!r} is not a folder; {fix}"
+    files = 0
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith((".", "_")):
+            files += 1
+            if _has_rows(path):
+                return None
+    return f"data {config.data!r} contains no rows (files: {files}); {fix}"
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a file holds data: a CSV file with a header alone does not."""
+    if path.suffix != ".csv":
+        return path.stat().st_size > 0
+    with path.open("rb") as file:
+        return bool(file.readline() and file.readline().strip())
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line: of a remote traceback inside the message only the end, its error."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Traceback (most recent call last)" in text:
+        return lines[-1][:MESSAGE_LIMIT]
+    message = " ".join(lines)
+    if len(message) > MESSAGE_LIMIT:
+        message = f"{message[:MESSAGE_LIMIT]} ... (see the log for the rest)"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()
