@@ -1,0 +1,155 @@
+"""Counts the rooms of the package: `make house`.
+
+A folder's arrow goes to each folder that a module in it imports from; a package's `__init__` only hands names on and
+has none. Two folders that import each other are a circle, unless one lies in the other.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "tfx_tpu_trainer"
+# From the ground up; the wings of one line do not know each other.
+LEVELS = (
+    ("_support",),
+    ("hardware",),
+    ("estimator",),
+    ("compat", "serving"),
+    ("preflight",),
+    ("components",),
+    ("workbench",),
+)
+
+
+def modules() -> dict[str, Path]:
+    """Returns the package's files by the name of their module, without those of templates."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if "templates" not in parts:
+            found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+def arrows() -> dict[tuple[str, str], list[str]]:
+    """Returns the imports between folders, as `module -> module`, by the two folders."""
+    known = modules()
+    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for module, path in known.items():
+        if path.name == "__init__.py":
+            continue
+        for name in _imported(path):
+            target = name if name in known else name.rpartition(".")[0]
+            if target in known:
+                there = target if known[target].name == "__init__.py" else _folder(target)
+                if there != _folder(module):
+                    found[_folder(module), there].append(f"{module} -> {target}")
+    return found
+
+
+def circles() -> dict[tuple[str, str], list[str]]:
+    """Returns the folders that import each other, neither in the other, with the fewer imports of the two ways."""
+    found = arrows()
+    return {
+        (one, other): min(found[one, other], found[other, one], key=len)
+        for one, other in found
+        if one < other and (other, one) in found and not f"{other}.".startswith(f"{one}.")
+    }
+
+
+def upward() -> list[str]:
+    """Returns the imports of a wing from one that stands beside it or above."""
+    level = {wing: number for number, wings in enumerate(LEVELS) for wing in wings}
+    return [
+        each
+        for (here, there), imports in arrows().items()
+        for one, other in [(here.partition(".")[0], there.partition(".")[0])]
+        if one != other and level.get(one, len(LEVELS)) <= level.get(other, len(LEVELS))
+        for each in imports
+    ]
+
+
+def _imported(path: Path) -> Iterator[str]:
+    prefix = f"{PACKAGE.name}."
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(prefix):
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}".removeprefix(prefix)
+
+
+def _folder(module: str) -> str:
+    return module.rpartition(".")[0]
+
+
+def _lines(source: str) -> collections.Counter[str]:
+    """Counts a file's lines: all of them, of imports, of docstrings, with comments, and of code alone."""
+    imports, docstrings = set[int](), set[int]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.update(_numbers(node))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if ast.get_docstring(node) is not None and isinstance(first, ast.Expr):
+                docstrings.update(_numbers(first))
+    comments = {
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    lines = source.splitlines()
+    code = [
+        number
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and not line.lstrip().startswith("#") and number not in docstrings
+    ]
+    return collections.Counter(
+        lines=len(lines),
+        imports=len(imports),
+        docstrings=len(docstrings),
+        comments=len(comments),
+        code=len(code),
+    )
+
+
+def _numbers(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def main() -> None:
+    """Prints the counts, and the imports of each circle and upward arrow."""
+    counts: collections.Counter[str] = collections.Counter()
+    paths = modules().values()
+    for path in paths:
+        counts.update(_lines(path.read_text(encoding="utf-8")))
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    test_lines = sum(path.read_text(encoding="utf-8").count("\n") for path in tests)
+    top = [path for path in PACKAGE.iterdir() if path.name not in ("__pycache__", "py.typed")]
+    lines = counts["lines"]
+    for name, value in [
+        ("entries at the top", f"{len(top)}"),
+        ("folders that import each other", f"{len(circles())}"),
+        ("upward imports", f"{len(upward())}"),
+        ("files", f"{len(paths)}"),
+        ("lines", f"{lines:,}, {lines / len(paths):.0f} a file"),
+        ("code", f"{counts['code']:,}"),
+        ("docstrings", f"{counts['docstrings']:,} ({counts['docstrings'] / lines:.1%})"),
+        ("imports", f"{counts['imports']:,} ({counts['imports'] / lines:.1%})"),
+        ("comments", f"{counts['comments']:,} ({counts['comments'] / lines:.1%})"),
+        ("test files", f"{len(tests)}"),
+        ("lines of tests", f"{test_lines:,}"),
+    ]:
+        print(f"{name:32}{value}")
+    for (one, other), imports in circles().items():
+        print(f"{one} and {other} import each other:", *sorted(set(imports)), sep="\n  ")
+    for each in upward():
+        print("upward:", each)
+
+
+if __name__ == "__main__":
+    main()
