@@ -167,7 +167,7 @@ def _is_module_of_several_devices(node: Any) -> bool:
 _SHOWN = 5
 _ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What these make of the input for an emulated core, serialized sparse rows, a TPU never sees.
-_PREPARING = (_ENGINE, os.path.join(os.path.dirname(_ENGINE), "estimator", "tpu"))
+_PREPARING = (_ENGINE, os.path.join(os.path.dirname(_ENGINE), "tpu"))
 
 
 def warn_of_ops_for_hosts(step: StepNodes) -> None:
