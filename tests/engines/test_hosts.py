@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from tests.engines.host_network import HostNetwork, open_network, skip_without_namespaces
-from tests.estimator.strategies import strategy_runs as runs
-from tests.estimator.tpu import cores
+from tests.estimator.places.strategy import strategy_runs as runs
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import EXIT_CODE
 
 REPOSITORY = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ class Training:
                 continue
             role = {"type": task[:-1], "index": int(task[-1])}
             environment = {"TF_CONFIG": json.dumps({"cluster": self._cluster, "task": role})}
-            program = ["-m", "tests.estimator.strategies.cluster_program"]
+            program = ["-m", "tests.estimator.places.strategy.cluster_program"]
             with (self.folder / f"{task}.log").open("a") as log:
                 self._processes[task] = subprocess.Popen(
                     self.network.command(
@@ -65,7 +65,7 @@ class Training:
     @property
     def step(self) -> int:
         """The global step of the latest checkpoint; -1 before the first."""
-        steps = cores.checkpoint_steps(self.folder / "model")
+        steps = on_cores.checkpoint_steps(self.folder / "model")
         return steps[-1] if steps else -1
 
     def wait_for_step(self, step: int) -> None:
@@ -150,7 +150,7 @@ def _assert_trained(folder: Path, steps: int) -> None:
     """As one host would have trained on the rows of all three: no row twice, and none left out."""
     trained = runs.make(folder / "model")
     assert trained.get_variable_value("global_step") == steps
-    cores.assert_descended(trained, steps, batch=3 * runs.SHARE)
+    on_cores.assert_descended(trained, steps, batch=3 * runs.SHARE)
 
 
 def _assert_named(training: Training, lost: str, *, by: Sequence[str]) -> None:

@@ -15,14 +15,14 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.estimator import linear_model
-from tests.estimator.places import (
+from tests.estimator.each_place import (
     estimator,
     in_every_mode,
     in_two_modes,
     on_cores_mostly,
     on_host_and_cores,
 )
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, RunConfig, WarmStartSettings, export, tpu
 
@@ -44,7 +44,7 @@ def test_a_model_dir_that_cannot_be_written(tmp_path, place, mode, refused):
     (tmp_path / "file").write_text("no folder")
     folder = tmp_path / "file" / "model"
     with refused(tf.errors.FailedPreconditionError):
-        cores.run(estimator(folder, place), mode)
+        on_cores.run(estimator(folder, place), mode)
 
 
 @row(
@@ -98,7 +98,7 @@ def test_tensorflow_finds_and_removes_checkpoints_by_pattern(tmp_path):
 @pytest.mark.parametrize("name", ["[", "]a[", "{a}", "a b", "ü", "@"])
 def test_other_names_resume(tmp_path, name):
     for steps in (1, 2):
-        made = estimator(tmp_path / name, "host").train(cores.train_input_fn, max_steps=steps)
+        made = estimator(tmp_path / name, "host").train(on_cores.train_input_fn, max_steps=steps)
         assert made.get_variable_value("global_step") == steps
 
 
@@ -140,7 +140,7 @@ def test_a_model_dir_that_is_no_path(refused):
             (
                 "checkpoint_path",
                 lambda path: estimator(tempfile.mkdtemp(), "host").evaluate(
-                    cores.train_input_fn, steps=1, checkpoint_path=path
+                    on_cores.train_input_fn, steps=1, checkpoint_path=path
                 ),
             ),
             (
@@ -167,7 +167,7 @@ def test_a_pipe_that_is_called_checkpoint_is_not_waited_at(tmp_path, place, mode
     (tmp_path / "checkpoint").unlink()
     os.mkfifo(tmp_path / "checkpoint")
     with refused(tf.errors.DataLossError):
-        cores.run(trained, mode)
+        on_cores.run(trained, mode)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_pipe_that_is_called_checkpoint_is_not_waited_at(tmp_path, place, mode
             (
                 "checkpoint_path",
                 lambda made: made.evaluate(
-                    cores.train_input_fn, steps=1, checkpoint_path="foo://runs/model"
+                    on_cores.train_input_fn, steps=1, checkpoint_path="foo://runs/model"
                 ),
             ),
             (
@@ -207,7 +207,7 @@ def _checkpoints() -> pathlib.Path:
     """A model folder with checkpoints of steps 0, 2 and 4; the host's are those of cores."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    estimator(folder, "host", save_checkpoints_steps=2).train(cores.train_input_fn, steps=4)
+    estimator(folder, "host", save_checkpoints_steps=2).train(on_cores.train_input_fn, steps=4)
     return pathlib.Path(folder)
 
 
@@ -240,10 +240,10 @@ def test_a_truncated_checkpoint_is_named_with_the_last_good_one(
     file = pathlib.Path(trained.latest_checkpoint() + suffix)
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with refused(tf.errors.DataLossError):
-        cores.run(trained, mode)
+        on_cores.run(trained, mode)
     if mode == "train":
         v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-2")
-        trained.train(cores.train_input_fn, max_steps=3)
+        trained.train(on_cores.train_input_fn, max_steps=3)
         assert trained.get_variable_value("global_step") == 3
 
 
@@ -260,7 +260,7 @@ def test_a_folder_in_the_place_of_a_checkpoints_file_is_not_read(tmp_path, refus
     file.unlink()
     file.mkdir()
     with refused(tf.errors.DataLossError):
-        cores.run(trained, "infer")
+        on_cores.run(trained, "infer")
 
 
 @row(
@@ -274,7 +274,7 @@ def test_a_folder_in_the_place_of_a_new_checkpoint_is_named(tmp_path, refused):
     trained = _trained(tmp_path, "host")
     (tmp_path / "model.ckpt-5.index").mkdir()
     with refused(tf.errors.FailedPreconditionError):
-        trained.train(cores.train_input_fn, max_steps=5)
+        trained.train(on_cores.train_input_fn, max_steps=5)
 
 
 @mostly_swept("suffix", [DATA, ".index"], kept=[".index"])
@@ -317,9 +317,9 @@ MISFIT = (
     "Use another model_dir, or warm-start from this checkpoint",
 )
 def test_a_checkpoint_of_another_model_is_refused_with_all_names(tmp_path, place, mode, refused):
-    cores.run(estimator(tmp_path, place), "train")
+    on_cores.run(estimator(tmp_path, place), "train")
     with refused(tf.errors.NotFoundError):
-        cores.run(estimator(tmp_path, place, _renamed), mode)
+        on_cores.run(estimator(tmp_path, place, _renamed), mode)
 
 
 @pytest.mark.behaviour(341)
@@ -331,7 +331,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_all_names(tmp_path, place
     MISFIT,
 )
 def test_a_checkpoint_of_another_model_is_not_exported(tmp_path, refused):
-    cores.run(estimator(tmp_path, "host"), "train")
+    on_cores.run(estimator(tmp_path, "host"), "train")
     with refused(ValueError):
         _export(estimator(tmp_path, "host", _renamed), tmp_path / "export")
     assert not (tmp_path / "export").exists()
@@ -400,7 +400,7 @@ def test_features_of_another_width_than_the_checkpoints_are_refused(tmp_path, pl
             train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, predictions={"y": outputs})
 
-    cores.run(estimator(tmp_path, place, model_fn), "train")
+    on_cores.run(estimator(tmp_path, place, model_fn), "train")
 
     rows, labels = linear_model.rows()
 
@@ -409,4 +409,4 @@ def test_features_of_another_width_than_the_checkpoints_are_refused(tmp_path, pl
         return dataset.batch(params["batch_size"], drop_remainder=True)
 
     with refused(tf.errors.InvalidArgumentError):
-        cores.run(estimator(tmp_path, place, model_fn), mode, input_fn)
+        on_cores.run(estimator(tmp_path, place, model_fn), mode, input_fn)

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.estimator import linear_model
-from tests.estimator.places import estimator, in_every_mode, in_two_modes, on_host_and_cores
-from tests.estimator.tpu import cores
+from tests.estimator.each_place import estimator, in_every_mode, in_two_modes, on_host_and_cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import (
     BestExporter,
@@ -33,7 +33,7 @@ from tfx_tpu_trainer.estimator import (
 
 v1 = tf.compat.v1
 
-BATCH = cores.BATCH
+BATCH = on_cores.BATCH
 ROWS, LABELS = linear_model.rows(2 * BATCH)
 SIGNATURE = (
     {"x": tf.TensorSpec([BATCH, 3]), "extra": tf.TensorSpec([BATCH])},
@@ -80,7 +80,7 @@ def test_a_generators_features_that_change_are_named(
     input_fn = features_that_change((features, LABELS[BATCH:]))
     says = f"^The input changed between batches: an element of the generator .*{says}"
     with refused(tf.errors.InvalidArgumentError) as raised:
-        cores.run(estimator(tmp_path, place), mode, input_fn)
+        on_cores.run(estimator(tmp_path, place), mode, input_fn)
     assert re.search(says, str(raised.value))
 
 
@@ -104,7 +104,7 @@ def test_tensors_that_change_are_named(tmp_path, place, mode, refused):
 
     says = r"^The input changed between batches, at features\['x'\]: .*\[8,3\].*\[8,2\]"
     with refused(tf.errors.InvalidArgumentError) as raised:
-        cores.run(estimator(tmp_path, place), mode, input_fn)
+        on_cores.run(estimator(tmp_path, place), mode, input_fn)
     assert re.search(says, str(raised.value))
 
 
@@ -127,7 +127,7 @@ def test_rows_that_do_not_batch_are_named(tmp_path, place, refused):
 
     says = r"changed between batches, at features\['x'\]: Cannot .* \[3\] and element 5 .* \[2\]"
     with refused(tf.errors.InvalidArgumentError) as raised:
-        cores.run(estimator(tmp_path, place), "infer", input_fn)
+        on_cores.run(estimator(tmp_path, place), "infer", input_fn)
     assert re.search(says, str(raised.value))
 
 
@@ -139,7 +139,7 @@ def test_rows_that_do_not_batch_are_named(tmp_path, place, refused):
 )
 def test_features_of_another_structure_than_the_models_are_named(tmp_path, place, mode, refused):
     trained = estimator(tmp_path, place)
-    cores.run(trained, "train")
+    on_cores.run(trained, "train")
 
     def input_fn(params):
         dataset = tf.data.Dataset.from_tensor_slices(({"z": ROWS}, LABELS))
@@ -147,7 +147,7 @@ def test_features_of_another_structure_than_the_models_are_named(tmp_path, place
 
     says = r"^model_fn looked up 'x', which does not exist: features has \['z'\]"
     with refused(KeyError) as raised:
-        cores.run(trained, mode, input_fn)
+        on_cores.run(trained, mode, input_fn)
     assert re.search(says, str(raised.value))
 
 
@@ -158,7 +158,7 @@ def test_an_input_fn_that_raises_keeps_its_type(tmp_path, place, mode):
         raise FileNotFoundError("no rows here")
 
     with pytest.raises(FileNotFoundError, match=r"^no rows here$"):
-        cores.run(estimator(tmp_path, place), mode, input_fn)
+        on_cores.run(estimator(tmp_path, place), mode, input_fn)
 
 
 def _failing_generator(params):
@@ -177,7 +177,7 @@ def _failing_map(params, *, wrap=tf.numpy_function):
         x = wrap(read_rows, [features["x"]], tf.float32)
         return {"x": tf.ensure_shape(x, features["x"].shape)}, labels
 
-    return cores.train_input_fn(params).map(element)
+    return on_cores.train_input_fn(params).map(element)
 
 
 def _failing_py_function(params):
@@ -189,7 +189,7 @@ def _failing_py_function(params):
 @pytest.mark.behaviour(380)
 def test_python_code_in_the_input_speaks_first(tmp_path, place, mode, input_fn):
     with pytest.raises(tf.errors.OpError) as raised:
-        cores.run(estimator(tmp_path, place), mode, input_fn)
+        on_cores.run(estimator(tmp_path, place), mode, input_fn)
     message = str(raised.value)
     assert message.startswith("ConnectionError: the database is gone\nPython code of the input")
     assert f'File "{__file__}"' in message
@@ -208,7 +208,7 @@ def test_python_code_in_the_model_speaks_first(tmp_path):
 
     says = "^ZeroDivisionError: in the model\nPython code of the model"
     with pytest.raises(tf.errors.OpError, match=says):
-        cores.run(estimator(tmp_path, "host", model_fn), "infer")
+        on_cores.run(estimator(tmp_path, "host", model_fn), "infer")
 
 
 @row(
@@ -219,28 +219,28 @@ def test_python_code_in_the_model_speaks_first(tmp_path):
 )
 def test_a_larger_batch_than_that_of_prediction_is_refused(tmp_path, refused):
     trained = estimator(tmp_path, "cores")
-    cores.run(trained, "train")
+    on_cores.run(trained, "train")
 
     def two_in_one(params):
-        return cores.train_input_fn({"batch_size": 2 * params["batch_size"]})
+        return on_cores.train_input_fn({"batch_size": 2 * params["batch_size"]})
 
     with refused(tf.errors.InvalidArgumentError):
-        cores.run(trained, "infer", two_in_one)
+        on_cores.run(trained, "infer", two_in_one)
 
 
 @on_host_and_cores
 @row("estimator", "an empty dataset, in `evaluate`", "the input is empty")
 def test_an_empty_dataset(tmp_path, place, caplog, refused):
     def nothing(params):
-        return cores.train_input_fn(params).take(0)
+        return on_cores.train_input_fn(params).take(0)
 
     empty = estimator(tmp_path, place)
-    cores.run(empty, "train", nothing)
+    on_cores.run(empty, "train", nothing)
     assert "made no steps. Perhaps input is empty" in caplog.text
     assert empty.get_variable_value("global_step") == 0
     with refused(ValueError):
-        cores.run(empty, "eval", nothing)
-    assert cores.run(empty, "infer", nothing) == []
+        on_cores.run(empty, "eval", nothing)
+    assert on_cores.run(empty, "infer", nothing) == []
 
 
 def reckons_with_full_batches(features, labels, mode, params):
@@ -260,14 +260,14 @@ def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_the_host(tm
         r"differ in their number of rows; .*params\['batch_size'\], or .*drop_remainder=True"
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match=says):
-        cores.run(estimator(tmp_path, "host", reckons_with_full_batches), mode)
+        on_cores.run(estimator(tmp_path, "host", reckons_with_full_batches), mode)
 
 
-@mostly_swept("mode", cores.MODES, kept=["eval"])
+@mostly_swept("mode", on_cores.MODES, kept=["eval"])
 def test_a_batch_size_built_into_the_model_is_fine_on_full_batches(tmp_path, mode):
     built_in = estimator(tmp_path / "built_in", "host", reckons_with_full_batches)
     plain = estimator(tmp_path / "plain", "host")
-    results = [cores.run(e, mode, _full_batches) for e in (built_in, plain)]
+    results = [on_cores.run(e, mode, _full_batches) for e in (built_in, plain)]
     if mode == "infer":
         results = [[row["y"] for row in result] for result in results]
     if mode != "train":
@@ -288,7 +288,7 @@ def test_a_placeholder_that_nothing_feeds_is_named(tmp_path, place, mode, refuse
         return linear({**features, "x": features["x"] * rate}, labels, mode, params)
 
     with refused(tf.errors.InvalidArgumentError):
-        cores.run(estimator(tmp_path, place, model_fn), mode)
+        on_cores.run(estimator(tmp_path, place, model_fn), mode)
 
 
 @in_two_modes
@@ -312,7 +312,7 @@ def test_what_a_session_can_not_open_with_is_named_in_a_line(tmp_path, place, mo
         return linear(features, labels, mode, params)
 
     with refused(tf.errors.NotFoundError):
-        cores.run(estimator(tmp_path / "model", place, model_fn), mode)
+        on_cores.run(estimator(tmp_path / "model", place, model_fn), mode)
 
 
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
@@ -327,10 +327,10 @@ def test_an_input_of_unknown_rank_is_told_of(tmp_path, mode, refused):
         def forget(features, labels):
             return {"x": tf.numpy_function(lambda x: x, [features["x"]], tf.float32)}, labels
 
-        return cores.train_input_fn(params).map(forget)
+        return on_cores.train_input_fn(params).map(forget)
 
     with refused(ValueError):
-        cores.run(estimator(tmp_path, "cores"), mode, input_fn)
+        on_cores.run(estimator(tmp_path, "cores"), mode, input_fn)
 
 
 def _of_mean(features, labels, mode, params):
@@ -373,15 +373,15 @@ _GIVEN = {
         "params must be a dict of name -> value, given: 5.",
     ),
     "`train(hooks=5)`": (
-        lambda: Estimator(_of_mean).train(cores.train_input_fn, hooks=5),
+        lambda: Estimator(_of_mean).train(on_cores.train_input_fn, hooks=5),
         "Hooks must be a SessionRunHook, given: 5. Give a list of them.",
     ),
     "`train(saving_listeners=5)`": (
-        lambda: Estimator(_of_mean).train(cores.train_input_fn, saving_listeners=5),
+        lambda: Estimator(_of_mean).train(on_cores.train_input_fn, saving_listeners=5),
         "saving_listeners must be a list of CheckpointSaverListener, given: 5.",
     ),
     "`TrainSpec(hooks=5)`": (
-        lambda: TrainSpec(cores.train_input_fn, hooks=5),
+        lambda: TrainSpec(on_cores.train_input_fn, hooks=5),
         "All hooks must be `SessionRunHook` instances, given: 5. Give a list of them.",
     ),
     "`train(input_fn=5)`": (
@@ -389,12 +389,12 @@ _GIVEN = {
         "`input_fn` must be callable, given: 5.",
     ),
     "`evaluate(input_fn=5)` on cores": (
-        lambda: cores.make(tempfile.mkdtemp(), _of_mean).evaluate(5, steps=1),
+        lambda: on_cores.make(tempfile.mkdtemp(), _of_mean).evaluate(5, steps=1),
         "`input_fn` must be callable, given: 5.",
     ),
     "`predict(predict_keys=5)`": (
         lambda: next(
-            cores.make(tempfile.mkdtemp(), linear_model.model_fn_for(tpu)).predict(
+            on_cores.make(tempfile.mkdtemp(), linear_model.model_fn_for(tpu)).predict(
                 linear_model.input_fn, predict_keys=5
             )
         ),

@@ -5,10 +5,10 @@ import tensorflow as tf
 
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator.placements.cores import trace_on_cores
-from tfx_tpu_trainer.estimator.placements.emulated_cores import OnEmulatedCores
-from tfx_tpu_trainer.estimator.placements.host import OnHost
-from tfx_tpu_trainer.estimator.placements.strategy import UnderStrategy
+from tfx_tpu_trainer.estimator.places.host import OnHost
+from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
+from tfx_tpu_trainer.estimator.tpu.cores.emulated import OnEmulatedCores
+from tfx_tpu_trainer.estimator.tpu.cores.trace import trace_on_cores
 
 MODES = ("train", "eval", "infer")
 

@@ -14,8 +14,8 @@ from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.export.saved_model_facts import read_facts
-from tests.estimator.strategies import strategy_runs
-from tests.estimator.tpu import cores
+from tests.estimator.places.strategy import strategy_runs
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
@@ -192,8 +192,8 @@ def test_a_library_may_wrap_the_model_fn_of_an_estimator(tmp_path, module):
 def test_the_attributes_of_an_export_are_read_at_each_export(tmp_path):
     """The original's attributes, which public scripts that export BERT set before the export."""
     with_text = functools.partial(_with_text, linear_model.model_fn_for(tpu))
-    estimator = cores.make(tmp_path, with_text, use_tpu=False)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator = on_cores.make(tmp_path, with_text, use_tpu=False)
+    estimator.train(on_cores.train_input_fn, steps=1)
     receiver_fn = plain.export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3])})
 
     def tags_of_export():
@@ -249,12 +249,12 @@ def test_other_attributes_that_programs_set_count_from_the_next_call_on(tmp_path
     assert estimator.evaluate(linear_model.input_fn)["global_step"] == 0
     estimator._config = estimator.config.replace(save_checkpoints_steps=1)
     estimator.train(linear_model.endless_input_fn, steps=3)
-    assert cores.checkpoint_steps(tmp_path / "first") == [0, 2]
-    assert cores.checkpoint_steps(tmp_path / "second") == [0, 1, 2, 3]
+    assert on_cores.checkpoint_steps(tmp_path / "first") == [0, 2]
+    assert on_cores.checkpoint_steps(tmp_path / "second") == [0, 1, 2, 3]
     estimator._warm_start_settings = plain.WarmStartSettings(str(tmp_path / "first"))
     estimator._model_dir = str(tmp_path / "third")
     estimator.train(linear_model.endless_input_fn, steps=1)
-    assert cores.checkpoint_steps(tmp_path / "third") == [0, 1]
+    assert on_cores.checkpoint_steps(tmp_path / "third") == [0, 1]
     assert seen == [1, 2, None, None, None]
 
 
@@ -339,7 +339,7 @@ def _at(place, folder):
     if place == "strategy":
         estimator = strategy_runs.make(folder, strategy_runs.mirrored())
         return estimator, strategy_runs.eval_input_of(2)
-    return cores.linear(folder, use_tpu=place == "cores"), linear_model.input_fn
+    return on_cores.linear(folder, use_tpu=place == "cores"), linear_model.input_fn
 
 
 @mostly_swept("place", ["host", "cores", "strategy"], kept=["host", "cores"])
@@ -347,7 +347,9 @@ def _at(place, folder):
 def test_every_method_of_a_hook_sees_the_graph_of_its_session(tmp_path, place):
     estimator, input_fn = _at(place, tmp_path)
     hooks = {mode: _SeesGraph() for mode in ("train", "evaluate", "predict")}
-    train_input_fn = strategy_runs.train_input_of() if place == "strategy" else cores.train_input_fn
+    train_input_fn = (
+        strategy_runs.train_input_of() if place == "strategy" else on_cores.train_input_fn
+    )
     estimator.train(train_input_fn, steps=2, hooks=[hooks["train"]])
     estimator.evaluate(input_fn, hooks=[hooks["evaluate"]])
     outside = v1.get_default_graph()

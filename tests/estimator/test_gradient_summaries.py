@@ -10,8 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
-from tests.estimator.places import estimator, on_host_and_cores
-from tests.estimator.tpu.cores import BATCH, train_input_fn
+from tests.estimator.each_place import estimator, on_host_and_cores
+from tests.estimator.tpu.on_cores import BATCH, train_input_fn
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.checking.nan_checks import NanLossError

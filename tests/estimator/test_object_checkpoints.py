@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tests.estimator import linear_model
-from tests.estimator.places import (
+from tests.estimator.each_place import (
     estimator,
     in_every_mode,
     on_cores_mostly,
     on_host_mostly,
 )
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export, tpu
 
 pytestmark = pytest.mark.matrix
@@ -86,7 +86,7 @@ def _eager(path: str | None = None) -> tuple[tf.keras.Model, Any, tf.Variable, t
 
 
 def _train_eagerly(model: tf.keras.Model, optimizer: Any, step: tf.Variable, *, steps: int) -> None:
-    for rows, labels in linear_model.batches(cores.BATCH, epochs=9)[:steps]:
+    for rows, labels in linear_model.batches(on_cores.BATCH, epochs=9)[:steps]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(model(rows) - labels))
         variables = model.trainable_variables
@@ -97,12 +97,12 @@ def _train_eagerly(model: tf.keras.Model, optimizer: Any, step: tf.Variable, *, 
 @on_cores_mostly
 def test_train_evaluate_predict_and_export(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
-    trained.train(cores.train_input_fn, steps=3)
+    trained.train(on_cores.train_input_fn, steps=3)
     assert KERNEL in trained.get_variable_names()
     assert "optimizer/beta1_power/.ATTRIBUTES/VARIABLE_VALUE" in trained.get_variable_names()
     again = estimator(tmp_path, place, _model_fn)
-    again.train(cores.train_input_fn, max_steps=5)
-    assert cores.checkpoint_steps(tmp_path) == [0, 3, 5]
+    again.train(on_cores.train_input_fn, max_steps=5)
+    assert on_cores.checkpoint_steps(tmp_path) == [0, 3, 5]
 
     metrics = again.evaluate(linear_model.input_fn)
     assert metrics["global_step"] == 5
@@ -131,7 +131,7 @@ def _bias(trained: tpu.TPUEstimator) -> np.ndarray:
 @pytest.mark.behaviour(160)
 def test_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
-    trained.train(cores.train_input_fn, steps=3)
+    trained.train(on_cores.train_input_fn, steps=3)
 
     def never(params):
         raise AssertionError
@@ -142,9 +142,9 @@ def test_max_steps_counts_from_an_object_based_checkpoint(tmp_path, place):
 @on_cores_mostly
 def test_a_trained_keras_model_is_restored_eagerly_and_trained_on_alike(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
-    trained.train(cores.train_input_fn, steps=3)
+    trained.train(on_cores.train_input_fn, steps=3)
     path, predicted = trained.latest_checkpoint(), _predicted(trained)
-    trained.train(cores.train_input_fn, steps=2)
+    trained.train(on_cores.train_input_fn, steps=2)
     predicted_later = _predicted(trained)
 
     model, optimizer, step, _ = _eager(path)
@@ -167,7 +167,7 @@ def test_a_model_trained_eagerly_is_trained_on(tmp_path, place):
     trained = estimator(tmp_path, place, _model_fn)
     assert trained.evaluate(linear_model.input_fn)["global_step"] == 3
     np.testing.assert_allclose(_predicted(trained), predicted, rtol=1e-5)
-    trained.train(cores.train_input_fn, max_steps=5)
+    trained.train(on_cores.train_input_fn, max_steps=5)
     np.testing.assert_allclose(_predicted(trained), predicted_later, rtol=1e-4)
 
 
@@ -176,17 +176,17 @@ def test_a_model_trained_eagerly_is_trained_on(tmp_path, place):
 def test_keep_checkpoint_max_counts(tmp_path, place):
     options = {"config": {"keep_checkpoint_max": 2, "save_checkpoints_steps": 2}}
     trained = estimator(tmp_path, place, _model_fn, **options)
-    trained.train(cores.train_input_fn, steps=8)
-    assert cores.checkpoint_steps(tmp_path) == [6, 8]
+    trained.train(on_cores.train_input_fn, steps=8)
+    assert on_cores.checkpoint_steps(tmp_path) == [6, 8]
 
 
 @in_every_mode
 @pytest.mark.behaviour(280)
 def test_what_objects_lack_is_listed(tmp_path, place, mode):
-    cores.run(estimator(tmp_path, place), "train")
+    on_cores.run(estimator(tmp_path, place), "train")
     says = rf"Missing in the checkpoint: .*'{KERNEL}' float32 \[3, 1\]"
     with pytest.raises(tf.errors.NotFoundError, match=says):
-        cores.run(estimator(tmp_path, place, _model_fn), mode)
+        on_cores.run(estimator(tmp_path, place, _model_fn), mode)
 
 
 @row(
@@ -196,7 +196,7 @@ def test_what_objects_lack_is_listed(tmp_path, place, mode):
     "Give its Scaffold",
 )
 def test_a_name_based_model_is_told_what_it_needs_for_an_object_based_checkpoint(tmp_path, refused):
-    estimator(tmp_path, "host", _model_fn).train(cores.train_input_fn, steps=3)
+    estimator(tmp_path, "host", _model_fn).train(on_cores.train_input_fn, steps=3)
 
     def by_name(features, labels, mode, params):
         return _model_fn(features, labels, mode, params)._replace(scaffold_fn=None)
@@ -219,7 +219,7 @@ def test_an_estimators_scaffold_takes_one_too(tmp_path):
         )
 
     def input_fn():
-        return cores.train_input_fn({"batch_size": cores.BATCH})
+        return on_cores.train_input_fn({"batch_size": on_cores.BATCH})
 
     trained = Estimator(model_fn, tmp_path)
     trained.train(input_fn, steps=3)

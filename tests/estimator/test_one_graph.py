@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case
-from tests.estimator import linear_model, places
-from tests.estimator.tpu import cores
+from tests.estimator import each_place, linear_model
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec
 
@@ -23,7 +23,7 @@ _EAGER = "Attempting to capture an EagerTensor without building a function"
 
 
 def _rows() -> tf.data.Dataset:
-    return cores.train_input_fn({"batch_size": cores.BATCH})
+    return on_cores.train_input_fn({"batch_size": on_cores.BATCH})
 
 
 def _in_a_graph(make):
@@ -68,7 +68,7 @@ def _iterated():
     return lambda params: v1.data.make_one_shot_iterator(dataset).get_next()
 
 
-@places.in_every_mode
+@each_place.in_every_mode
 @pytest.mark.parametrize(
     ("error", "make_input_fn"),
     [
@@ -135,11 +135,11 @@ def test_a_dataset_made_outside_of_input_fn_is_refused(
 ):
     input_fn = make_input_fn()
     with refused(error):
-        cores.run(places.estimator(tmp_path, place), mode, input_fn)
+        on_cores.run(each_place.estimator(tmp_path, place), mode, input_fn)
 
 
 def _eager_tensors():
-    features, labels = linear_model.rows(cores.BATCH)
+    features, labels = linear_model.rows(on_cores.BATCH)
     return {"x": tf.constant(features)}, tf.constant(labels)
 
 
@@ -165,8 +165,8 @@ def _eager_tensors():
 )
 def test_tensors_made_outside_of_input_fn_are_refused(tmp_path, refused, place, error, make):
     returned = make()
-    config = {"tpu_options": {"per_host_input_for_training": cores.PER_HOST_V1}}
-    estimator = places.estimator(tmp_path, place, config=config)
+    config = {"tpu_options": {"per_host_input_for_training": on_cores.PER_HOST_V1}}
+    estimator = each_place.estimator(tmp_path, place, config=config)
     with refused(error):
         estimator.train(lambda params: returned, steps=1)
 

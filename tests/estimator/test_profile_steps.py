@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.places import estimator, on_host_and_cores
-from tests.estimator.tpu.cores import train_input_fn
+from tests.estimator.each_place import estimator, on_host_and_cores
+from tests.estimator.tpu.on_cores import train_input_fn
 from tfx_tpu_trainer.estimator import tpu
 
 

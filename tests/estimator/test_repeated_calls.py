@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.estimator import linear_model, places
+from tests.estimator import each_place, linear_model
 from tests.estimator._engine.event_files import open_files
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import export, tpu
@@ -27,7 +27,7 @@ _RECEIVER_FN = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([N
 
 def _make(place: str, folder: Path, model_fn: Callable[..., Any]) -> tfe.Estimator:
     if place != "strategy":
-        return places.estimator(folder, place, model_fn)
+        return each_place.estimator(folder, place, model_fn)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     config = tfe.RunConfig(str(folder), train_distribute=strategy, eval_distribute=strategy)
     return tfe.Estimator(

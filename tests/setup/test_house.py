@@ -36,8 +36,9 @@ def test_circles_and_upward_imports_are_found(tmp_path, monkeypatch):
     assert house.upward() == ["serving.d -> compat.e"]
 
 
-def test_the_package_has_no_upward_import():
+def test_no_import_of_the_package_points_upward_and_no_folders_import_each_other():
     assert house.upward() == []
+    assert house.circles() == {}
 
 
 def test_lines_are_counted_by_what_they_are():

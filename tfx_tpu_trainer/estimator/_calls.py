@@ -10,9 +10,9 @@ from tfx_tpu_trainer.estimator._callables import check_input_fn
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._number_checks import check_positive
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.placements.host import OnHost
-from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
-from tfx_tpu_trainer.estimator.placements.strategy import (
+from tfx_tpu_trainer.estimator.places.host import OnHost
+from tfx_tpu_trainer.estimator.places.place import Call, Placement, bind_call
+from tfx_tpu_trainer.estimator.places.strategy.place import (
     UnderStrategy,
     input_context_of,
     strategy_of,

@@ -12,11 +12,11 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern, path_text
 from tfx_tpu_trainer._support.progress import MODES
-from tfx_tpu_trainer.estimator import _strategy_kinds
 from tfx_tpu_trainer.estimator._callables import positional_names
 from tfx_tpu_trainer.estimator._engine.sessions.session_configs import default_session_config
 from tfx_tpu_trainer.estimator._number_checks import check_no_tensor, holds
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
+from tfx_tpu_trainer.estimator.places.strategy import kinds
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -169,9 +169,7 @@ class RunConfig:
                 f"{_SAVE_ERROR} Got {save_checkpoints_steps} and {save_checkpoints_secs}."
             )
         strategy = getattr(experimental_distribute, "train_distribute", None) or train_distribute
-        environment = read_task_environment(
-            tf_config, needs_chief=_strategy_kinds.is_none(strategy)
-        )
+        environment = read_task_environment(tf_config, needs_chief=kinds.is_none(strategy))
         self._values: dict[str, Any] = {
             "model_dir": _one_model_dir(model_dir, environment.model_dir),
             "tf_random_seed": tf_random_seed,
@@ -200,12 +198,12 @@ class RunConfig:
             "profile_steps": profile_steps,
         }
         _check_values(self._values)
-        if not all(map(_strategy_kinds.is_none, (strategy, eval_distribute))):
+        if not all(map(kinds.is_none, (strategy, eval_distribute))):
             _logger.info("Initializing RunConfig with distribution strategies.")
         self._cluster_spec = environment.cluster_spec
         self._task_type = environment.task_type
         self._task_id = environment.task_id
-        in_this_process = _strategy_kinds.leads_steps(strategy)
+        in_this_process = kinds.leads_steps(strategy)
         self._master = "" if in_this_process else environment.master
         self._evaluation_master = environment.evaluation_master
         self._is_chief = environment.is_chief
@@ -568,5 +566,5 @@ def _check_values(values: Mapping[str, Any]) -> None:
         "should be grpc or grpc+verbs",
     )
     for name in ("train_distribute", "eval_distribute"):
-        _strategy_kinds.check_strategy(name, values[name])
-    _strategy_kinds.check_both(values["experimental_distribute"])
+        kinds.check_strategy(name, values[name])
+    kinds.check_both(values["experimental_distribute"])

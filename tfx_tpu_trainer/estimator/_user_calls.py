@@ -15,9 +15,9 @@ from tfx_tpu_trainer._support.keras_choice import keras_2_is_asked_for
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import call_with, takes
 from tfx_tpu_trainer.estimator._engine.checking.source_lines import mappings_looked_up_in
+from tfx_tpu_trainer.estimator._keras_in_model_fn import keras_optimizers_train
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._one_graph import check_dataset_is_inside, in_one_graph
-from tfx_tpu_trainer.estimator.keras._in_model_fn import keras_optimizers_train
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

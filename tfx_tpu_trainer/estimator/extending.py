@@ -85,9 +85,6 @@ from tfx_tpu_trainer.estimator._engine.graph_nodes import (
 from tfx_tpu_trainer.estimator._engine.loops.pace import (
     LoopEndHook,
 )
-from tfx_tpu_trainer.estimator._engine.predicting.core_prediction import (
-    check_predictions,
-)
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     NORM,
 )
@@ -127,12 +124,7 @@ from tfx_tpu_trainer.estimator.hooks import (
 from tfx_tpu_trainer.estimator.keras._to_estimator import (
     keras_model_fn,
 )
-from tfx_tpu_trainer.estimator.placements.cores import (
-    CoreTrace,
-)
-from tfx_tpu_trainer.estimator.placements.input_partitions import (
-    input_partitions,
-)
+from tfx_tpu_trainer.estimator.places.input_partitions import input_partitions
 from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
     CheckpointEvaluator,
     EvaluatedCheckpoint,
@@ -162,6 +154,8 @@ from tfx_tpu_trainer.estimator.tpu._tpu_context import (
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import (
     call_settings,
 )
+from tfx_tpu_trainer.estimator.tpu.cores.prediction import check_predictions
+from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace
 
 __all__ = [
     "EMULATE_VARIABLE",

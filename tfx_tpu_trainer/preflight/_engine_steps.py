@@ -1,7 +1,7 @@
 """The engine's own steps of one core: training, evaluation and prediction, as a TPU runs them.
 
 A model is traced as the engine traces it for cores, through the calls of `TPUEstimator`, and
-what a core fetches is what the placements of `estimator/_engine/placement/` fetch. The bodies of host_call
+what a core fetches is what the places of `estimator/tpu/cores/` fetch. The bodies of host_call
 and eval_metrics run on the host and are left out; their tensors leave the TPU and are not.
 """
 

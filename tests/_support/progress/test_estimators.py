@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer._support.progress import Progress, followed, log_view
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.loops.pace import allows_loops, needs_no_call
@@ -40,7 +40,7 @@ def _mirrored(folder):
     config = tpu.RunConfig(
         model_dir=str(folder), train_distribute=strategy, eval_distribute=strategy
     )
-    return tpu.TPUEstimator(linear_model.model_fn_for(tpu), config=config, **cores.BATCH_SIZES)
+    return tpu.TPUEstimator(linear_model.model_fn_for(tpu), config=config, **on_cores.BATCH_SIZES)
 
 
 def _rows(count):
@@ -52,7 +52,7 @@ def _rows(count):
     ("make", "place"),
     [
         (_on_host, "this host"),
-        (functools.partial(cores.linear, cores=4), "4 emulated TPU cores"),
+        (functools.partial(on_cores.linear, cores=4), "4 emulated TPU cores"),
         (_mirrored, "MirroredStrategy (2 replicas)"),
     ],
     ids=["host", "cores", "strategy"],
@@ -62,7 +62,7 @@ def test_each_place_tells_its_steps_and_batches_and_that_it_ran_there(
 ):
     made = make(tmp_path)
     with log_lines(caplog) as logged, followed("log"):
-        made.train(cores.train_input_fn, max_steps=4)
+        made.train(on_cores.train_input_fn, max_steps=4)
         result = made.evaluate_result(linear_model.input_fn)
     checkpoint = "checkpoint at step 4"
     (trained,) = (line for line in logged if line.startswith("train: "))

@@ -27,8 +27,8 @@ from tests.test_disks import full_disk
 from tfx_tpu_trainer.components.inputs import RowCache
 from tfx_tpu_trainer.components.inputs._fetched_values import values_by_row
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
 
 v1 = tf.compat.v1
 

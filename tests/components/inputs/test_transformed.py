@@ -12,8 +12,8 @@ from tests import tfx_testdata
 from tests.components.inputs.raw_rows import LABEL
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components.inputs import TransformedInput, vocabulary_sizes
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
 
 pytestmark = pytest.mark.matrix
 

@@ -16,8 +16,8 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 
 from tests.components.report.runs import run_of
 from tests.estimator import linear_model
-from tests.estimator.places import estimator
-from tests.estimator.tpu.cores import train_input_fn
+from tests.estimator.each_place import estimator
+from tests.estimator.tpu.on_cores import train_input_fn
 from tfx_tpu_trainer.components.report import gather, write, write_dashboards
 from tfx_tpu_trainer.estimator._engine.evaluating.sampled_rows import RowSample
 

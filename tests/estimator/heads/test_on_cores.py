@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import heads, tpu
 from tfx_tpu_trainer.estimator.heads import _train_op
 from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
@@ -82,7 +82,7 @@ def model_fn_for(name: str, use_tpu: bool) -> Callable[..., Any]:
 
 def run(folder: Any, name: str, use_tpu: bool) -> tuple[np.ndarray, dict[str, Any], list[Any]]:
     input_fn = input_fn_for(name == "multi")
-    estimator = cores.make(folder, model_fn_for(name, use_tpu), use_tpu=use_tpu, cores=2)
+    estimator = on_cores.make(folder, model_fn_for(name, use_tpu), use_tpu=use_tpu, cores=2)
     estimator.train(input_fn, steps=4)
     predicted = list(estimator.predict(input_fn))
     return estimator.get_variable_value("w"), estimator.evaluate(input_fn), predicted
@@ -114,7 +114,7 @@ def test_a_head_on_emulated_cores_gives_one_hosts_numbers(name: str, tmp_path: A
 
 
 def test_an_optimizer_that_no_core_shares_is_refused(tmp_path: Any) -> None:
-    estimator = cores.make(tmp_path, model_fn_for("binary", use_tpu=False))
+    estimator = on_cores.make(tmp_path, model_fn_for("binary", use_tpu=False))
     with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
         estimator.train(input_fn_for(False), steps=1)
 
@@ -158,7 +158,7 @@ def test_names_of_classes_are_made_on_the_host_of_cores(head, predicted, tmp_pat
         rows = tf.data.Dataset.from_tensor_slices({"x": np.arange(4.0, dtype=np.float32)[:, None]})
         return rows.batch(params["batch_size"])
 
-    estimator = cores.make(tmp_path, model_fn)
+    estimator = on_cores.make(tmp_path, model_fn)
     rows = list(estimator.predict(input_fn))
     assert [row["classes"][0] for row in rows] == [predicted] * 4
     assert "no TPU can run" not in caplog.text

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.schedule import plain
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import experimental
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
@@ -240,10 +240,10 @@ def test_an_in_memory_evaluator_initializes_what_training_does_not_have(tmp_path
 
 
 def test_an_in_memory_evaluator_sees_the_values_of_cores(tmp_path):
-    estimator = cores.linear(tmp_path, loop=2)
+    estimator = on_cores.linear(tmp_path, loop=2)
     hook = experimental.InMemoryEvaluatorHook(estimator, linear_model.input_fn, every_n_iter=1)
-    estimator.train(cores.train_input_fn, hooks=[hook], max_steps=2)
-    _, weights, bias = cores.descended(2)
+    estimator.train(on_cores.train_input_fn, hooks=[hook], max_steps=2)
+    _, weights, bias = on_cores.descended(2)
     features, labels = linear_model.rows()
     error = linear_model.output(features, weights, bias) - labels
     found = read_eval_metrics(estimator.eval_dir())

@@ -12,7 +12,7 @@ from tests.bad_input import row
 from tests.estimator.keras import models
 from tests.estimator.keras.models import both_keras, keras3_first, keras_of
 from tests.estimator.public_names import arguments_of
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import tpu
 
@@ -36,7 +36,7 @@ def test_the_arguments_are_the_originals():
 def test_an_estimator_and_no_tpu_estimator(tmp_path):
     model = models.small(keras_of("tf_keras"))
     for number, make in enumerate((tfe.model_to_estimator, tfe.v1.model_to_estimator)):
-        made = make(model, config=cores.config_for(tmp_path / str(number)))
+        made = make(model, config=on_cores.config_for(tmp_path / str(number)))
         assert type(made) is tfe.Estimator
     names = {name for name, _ in tf.train.list_variables(str(tmp_path / "1" / "keras"))}
     assert {"global_step", "hidden/kernel", "norm/moving_variance"} <= names
@@ -308,7 +308,7 @@ def test_a_train_step_of_ones_own_is_told_to_be_left_out(tmp_path, caplog):
 def test_batch_sizes_and_options_reach_the_tpu_estimator(tmp_path):
     model = models.small(keras_of("tf_keras"))
     with pytest.raises(ValueError, match=r"`train_batch_size` cannot be `None`"):
-        tfe.keras_to_estimator(model, config=cores.config_for(tmp_path))
+        tfe.keras_to_estimator(model, config=on_cores.config_for(tmp_path))
     with pytest.raises(ValueError, match=r"reserved keys"):
         tfe.keras_to_estimator(model, model_dir=tmp_path, use_tpu=False, params={"context": 1})
     made = tfe.keras_to_estimator(model, model_dir=tmp_path, use_tpu=False)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.estimator.keras import models
 from tests.estimator.keras.models import keras2_first, keras3_first, keras_of
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 
@@ -102,7 +102,7 @@ def test_on_cores_too(library, tmp_path):
     keras = keras_of(library)
     model = models.without_batch_norm(keras, _optimizer(keras))
     estimator = tfe.keras_to_estimator(
-        model, config=cores.config_for(tmp_path), train_batch_size=8, predict_batch_size=8
+        model, config=on_cores.config_for(tmp_path), train_batch_size=8, predict_batch_size=8
     )
     estimator.train(models.input_fn(epochs=2), steps=2)
     restored = models.copy_of(keras, model, _optimizer(keras))

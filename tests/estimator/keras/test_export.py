@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.estimator.keras import models
 from tests.estimator.keras.models import keras2_first, keras3_first, keras_of
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer import estimator as tfe
 
 v1 = tf.compat.v1
@@ -118,7 +118,7 @@ def test_an_output_that_there_is_not(tmp_path):
 def test_an_export_for_tpus(library, tmp_path):
     model = models.small(keras_of(library))
     estimator = tfe.keras_to_estimator(
-        model, config=cores.config_for(tmp_path / "model"), train_batch_size=8
+        model, config=on_cores.config_for(tmp_path / "model"), train_batch_size=8
     )
     estimator.train(models.input_fn(epochs=2), steps=2)
     path = estimator.export_saved_model(str(tmp_path / "export"), _receiver_fn).decode()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.estimator.keras import models
 from tests.estimator.keras.models import keras_of
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores as cores
 from tfx_tpu_trainer import estimator as tfe
 
 pytestmark = pytest.mark.matrix

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.keras.models import dataset_fn, keras_of
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores as cores
 from tfx_tpu_trainer import estimator as tfe
 
 # The guide's own program, in tests/estimator/guide, trains it in `make test`.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.estimator.keras import models
 from tests.estimator.keras.models import keras2_first, keras3_first, keras_of
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores as cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import tpu

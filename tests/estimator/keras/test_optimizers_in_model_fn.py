@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_keras
 
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu
@@ -183,7 +183,7 @@ def test_keras_optimizers_of_every_kind_train_as_they_do_eagerly(tmp_path, place
             _model_fn_for(estimator.EstimatorSpec, optimizers), str(tmp_path), params={}
         )
     else:
-        trained = cores.make(tmp_path, _model_fn_for(tpu.TPUEstimatorSpec, optimizers))
+        trained = on_cores.make(tmp_path, _model_fn_for(tpu.TPUEstimatorSpec, optimizers))
     input_fn = _input_fn if place == "host" else lambda params: _input_fn()
     trained.train(input_fn, steps=2)
     # The second call goes on from the first one's checkpoint, with the same instances.

@@ -11,7 +11,7 @@ from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.schedule import plain
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import tpu
@@ -161,19 +161,19 @@ def test_arguments_are_checked_the_eval_spec_first(tmp_path, place, says):
 
 @pytest.mark.behaviour(414)
 def test_a_tpu_estimator_on_cores_works_like_any(tmp_path, caplog):
-    estimator = cores.linear(tmp_path, loop=3, config={"save_checkpoints_steps": 3})
+    estimator = on_cores.linear(tmp_path, loop=3, config={"save_checkpoints_steps": 3})
     recorder = plain.Recorder()
-    train = tfe.TrainSpec(cores.train_input_fn, max_steps=6)
+    train = tfe.TrainSpec(on_cores.train_input_fn, max_steps=6)
     evaluate = tfe.EvalSpec(linear_model.input_fn, steps=None, exporters=recorder, throttle_secs=0)
     with log_lines(caplog) as logged:
         metrics, _ = tfe.train_and_evaluate(estimator, train, evaluate)
     assert _steps(recorder) == [3, 6]
-    _, weights, bias = cores.descended(6)
+    _, weights, bias = on_cores.descended(6)
     expected = linear_model.loss(linear_model.rows(), weights, bias)
     np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)
     assert any("Start train and evaluate loop" in line for line in logged)
     with pytest.raises(ValueError, match="one of `steps` or `max_steps` must be set"):
-        tfe.train_and_evaluate(estimator, tfe.TrainSpec(cores.train_input_fn), evaluate)
+        tfe.train_and_evaluate(estimator, tfe.TrainSpec(on_cores.train_input_fn), evaluate)
     assert isinstance(estimator, tpu.TPUEstimator)
 
 

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.estimator import linear_model
-from tests.estimator.places import estimator
-from tests.estimator.strategies.strategy_runs import mirrored
+from tests.estimator.each_place import estimator
+from tests.estimator.places.strategy.strategy_runs import mirrored
 from tests.estimator.test_bad_input import reckons_with_full_batches
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
     Slice,
@@ -29,9 +29,9 @@ def test_input_fn_calls_that_differ_are_refused_by_key(tmp_path):
             features["only_here"] = tf.zeros([4])
         return features, tf.zeros([4])
 
-    options = {"per_host_input_for_training": cores.PER_SHARD_V1}
+    options = {"per_host_input_for_training": on_cores.PER_SHARD_V1}
     with pytest.raises(ValueError, match=r"features\['only_here'\] is in only one of them"):
-        cores.run(cores.linear(tmp_path, tpu_options=options), "train", input_fn)
+        on_cores.run(on_cores.linear(tmp_path, tpu_options=options), "train", input_fn)
 
     def other_shape(params):
         width = 3 + params["context"].current_input_fn_deployment()[1]
@@ -39,7 +39,7 @@ def test_input_fn_calls_that_differ_are_refused_by_key(tmp_path):
 
     says = r"features\['x'\] is float32 \(4, 3\) in one and float32 \(4, 4\) in another"
     with pytest.raises(ValueError, match=says):
-        cores.run(cores.linear(tmp_path, tpu_options=options), "train", other_shape)
+        on_cores.run(on_cores.linear(tmp_path, tpu_options=options), "train", other_shape)
 
 
 def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_cores(tmp_path):
@@ -62,8 +62,8 @@ def test_a_short_batch_that_fits_by_chance_counts_its_own_rows(tmp_path):
 
 
 def _poisoned(params):
-    rows, labels = linear_model.rows(6 * cores.BATCH)
-    labels[4 * cores.BATCH] = np.nan
+    rows, labels = linear_model.rows(6 * on_cores.BATCH)
+    labels[4 * on_cores.BATCH] = np.nan
     dataset = tf.data.Dataset.from_tensor_slices(({"x": rows}, labels))
     return dataset.batch(params["batch_size"], drop_remainder=True)
 
@@ -87,7 +87,7 @@ def test_a_nan_names_the_step_and_the_checkpoint_that_is_kept(tmp_path, place, s
         np.isfinite(value).all()
         for value in poisoned.get_variable_value(poisoned.get_variable_names())
     )
-    poisoned.train(cores.train_input_fn, max_steps=6)
+    poisoned.train(on_cores.train_input_fn, max_steps=6)
     assert poisoned.get_variable_value("global_step") == 6
 
 
@@ -119,9 +119,9 @@ def _capturing_runs(folder, mode, captured, *, under_strategy=False, **options):
         **{"master": "emulated", **where},
     )
     capturing = tpu.TPUEstimator(
-        _capturing(captured, **options), config=config, **cores.BATCH_SIZES
+        _capturing(captured, **options), config=config, **on_cores.BATCH_SIZES
     )
-    return cores.run(capturing, mode)
+    return on_cores.run(capturing, mode)
 
 
 def _loss(features, loss):
@@ -204,9 +204,9 @@ def test_variables_and_the_global_step_may_be_captured(tmp_path, captured, value
 
 @pytest.mark.parametrize("function", ["metric_fn", "host_call"])
 def test_on_the_host_any_tensor_may_be_captured(tmp_path, function):
-    on_host = cores.make(tmp_path, _capturing(_loss, function=function), use_tpu=False)
+    on_host = on_cores.make(tmp_path, _capturing(_loss, function=function), use_tpu=False)
     metrics = on_host.evaluate(linear_model.full_batches_input_fn, steps=1)
-    batch = linear_model.batches(cores.BATCH)[0]
+    batch = linear_model.batches(on_cores.BATCH)[0]
     if function == "metric_fn":
         expected = np.mean(batch[1]) * linear_model.loss(batch)
         assert metrics["m"] == pytest.approx(expected, rel=1e-5)
@@ -231,7 +231,7 @@ def _counted_rows(features, labels, mode, params):
 )
 def test_a_loss_of_integers_is_refused_on_cores(tmp_path, mode, refused):
     with refused(TypeError):
-        cores.run(cores.make(tmp_path, _counted_rows), mode, cores.train_input_fn)
+        on_cores.run(on_cores.make(tmp_path, _counted_rows), mode, on_cores.train_input_fn)
 
 
 @pytest.mark.parametrize("place", ["host", "strategy"])
@@ -241,8 +241,10 @@ def test_a_loss_of_integers_trains_elsewhere(tmp_path, place):
         model_dir=str(tmp_path), train_distribute=strategy, eval_distribute=strategy
     )
     use_tpu = place == "strategy"
-    counted = tpu.TPUEstimator(_counted_rows, config=config, use_tpu=use_tpu, **cores.BATCH_SIZES)
-    counted.train(cores.train_input_fn, steps=2)
+    counted = tpu.TPUEstimator(
+        _counted_rows, config=config, use_tpu=use_tpu, **on_cores.BATCH_SIZES
+    )
+    counted.train(on_cores.train_input_fn, steps=2)
     assert counted.get_variable_value("global_step") == 2
-    rows_of_a_replica = cores.BATCH // (2 if strategy else 1)
-    assert counted.evaluate(cores.train_input_fn, steps=1)["loss"] == rows_of_a_replica
+    rows_of_a_replica = on_cores.BATCH // (2 if strategy else 1)
+    assert counted.evaluate(on_cores.train_input_fn, steps=1)["loss"] == rows_of_a_replica

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.sessions.patient_session import RETRIES
@@ -41,12 +41,12 @@ class _RaisesOnce(v1.train.SessionRunHook):
 @pytest.mark.behaviour(381)
 def test_training_goes_on_from_its_checkpoint_when_a_worker_comes_back(tmp_path, use_tpu, error):
     hook = _RaisesOnce(error(None, None, "worker gone"))
-    estimator = cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
-    estimator.train(cores.train_input_fn, steps=4, hooks=[hook])
+    estimator = on_cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
+    estimator.train(on_cores.train_input_fn, steps=4, hooks=[hook])
     assert hook.calls == 5
     assert estimator.get_variable_value("global_step") == 4
     # The input starts anew with the session: batch 0, and then 0, 1, 2 again.
-    batches = linear_model.batches(cores.BATCH, epochs=2)
+    batches = linear_model.batches(on_cores.BATCH, epochs=2)
     *_, (_, weights, _) = linear_model.descend([batches[0], *batches[:3]])
     assert estimator.get_variable_value("linear/weights") == pytest.approx(weights, rel=1e-5)
 
@@ -68,10 +68,10 @@ class _Gone(v1.train.SessionRunHook):
 @pytest.mark.behaviour(382)
 def test_a_worker_that_stays_away_ends_the_call_with_its_error(tmp_path, use_tpu):
     # A lift: the original retries forever, or drops the error and returns None.
-    estimator = cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
+    estimator = on_cores.linear(tmp_path, use_tpu=use_tpu, loop=1, save_checkpoints_steps=1)
     training, prediction = _Gone(), _Gone()
     with pytest.raises(tf.errors.UnavailableError, match="worker gone"):
-        estimator.train(cores.train_input_fn, steps=4, hooks=[training])
+        estimator.train(on_cores.train_input_fn, steps=4, hooks=[training])
     assert training.calls == 2 + RETRIES
     assert estimator.get_variable_value("global_step") == 1
     with pytest.raises(tf.errors.UnavailableError, match="worker gone"):
@@ -92,13 +92,13 @@ def test_a_call_that_ends_in_such_an_error_raises_it(tmp_path, use_tpu, error):
     def input_fn(params):
         raise error(None, None, "file server gone")
 
-    estimator = cores.linear(tmp_path, use_tpu=use_tpu)
-    for mode in cores.MODES:
+    estimator = on_cores.linear(tmp_path, use_tpu=use_tpu)
+    for mode in on_cores.MODES:
         with pytest.raises(error, match="file server gone"):
-            cores.run(estimator, mode, input_fn)
+            on_cores.run(estimator, mode, input_fn)
 
 
-@mostly_swept("mode", cores.MODES, kept=["infer"])
+@mostly_swept("mode", on_cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(381, 383)
 def test_an_error_of_the_input_comes_out_as_itself_and_at_once(tmp_path, mode):
     # A lift of 383: the original closes the session 5 seconds later.
@@ -113,10 +113,10 @@ def test_an_error_of_the_input_comes_out_as_itself_and_at_once(tmp_path, mode):
             result = tf.py_function(fail, [labels], labels.dtype)
             return features, tf.ensure_shape(result, labels.shape)
 
-        return cores.train_input_fn(params).map(failing)
+        return on_cores.train_input_fn(params).map(failing)
 
     with pytest.raises(tf.errors.OpError, match="in the input") as raised:
-        cores.run(cores.linear(tmp_path), mode, input_fn)
+        on_cores.run(on_cores.linear(tmp_path), mode, input_fn)
     assert time.monotonic() - failed[0] < 4
     assert not isinstance(raised.value, tf.errors.CancelledError)
 
@@ -133,8 +133,8 @@ def test_after_an_input_fn_that_raised_an_export_gets_no_batch_size(tmp_path):
     def fails(params):
         raise ZeroDivisionError
 
-    estimator = cores.make(tmp_path, model_fn, use_tpu=False, export_to_tpu=False)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator = on_cores.make(tmp_path, model_fn, use_tpu=False, export_to_tpu=False)
+    estimator.train(on_cores.train_input_fn, steps=1)
     with pytest.raises(ZeroDivisionError):
         estimator.evaluate(fails)
     receiver_fn = build_raw_serving_input_receiver_fn({"x": tf.zeros([1, 3])})
@@ -147,6 +147,6 @@ def test_an_emulated_run_has_no_tpu_to_shut_down_compile_for_or_watch(tmp_path, 
     monkeypatch.setenv("TF_TPU_GRACEFUL_SHUTDOWN_MODE", "no such mode")
     monkeypatch.setenv("TPU_SPLIT_COMPILE_AND_EXECUTE", "1")
     monkeypatch.setenv("TF_TPU_WATCHDOG_TIMEOUT", "1")
-    estimator = cores.linear(tmp_path)
-    estimator.train(cores.train_input_fn, steps=3)
-    cores.assert_descended(estimator, 3)
+    estimator = on_cores.linear(tmp_path)
+    estimator.train(on_cores.train_input_fn, steps=3)
+    on_cores.assert_descended(estimator, 3)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -24,15 +24,15 @@ def test_sliced_gathers_all_cores_however_training_is_fed(tmp_path):
     seen = []
 
     def model_fn(features, labels, mode, params):
-        keep = cores.recorder(seen, 0)
+        keep = on_cores.recorder(seen, 0)
         metrics = (lambda x: {"seen": (tf.constant(0.0), keep(x))}), [features["x"]]
         return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels), eval_metrics=metrics)
 
     options = {
-        "per_host_input_for_training": cores.BROADCAST,
-        "eval_training_input_configuration": cores.SLICED,
+        "per_host_input_for_training": on_cores.BROADCAST,
+        "eval_training_input_configuration": on_cores.SLICED,
     }
-    estimator = cores.make(tmp_path, model_fn, cores=4, tpu_options=options)
+    estimator = on_cores.make(tmp_path, model_fn, cores=4, tpu_options=options)
     estimator.evaluate(linear_model.input_fn)
     rows = np.concatenate([x for (x,) in seen])
     np.testing.assert_array_equal(rows, linear_model.rows()[0])
@@ -41,11 +41,11 @@ def test_sliced_gathers_all_cores_however_training_is_fed(tmp_path):
 @pytest.mark.behaviour(204, 206)
 def test_the_loss_is_of_all_cores_and_rows_and_steps_may_be_left_out(tmp_path):
     # Lifts: the original shows the first core's loss, and wants steps.
-    estimator = cores.linear(tmp_path, cores=4)
+    estimator = on_cores.linear(tmp_path, cores=4)
     result = estimator.evaluate_result(linear_model.input_fn)
     assert result.num_examples == linear_model.ROWS
     assert result.metrics["loss"] == pytest.approx(linear_model.loss(linear_model.rows()), rel=1e-5)
-    batches = linear_model.batches(cores.BATCH)[:2]
+    batches = linear_model.batches(on_cores.BATCH)[:2]
     whole, first_core = (
         np.mean([linear_model.loss((x[rows], y[rows])) for x, y in batches])
         for rows in (slice(None), slice(2))
@@ -65,9 +65,11 @@ class _Address(v1.train.SessionRunHook):
 @pytest.mark.behaviour(218)
 def test_evaluation_is_at_the_evaluation_master(tmp_path):
     server = tf.distribute.Server.create_local_server()
-    estimator = cores.linear(tmp_path, use_tpu=False, config={"evaluation_master": server.target})
+    estimator = on_cores.linear(
+        tmp_path, use_tpu=False, config={"evaluation_master": server.target}
+    )
     training, evaluation, prediction = _Address(), _Address(), _Address()
-    estimator.train(cores.train_input_fn, steps=2, hooks=[training])
+    estimator.train(on_cores.train_input_fn, steps=2, hooks=[training])
     metrics = estimator.evaluate(linear_model.input_fn, hooks=[evaluation])
     next(estimator.predict(linear_model.input_fn, hooks=[prediction]))
     assert (training.seen, evaluation.seen, prediction.seen) == ("", server.target, "")
@@ -78,7 +80,7 @@ def test_evaluation_is_at_the_evaluation_master(tmp_path):
 @pytest.mark.behaviour(239)
 def test_generators_may_be_interleaved(tmp_path, use_tpu):
     # A lift: on a TPU the original's would fight over the one system.
-    estimator = cores.linear(tmp_path, use_tpu=use_tpu)
+    estimator = on_cores.linear(tmp_path, use_tpu=use_tpu)
     pairs = list(
         itertools.zip_longest(
             (row["y"] for row in estimator.predict(linear_model.input_fn)),
@@ -92,7 +94,7 @@ def test_generators_may_be_interleaved(tmp_path, use_tpu):
 @pytest.mark.behaviour(237)
 def test_tensors_of_no_dataset_predict_forever_on_the_host(tmp_path):
     features, _ = linear_model.rows(4)
-    rows = cores.linear(tmp_path, use_tpu=False).predict(
+    rows = on_cores.linear(tmp_path, use_tpu=False).predict(
         lambda params: {"x": tf.constant(features)}
     )
     outputs = [row["y"] for row in itertools.islice(rows, 40)]
@@ -116,12 +118,12 @@ def test_every_n_steps_is_of_training_on_cores_only(tmp_path, use_tpu, every, ca
 
     def model_fn(features, labels, mode, params):
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
-        return spec._replace(host_call=(cores.recorder(seen, 0), [features["x"]]))
+        return spec._replace(host_call=(on_cores.recorder(seen, 0), [features["x"]]))
 
     options = {"experimental_host_call_every_n_steps": every}
-    estimator = cores.make(tmp_path, model_fn, use_tpu=use_tpu, loop=6, tpu_options=options)
+    estimator = on_cores.make(tmp_path, model_fn, use_tpu=use_tpu, loop=6, tpu_options=options)
     estimator.evaluate(linear_model.input_fn)
     assert len(seen) == calls
     seen.clear()
-    estimator.train(cores.train_input_fn, steps=6)
+    estimator.train(on_cores.train_input_fn, steps=6)
     assert len(seen) == (6 // every if use_tpu else 6)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
@@ -64,14 +64,14 @@ def test_a_hook_that_fetches_a_tensor_of_the_computation_is_named(tmp_path, mode
         kept.append(spec.loss)
         return spec
 
-    estimator = cores.make(tmp_path, model_fn)
+    estimator = on_cores.make(tmp_path, model_fn)
     call = {"train": estimator.train, "eval": estimator.evaluate}[mode]
     for kind in kinds:
         says = (
             rf"^Operation .* has been marked as not fetchable\..* hook {kind.__name__} .*host_call"
         )
         with pytest.raises(ValueError, match=says):
-            call(cores.train_input_fn, steps=1, hooks=[kind(lambda: kept[-1])])
+            call(on_cores.train_input_fn, steps=1, hooks=[kind(lambda: kept[-1])])
 
 
 def test_a_hook_fetches_what_is_there_without_the_cores(tmp_path):
@@ -85,8 +85,8 @@ def test_a_hook_fetches_what_is_there_without_the_cores(tmp_path):
         def after_run(self, run_context, run_values):
             seen.append(run_values.results["kept"][0])
 
-    estimator = cores.make(tmp_path, model_fn, loop=1)
-    estimator.train(cores.train_input_fn, steps=3, hooks=[Fetches(lambda: kept[-1])])
+    estimator = on_cores.make(tmp_path, model_fn, loop=1)
+    estimator.train(on_cores.train_input_fn, steps=3, hooks=[Fetches(lambda: kept[-1])])
     assert len(seen) == 3
 
 
@@ -101,13 +101,13 @@ def _exported_output(estimator, folder, features):
 @mostly_swept("checkpoint", ["", "model.ckpt-3"], kept=["model.ckpt-3"])
 @pytest.mark.behaviour(288)
 def test_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path, checkpoint, use_tpu):
-    trained = cores.linear(tmp_path / "trained", use_tpu=use_tpu)
-    trained.train(cores.train_input_fn, steps=3)
+    trained = on_cores.linear(tmp_path / "trained", use_tpu=use_tpu)
+    trained.train(on_cores.train_input_fn, steps=3)
     features, _ = linear_model.rows(4)
-    _, weights, bias = cores.descended(3)
+    _, weights, bias = on_cores.descended(3)
     expected = linear_model.output(features, weights, bias)
     start = str(tmp_path / "trained" / checkpoint)
-    fresh = cores.linear(tmp_path / "fresh", use_tpu=use_tpu, warm_start_from=start)
+    fresh = on_cores.linear(tmp_path / "fresh", use_tpu=use_tpu, warm_start_from=start)
     found = _exported_output(fresh, tmp_path / "exports", features)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     assert fresh.latest_checkpoint() is None
@@ -116,7 +116,9 @@ def test_an_untrained_estimator_exports_the_warm_start_checkpoint(tmp_path, chec
 @pytest.mark.behaviour(289)
 def test_a_warm_start_is_applied_after_model_fn_over_its_initial_values(tmp_path):
     trained = tmp_path / "trained"
-    cores.linear(trained, loop=1, save_checkpoints_steps=1).train(cores.train_input_fn, steps=4)
+    on_cores.linear(trained, loop=1, save_checkpoints_steps=1).train(
+        on_cores.train_input_fn, steps=4
+    )
     first, second = trained / "model.ckpt-1", trained / "model.ckpt-4"
 
     def model_fn(features, labels, mode, params):
@@ -125,8 +127,8 @@ def test_a_warm_start_is_applied_after_model_fn_over_its_initial_values(tmp_path
         return spec
 
     for start, steps in ((None, 1), (str(second), 4)):
-        estimator = cores.make(tmp_path / f"new{steps}", model_fn, warm_start_from=start)
-        _, weights, bias = cores.descended(steps)
+        estimator = on_cores.make(tmp_path / f"new{steps}", model_fn, warm_start_from=start)
+        _, weights, bias = on_cores.descended(steps)
         metrics = estimator.evaluate(linear_model.input_fn)
         loss = linear_model.loss(linear_model.rows(), weights, bias)
         assert metrics["loss"] == pytest.approx(loss, rel=1e-4)

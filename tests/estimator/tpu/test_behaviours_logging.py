@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.matrix
 )
 @pytest.mark.behaviour(389)
 def test_the_loss_is_in_the_events_every_save_summary_steps(tmp_path, loop, every, steps):
-    estimator = cores.linear(tmp_path, loop=loop, save_summary_steps=every)
-    estimator.train(cores.train_input_fn, steps=6)
+    estimator = on_cores.linear(tmp_path, loop=loop, save_summary_steps=every)
+    estimator.train(on_cores.train_input_fn, steps=6)
     shown = read_values(tmp_path).get("loss", {})
-    losses, *_ = cores.descended(6)
+    losses, *_ = on_cores.descended(6)
     assert sorted(shown) == steps
     assert [shown[step] for step in steps] == pytest.approx(
         [losses[step - 1] for step in steps], rel=1e-4
@@ -46,9 +46,9 @@ def test_v2_summaries_of_the_computation_are_those_of_the_first_core(tmp_path):
         written = v1.summary.all_v2_summary_ops()
         return spec._replace(train_op=tf.group(spec.train_op, *written))
 
-    estimator = cores.make(tmp_path, model_fn, cores=2)
-    estimator.train(cores.train_input_fn, steps=3)
+    estimator = on_cores.make(tmp_path, model_fn, cores=2)
+    estimator.train(on_cores.train_input_fn, steps=3)
     shown = read_values(folder)["x"]
-    batches = linear_model.batches(cores.BATCH, epochs=2)[:3]
-    expected = {step: x[: cores.BATCH // 2].mean() for step, (x, _) in enumerate(batches)}
+    batches = linear_model.batches(on_cores.BATCH, epochs=2)[:3]
+    expected = {step: x[: on_cores.BATCH // 2].mean() for step, (x, _) in enumerate(batches)}
     assert shown == pytest.approx(expected, rel=1e-4)

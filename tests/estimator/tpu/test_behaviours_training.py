@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -24,15 +24,15 @@ pytestmark = pytest.mark.matrix
     "hooks",
     [
         pytest.param([], id="in_loops"),
-        pytest.param([cores.Steps()], marks=pytest.mark.sweep, id="step_by_step"),
+        pytest.param([on_cores.Steps()], marks=pytest.mark.sweep, id="step_by_step"),
     ],
 )
 @pytest.mark.behaviour(162)
 def test_the_host_takes_any_number_of_steps(tmp_path, hooks):
-    estimator = cores.linear(tmp_path, use_tpu=False)
-    estimator.train(cores.train_input_fn, steps=2.5, hooks=hooks)
+    estimator = on_cores.linear(tmp_path, use_tpu=False)
+    estimator.train(on_cores.train_input_fn, steps=2.5, hooks=hooks)
     assert estimator.get_variable_value("global_step") == 3
-    estimator.train(cores.train_input_fn, max_steps=4.5, hooks=hooks)
+    estimator.train(on_cores.train_input_fn, max_steps=4.5, hooks=hooks)
     assert estimator.get_variable_value("global_step") == 5
 
 
@@ -43,7 +43,7 @@ def test_a_train_op_that_leaves_the_global_step_alone_never_ends(tmp_path):
         optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss))
 
-    class StopAfterFiveCalls(cores.Steps):
+    class StopAfterFiveCalls(on_cores.Steps):
         def after_run(self, run_context, run_values):
             super().after_run(run_context, run_values)
             self.weights = run_context.session.run(v1.trainable_variables()[0])
@@ -51,10 +51,10 @@ def test_a_train_op_that_leaves_the_global_step_alone_never_ends(tmp_path):
                 run_context.request_stop()
 
     hook = StopAfterFiveCalls()
-    estimator = cores.make(tmp_path, model_fn, loop=1)
-    estimator.train(cores.train_input_fn, steps=2, hooks=[hook])
+    estimator = on_cores.make(tmp_path, model_fn, loop=1)
+    estimator.train(on_cores.train_input_fn, steps=2, hooks=[hook])
     assert hook.seen == [0] * 5
-    np.testing.assert_allclose(hook.weights, cores.descended(5)[1], rtol=1e-4)
+    np.testing.assert_allclose(hook.weights, on_cores.descended(5)[1], rtol=1e-4)
 
 
 class _Handlers(v1.train.SessionRunHook):
@@ -82,14 +82,14 @@ def test_broadcast_trains_as_one_core_on_the_whole_batch(
     tmp_path, cores_per_replica, default_sigint
 ):
     options = {
-        "per_host_input_for_training": cores.BROADCAST,
+        "per_host_input_for_training": on_cores.BROADCAST,
         "num_cores_per_replica": cores_per_replica,
         "experimental_feed_hook": _never_made,
     }
     hook = _Handlers()
-    estimator = cores.linear(tmp_path, cores=4, loop=3, tpu_options=options)
-    estimator.train(cores.train_input_fn, steps=4, hooks=[hook])
-    cores.assert_descended(estimator, 4)
+    estimator = on_cores.linear(tmp_path, cores=4, loop=3, tpu_options=options)
+    estimator.train(on_cores.train_input_fn, steps=4, hooks=[hook])
+    on_cores.assert_descended(estimator, 4)
     # The original lets SIGINT kill the process while it trains on a TPU; here it ends the loop politely.
     assert hook.seen not in (signal.SIG_DFL, signal.SIG_IGN, default_sigint)
     assert signal.getsignal(signal.SIGINT) is default_sigint
@@ -121,10 +121,10 @@ def test_slots_are_those_of_the_wrapped_optimizer(tmp_path):
         assert optimizer.variables() == wrapped.variables()
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimator = cores.make(tmp_path, model_fn)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator = on_cores.make(tmp_path, model_fn)
+    estimator.train(on_cores.train_input_fn, steps=1)
     assert seen == [(["m", "v"], "linear/weights/Adam")]
-    features, labels = linear_model.batches(cores.BATCH)[0]
+    features, labels = linear_model.batches(on_cores.BATCH)[0]
     error = linear_model.output(features) - labels
     np.testing.assert_allclose(
         estimator.get_variable_value("linear/weights/Adam"),

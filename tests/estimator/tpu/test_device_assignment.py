@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import CoreLayout
 from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores, computation_shape
+from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import logging
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.placements.input_partitions import (
+from tfx_tpu_trainer.estimator.places.input_partitions import (
     check_counts,
     check_input_partitions,
     input_partitions,

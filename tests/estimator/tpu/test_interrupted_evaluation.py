@@ -10,7 +10,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
 
 pytestmark = pytest.mark.matrix
@@ -46,28 +46,30 @@ def _constant_batch(params):
     "use_tpu", [pytest.param(False, marks=pytest.mark.sweep), True], ids=["host", "cores"]
 )
 def test_a_hook_ends_the_evaluation_of_input_without_an_end(tmp_path, use_tpu):
-    estimator = cores.linear(tmp_path, use_tpu=use_tpu)
+    estimator = on_cores.linear(tmp_path, use_tpu=use_tpu)
     hook = _Stop()
-    result = estimator.evaluate_result(cores.train_input_fn, hooks=[hook])
+    result = estimator.evaluate_result(on_cores.train_input_fn, hooks=[hook])
     assert hook.calls == 2
     # Two calls of a loop, and not two batches.
-    assert result.num_examples > 2 * cores.BATCH
+    assert result.num_examples > 2 * on_cores.BATCH
 
 
 @pytest.mark.parametrize(
     ("use_tpu", "input_fn", "steps"),
     [
-        pytest.param(False, cores.train_input_fn, STEPS, marks=pytest.mark.sweep, id="host"),
+        pytest.param(False, on_cores.train_input_fn, STEPS, marks=pytest.mark.sweep, id="host"),
         pytest.param(True, _constant_batch, None, id="cores"),
         pytest.param(False, _constant_batch, None, marks=pytest.mark.sweep, id="host-endless"),
-        pytest.param(True, cores.train_input_fn, STEPS, marks=pytest.mark.sweep, id="cores-steps"),
+        pytest.param(
+            True, on_cores.train_input_fn, STEPS, marks=pytest.mark.sweep, id="cores-steps"
+        ),
     ],
 )
 def test_ctrl_c_ends_an_evaluation_within_a_loop(request, tmp_path, use_tpu, input_fn, steps):
     # A shell that starts the tests in the background lets them ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    estimator = cores.linear(tmp_path, use_tpu=use_tpu)
+    estimator = on_cores.linear(tmp_path, use_tpu=use_tpu)
     with pytest.raises(KeyboardInterrupt):
         estimator.evaluate(input_fn, steps=steps, hooks=[_Interrupt()])
 
@@ -79,7 +81,7 @@ def test_batches_are_told_once_over_many_calls(tmp_path, caplog):
             time.sleep(0.3)
             return row
 
-        dataset = cores.train_input_fn(params)
+        dataset = on_cores.train_input_fn(params)
         slowed = dataset.map(
             lambda features, labels: (
                 {"x": tf.ensure_shape(tf.py_function(slow, [features["x"]], tf.float32), [8, 3])},
@@ -92,10 +94,10 @@ def test_batches_are_told_once_over_many_calls(tmp_path, caplog):
     seen = []
     hook.after_run = lambda run_context, run_values: seen.append(run_context)
     with caplog.at_level("INFO", logger="tensorflow"):
-        result = cores.linear(tmp_path, use_tpu=False).evaluate_result(
+        result = on_cores.linear(tmp_path, use_tpu=False).evaluate_result(
             input_fn, steps=6, hooks=[hook]
         )
-    assert result.num_examples == 6 * cores.BATCH
+    assert result.num_examples == 6 * on_cores.BATCH
     assert len(seen) > 1
     told = [line for line in caplog.messages if line.startswith("Evaluation [")]
     assert told == [f"Evaluation [{done}/6]" for done in range(1, 7)]

@@ -12,8 +12,8 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tests.estimator import linear_model
-from tests.estimator.strategies.strategy_runs import mirrored
-from tests.estimator.tpu import cores
+from tests.estimator.places.strategy.strategy_runs import mirrored
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.copying.one_core import reads_other_cores
@@ -61,8 +61,8 @@ def _model_fn(features, labels, mode, params):
 def _trained(folder, *, shards=CORES, every=1, saver=None, hooks=(), **options):
     """Trains 2 steps; returns the checkpoint's path."""
     params = {"shards": shards, "every": every, "saver": saver}
-    estimator = cores.make(folder, _model_fn, cores=CORES, params=params, **options)
-    estimator.train(cores.train_input_fn, hooks=hooks, max_steps=2)
+    estimator = on_cores.make(folder, _model_fn, cores=CORES, params=params, **options)
+    estimator.train(on_cores.train_input_fn, hooks=hooks, max_steps=2)
     return estimator.latest_checkpoint()
 
 
@@ -110,7 +110,7 @@ def _first_rows(rows: int) -> linear_model.Batch:
     return features[:rows], labels[:rows]
 
 
-_V2 = {"tpu_options": {"per_host_input_for_training": cores.PER_HOST_V2}}
+_V2 = {"tpu_options": {"per_host_input_for_training": on_cores.PER_HOST_V2}}
 
 
 @pytest.mark.behaviour(272)
@@ -121,17 +121,17 @@ _V2 = {"tpu_options": {"per_host_input_for_training": cores.PER_HOST_V2}}
 )
 def test_one_core_of_it_runs_on_its_rows(tmp_path, options):
     path = _trained(tmp_path, **options)
-    _assert_trains(path, _first_rows(cores.BATCH // CORES))
+    _assert_trains(path, _first_rows(on_cores.BATCH // CORES))
 
 
 def test_a_hook_of_the_users_that_saves_writes_it_too(tmp_path):
     hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2)
-    _assert_trains(_trained(tmp_path, hooks=[hook]), _first_rows(cores.BATCH // CORES))
+    _assert_trains(_trained(tmp_path, hooks=[hook]), _first_rows(on_cores.BATCH // CORES))
 
 
 def test_on_the_host_a_sum_is_no_part_of_it_either(tmp_path):
     path = _trained(tmp_path, shards=1, use_tpu=False)
-    _assert_trains(path, _first_rows(cores.BATCH))
+    _assert_trains(path, _first_rows(on_cores.BATCH))
 
 
 def test_under_a_strategy_a_replica_is_fed(tmp_path):
@@ -139,9 +139,9 @@ def test_under_a_strategy_a_replica_is_fed(tmp_path):
         model_dir=str(tmp_path), train_distribute=mirrored(), tpu_config=tpu.TPUConfig()
     )
     params = {"shards": 2, "every": 1, "saver": None}
-    estimator = tpu.TPUEstimator(_model_fn, config=config, params=params, **cores.BATCH_SIZES)
-    estimator.train(cores.train_input_fn, max_steps=2)
-    batch = _first_rows(cores.BATCH // 2)
+    estimator = tpu.TPUEstimator(_model_fn, config=config, params=params, **on_cores.BATCH_SIZES)
+    estimator.train(on_cores.train_input_fn, max_steps=2)
+    batch = _first_rows(on_cores.BATCH // 2)
     fed = {"Placeholder:0": batch[0], "Placeholder_1:0": batch[1]}
     _assert_trains(estimator.latest_checkpoint(), batch, fed)
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -72,7 +72,9 @@ def _model_fn(features, labels, mode, params):
 
 
 def _trained(folder, optimizer: str, number: int, *, steps: int = STEPS) -> dict[str, np.ndarray]:
-    estimator = cores.make(folder, _model_fn, cores=number, loop=2, params={"optimizer": optimizer})
+    estimator = on_cores.make(
+        folder, _model_fn, cores=number, loop=2, params={"optimizer": optimizer}
+    )
     estimator.train(_input_fn, steps=steps)
     names = estimator.get_variable_names()
     return dict(zip(names, estimator.get_variable_value(names)))
@@ -113,13 +115,13 @@ def test_dropout_differs_between_cores_and_repeats(tmp_path, number):
         loss = weights * tf.reduce_mean(kept)
         optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0))
         train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        host_call = (cores.recorder(seen, 0), [kept])
+        host_call = (on_cores.recorder(seen, 0), [kept])
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
 
     runs = []
     for name in ("first", "second"):
         seen.clear()
-        estimator = cores.make(tmp_path / name, model_fn, cores=number, tf_random_seed=3)
+        estimator = on_cores.make(tmp_path / name, model_fn, cores=number, tf_random_seed=3)
         estimator.train(_input_fn, steps=2)
         runs.append([masks.reshape([number, -1]) for (masks,) in seen])
     for step, again in zip(*runs):
@@ -137,7 +139,7 @@ def test_moving_averages_of_batch_norm_are_the_first_cores(tmp_path):
             train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimator = cores.make(tmp_path, model_fn, cores=4)
+    estimator = on_cores.make(tmp_path, model_fn, cores=4)
     estimator.train(_input_fn, steps=1)
     random = np.random.RandomState(3).uniform(-1, 1, (ROWS, WIDTH)).astype(np.float32)
     np.testing.assert_allclose(
@@ -241,8 +243,8 @@ def _accumulating_model_fn(features: Any, labels: Any, mode: str, params: dict[s
 def test_accumulated_gradients_train_equally_on_any_number_of_cores(tmp_path, numbers):
     values = []
     for number in numbers:
-        estimator = cores.make(tmp_path / str(number), _accumulating_model_fn, cores=number)
-        estimator.train(cores.train_input_fn, steps=6)
+        estimator = on_cores.make(tmp_path / str(number), _accumulating_model_fn, cores=number)
+        estimator.train(on_cores.train_input_fn, steps=6)
         values.append([estimator.get_variable_value(n) for n in estimator.get_variable_names()])
     start = np.concatenate([linear_model.WEIGHTS, [linear_model.BIAS]])
     assert not any(np.allclose(value, start[:3]) for value in values[0] if value.shape == (3,))

@@ -12,7 +12,7 @@ import tf_keras
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
@@ -52,13 +52,13 @@ def _expected(count: int) -> dict[str, float]:
 
 @mostly_swept("number", [1, 2, 8], kept=[8])
 @mostly_swept("batch", [8, 16, 24], kept=[16])
-@mostly_swept("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2], kept=[cores.PER_HOST_V1])
+@mostly_swept("mode", [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2], kept=[on_cores.PER_HOST_V1])
 @pytest.mark.behaviour(198)
 def test_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
     # Decision 6: lifts of B134, B135, B140, B204, B206.
     count = 50
     options = {"per_host_input_for_training": mode}
-    estimator = cores.linear(tmp_path, cores=number, eval_batch_size=batch, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, cores=number, eval_batch_size=batch, tpu_options=options)
     result = estimator.evaluate_result(_rows(count))
     expected = _expected(count)
     assert result.num_examples == count
@@ -72,7 +72,7 @@ def test_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, 
     ("number", "batch", "count"), [(1, 5, 20), (2, 10, 20), (8, 8, 16)], kept=[(2, 10, 20)]
 )
 def test_a_model_may_reshape_to_its_batch_size_on_full_batches(tmp_path, number, batch, count):
-    estimator = cores.make(tmp_path, _reshaping_model_fn, cores=number, eval_batch_size=batch)
+    estimator = on_cores.make(tmp_path, _reshaping_model_fn, cores=number, eval_batch_size=batch)
     metrics = estimator.evaluate(_rows(count))
     for name, value in _expected(count).items():
         assert metrics[name] == pytest.approx(value, rel=1e-5)
@@ -83,7 +83,7 @@ def _mean_by_shape(outputs, labels):
 
 
 @mostly_swept("loss", [_mean_by_shape, v1.losses.mean_squared_error], kept=[_mean_by_shape])
-@mostly_swept("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2], kept=[cores.PER_HOST_V2])
+@mostly_swept("mode", [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2], kept=[on_cores.PER_HOST_V2])
 @mostly_swept("counts", [(17, 3), (20, 28)], kept=[(17, 3)])
 def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(
     tmp_path, loss, mode, counts
@@ -92,7 +92,7 @@ def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(
         return tpu.TPUEstimatorSpec(mode, loss=loss(linear_model.outputs_of(features), labels))
 
     options = {"per_host_input_for_training": mode}
-    estimator = cores.make(tmp_path, model_fn, cores=4, tpu_options=options)
+    estimator = on_cores.make(tmp_path, model_fn, cores=4, tpu_options=options)
     for count in counts:
         assert estimator.evaluate(_rows(count))["loss"] == pytest.approx(
             _expected(count)["loss"], rel=1e-5
@@ -103,8 +103,8 @@ def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(
 @pytest.mark.behaviour(76, 129)
 def test_batches_for_some_cores_only_do_not_count(tmp_path, caplog, count):
     # 22: the dataset drops what does not fill a core's batch.
-    options = {"per_host_input_for_training": cores.PER_HOST_V2}
-    estimator = cores.make(
+    options = {"per_host_input_for_training": on_cores.PER_HOST_V2}
+    estimator = on_cores.make(
         tmp_path, _reshaping_model_fn, cores=4, eval_batch_size=16, tpu_options=options
     )
     with log_lines(caplog) as lines:
@@ -130,13 +130,13 @@ def test_a_model_with_a_loop_and_gradients_evaluates_short_batches(tmp_path):
 
     features, labels = linear_model.rows(20)
     outputs = np.tanh(np.tanh(linear_model.output(features)))
-    metrics = cores.make(tmp_path, model_fn).evaluate(_rows(20))
+    metrics = on_cores.make(tmp_path, model_fn).evaluate(_rows(20))
     assert metrics["loss"] == pytest.approx(np.mean((outputs - labels) ** 2), rel=1e-5)
 
 
 @pytest.mark.sweep
 def test_a_model_that_reshapes_to_its_batch_size_evaluates_n_full_steps(tmp_path):
-    estimator = cores.make(tmp_path, _reshaping_model_fn, cores=2)
+    estimator = on_cores.make(tmp_path, _reshaping_model_fn, cores=2)
     metrics = estimator.evaluate(_rows(20), steps=2)
     for name, value in _expected_of(*_first(16)).items():
         assert metrics[name] == pytest.approx(value, rel=1e-5)
@@ -154,13 +154,13 @@ def _expected_of(features, labels):
 @mostly_swept("number", [1, 2, 4], kept=[2])
 @pytest.mark.behaviour(208, 259)
 def test_n_steps_are_one_session_call(tmp_path, number):
-    hook = cores.Steps()
+    hook = on_cores.Steps()
     counted = v1.train.SessionRunHook()
     counted.begin = lambda: setattr(
         counted, "step", v1.get_collection(v1.GraphKeys.EVAL_STEP)[0].read_value()
     )
     counted.end = lambda session: setattr(counted, "steps", int(session.run(counted.step)))
-    estimator = cores.linear(tmp_path, cores=number, loop=1)
+    estimator = on_cores.linear(tmp_path, cores=number, loop=1)
     result = estimator.evaluate_result(_rows(), steps=2, hooks=[hook, counted])
     assert hook.seen == [0]
     assert counted.steps == 2
@@ -175,7 +175,7 @@ def test_metric_fn_sees_the_global_batch_in_the_cores_order(tmp_path):
 
     def metric_fn(values):
         shapes.append(values.shape.as_list())
-        return {"seen": (tf.constant(0.0), cores.recorder(seen, 0)(values))}
+        return {"seen": (tf.constant(0.0), on_cores.recorder(seen, 0)(values))}
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_mean(features["x"])
@@ -185,9 +185,9 @@ def test_metric_fn_sees_the_global_batch_in_the_cores_order(tmp_path):
         dataset = linear_model.input_fn(params).unbatch()
         return dataset.batch(params["batch_size"], drop_remainder=True)
 
-    cores.make(tmp_path, model_fn, cores=4).evaluate(full)
+    on_cores.make(tmp_path, model_fn, cores=4).evaluate(full)
     np.testing.assert_array_equal([values for (values,) in seen], _first(16)[0].reshape(2, 8, 3))
-    cores.make(tmp_path, model_fn, cores=4).evaluate(_rows())
+    on_cores.make(tmp_path, model_fn, cores=4).evaluate(_rows())
     assert shapes == [[8, 3], [None, 3]]
     assert [len(values) for (values,) in seen[2:]] == [8, 8, 4]
 
@@ -255,13 +255,13 @@ def _assert_exact(metrics, features, labels):
 @pytest.mark.parametrize(
     ("options", "input_fn", "steps"),
     [
-        ({"per_host_input_for_training": cores.PER_HOST_V1}, _same_input, 2),
-        ({"per_host_input_for_training": cores.PER_HOST_V2}, _full_rows(16), None),
+        ({"per_host_input_for_training": on_cores.PER_HOST_V1}, _same_input, 2),
+        ({"per_host_input_for_training": on_cores.PER_HOST_V2}, _full_rows(16), None),
         *(
             pytest.param(options, _full_rows(20), None, marks=pytest.mark.sweep)
             for options in (
-                {"per_host_input_for_training": cores.PER_HOST_V1},
-                {"eval_training_input_configuration": cores.SLICED},
+                {"per_host_input_for_training": on_cores.PER_HOST_V1},
+                {"eval_training_input_configuration": on_cores.SLICED},
             )
         ),
     ],
@@ -269,7 +269,7 @@ def _assert_exact(metrics, features, labels):
 )
 @pytest.mark.behaviour(198)
 def test_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_fn, steps):
-    estimator = cores.make(tmp_path, _shapes_model_fn(_each_row), tpu_options=options)
+    estimator = on_cores.make(tmp_path, _shapes_model_fn(_each_row), tpu_options=options)
     metrics = estimator.evaluate(input_fn, steps=steps)
     features, labels = linear_model.rows(8) if steps else _first(16)
     _assert_exact(metrics, features, labels)
@@ -281,8 +281,8 @@ def test_full_batches_have_a_static_shape_in_metric_fn(tmp_path, options, input_
 # host_call with one row for each replica of what has one (with all of the batch in BROADCAST).
 @mostly_swept(
     "mode",
-    [cores.PER_SHARD_V1, cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST],
-    kept=[cores.PER_HOST_V2, cores.BROADCAST],
+    [on_cores.PER_SHARD_V1, on_cores.PER_HOST_V1, on_cores.PER_HOST_V2, on_cores.BROADCAST],
+    kept=[on_cores.PER_HOST_V2, on_cores.BROADCAST],
 )
 @pytest.mark.parametrize("sliced", [False, True])
 @pytest.mark.behaviour(198, 200, 242)
@@ -312,12 +312,12 @@ def test_each_function_is_called_once_with_the_whole_batch(tmp_path, mode, slice
         return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics, host_call=host_call)
 
     options = {"per_host_input_for_training": mode}
-    cores.make(tmp_path, model_fn, cores=4, eval_batch_size=16, tpu_options=options).evaluate(
+    on_cores.make(tmp_path, model_fn, cores=4, eval_batch_size=16, tpu_options=options).evaluate(
         _full_rows(40)
     )
     # Slices are measured on collected rows, by metrics in a graph of their own.
     apart = [("metric_fn", [[None], [None]])] if sliced else []
-    each = 1 if mode == cores.BROADCAST else 4
+    each = 1 if mode == on_cores.BROADCAST else 4
     assert calls == [
         ("metric_fn", [[16], [16]]),
         *apart,
@@ -348,7 +348,7 @@ def test_metric_fn_by_position_by_keyword_and_nested(tmp_path, form):
         }[form]
         return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=eval_metrics)
 
-    metrics = cores.make(tmp_path, model_fn).evaluate(_rows())
+    metrics = on_cores.make(tmp_path, model_fn).evaluate(_rows())
     assert metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
 
 
@@ -363,7 +363,7 @@ def test_a_nested_metric_comes_back_nested(tmp_path):
         return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels]))
 
     mean = np.mean(linear_model.rows()[1])
-    value, (doubled,) = cores.make(tmp_path, model_fn).evaluate(_rows())["pair"]
+    value, (doubled,) = on_cores.make(tmp_path, model_fn).evaluate(_rows())["pair"]
     assert (value, doubled) == pytest.approx((mean, 2 * mean), rel=1e-5)
 
 
@@ -372,7 +372,7 @@ def _evaluates(folder, *, eval_metrics=None, spec=tpu.TPUEstimatorSpec, **option
         fields = {} if eval_metrics is None else {"eval_metrics": eval_metrics(labels)}
         return spec(mode, loss=tf.reduce_mean(labels), **fields)
 
-    return cores.make(folder, model_fn, **options).evaluate(_rows())
+    return on_cores.make(folder, model_fn, **options).evaluate(_rows())
 
 
 @pytest.mark.behaviour(199)
@@ -389,7 +389,7 @@ def test_broadcast_takes_the_first_cores_tensors_scalars_too(tmp_path):
     def scalar(labels):
         return (lambda value: {"m": v1.metrics.mean(value)}), [tf.reduce_sum(labels)]
 
-    options = {"per_host_input_for_training": cores.BROADCAST}
+    options = {"per_host_input_for_training": on_cores.BROADCAST}
     metrics = _evaluates(
         tmp_path, eval_metrics=scalar, cores=4, eval_batch_size=10, tpu_options=options
     )
@@ -444,9 +444,9 @@ def test_eval_on_tpu_false_evaluates_on_the_host(tmp_path):
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
         return spec if mode == "train" else spec.as_estimator_spec()
 
-    estimator = cores.make(tmp_path, model_fn, eval_on_tpu=False, eval_batch_size=5)
-    estimator.train(cores.train_input_fn, steps=2)
-    hook = cores.Steps()
+    estimator = on_cores.make(tmp_path, model_fn, eval_on_tpu=False, eval_batch_size=5)
+    estimator.train(on_cores.train_input_fn, steps=2)
+    hook = on_cores.Steps()
     metrics = estimator.evaluate(_rows(), hooks=[hook])
     assert metrics["global_step"] == 2
     assert hook.seen == [2] * 4
@@ -455,7 +455,7 @@ def test_eval_on_tpu_false_evaluates_on_the_host(tmp_path):
 
 @pytest.mark.behaviour(207)
 def test_steps_that_do_not_hold(tmp_path):
-    estimator = cores.linear(tmp_path)
+    estimator = on_cores.linear(tmp_path)
     for steps, error, says in [
         (0, ValueError, "Eval steps must be positive; got 0"),
         (-2, ValueError, "must be positive"),
@@ -468,13 +468,13 @@ def test_steps_that_do_not_hold(tmp_path):
 @pytest.mark.sweep
 def test_an_empty_input_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"evaluate\(\) received no batch: the input is empty"):
-        cores.linear(tmp_path).evaluate(_rows(0))
+        on_cores.linear(tmp_path).evaluate(_rows(0))
 
 
 @pytest.mark.sweep
 @pytest.mark.behaviour(140)
 def test_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
-    result = cores.linear(tmp_path).evaluate_result(_rows(), steps=100)
+    result = on_cores.linear(tmp_path).evaluate_result(_rows(), steps=100)
     assert result.num_examples == 20
     assert result.metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
 
@@ -483,7 +483,7 @@ def test_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
 @pytest.mark.behaviour(123)
 def test_tensors_evaluate_for_n_steps(tmp_path):
     features, labels = linear_model.batches(8)[0]
-    result = cores.linear(tmp_path).evaluate_result(
+    result = on_cores.linear(tmp_path).evaluate_result(
         lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=3
     )
     assert result.num_examples == 24
@@ -497,14 +497,14 @@ def test_variables_that_are_nan_are_not_evaluated(tmp_path):
         return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels) * weight)
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for weight is NaN"):
-        cores.make(tmp_path, model_fn).evaluate(_rows())
+        on_cores.make(tmp_path, model_fn).evaluate(_rows())
 
 
 @pytest.mark.sweep
 @pytest.mark.behaviour(213, 214, 215, 219)
 def test_checkpoints_and_events(tmp_path):
-    estimator = cores.linear(tmp_path, save_checkpoints_steps=2)
-    estimator.train(cores.train_input_fn, steps=4)
+    estimator = on_cores.linear(tmp_path, save_checkpoints_steps=2)
+    estimator.train(on_cores.train_input_fn, steps=4)
     first = estimator.evaluate(_rows(), checkpoint_path=str(tmp_path / "model.ckpt-2"), name="b")
     latest = estimator.evaluate(_rows())
     assert (first["global_step"], latest["global_step"]) == (2, 4)
@@ -516,9 +516,9 @@ def test_checkpoints_and_events(tmp_path):
 @pytest.mark.sweep
 @pytest.mark.behaviour(258, 259)
 def test_evaluation_hooks_of_the_spec_run_once(tmp_path):
-    hook, other = cores.Steps(), cores.Steps()
+    hook, other = on_cores.Steps(), on_cores.Steps()
     fields = {"evaluation_hooks": [hook], "training_hooks": [other]}
-    cores.linear(tmp_path, fields=fields).evaluate(_rows())
+    on_cores.linear(tmp_path, fields=fields).evaluate(_rows())
     assert hook.seen == [0]
     assert other.seen == []
 
@@ -542,8 +542,8 @@ def test_a_scaffolds_saver_loads_moving_averages_on_cores(tmp_path):
             train_op = averages.apply([weight])
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimator = cores.make(tmp_path, model_fn)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator = on_cores.make(tmp_path, model_fn)
+    estimator.train(on_cores.train_input_fn, steps=1)
     assert estimator.get_variable_value("weight") == 0
     assert estimator.evaluate(_rows())["loss"] == 0.5
 
@@ -554,5 +554,5 @@ def test_sums_over_cores_in_evaluation(tmp_path):
         metrics = (lambda t: {"total": v1.metrics.mean(t)}, [tf.reshape(total, [1])])
         return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels), eval_metrics=metrics)
 
-    metrics = cores.make(tmp_path, model_fn, cores=4).evaluate(_rows(), steps=1)
+    metrics = on_cores.make(tmp_path, model_fn, cores=4).evaluate(_rows(), steps=1)
     assert metrics["total"] == pytest.approx(np.sum(_first(8)[1]), rel=1e-5)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -30,7 +30,9 @@ def _model_fn(host_call):
 
 
 def _trains(folder, host_call, *, steps=1, **options):
-    cores.make(folder, _model_fn(host_call), **options).train(cores.train_input_fn, steps=steps)
+    on_cores.make(folder, _model_fn(host_call), **options).train(
+        on_cores.train_input_fn, steps=steps
+    )
 
 
 @mostly_swept("form", ["list", "dict"], kept=["dict"])
@@ -39,7 +41,7 @@ def test_tensors_are_gathered_in_order_once_a_step(tmp_path, form):
     seen = []
 
     def host_call(features, spec, step):
-        keep = cores.recorder(seen, 0)
+        keep = on_cores.recorder(seen, 0)
         x, losses = features["x"], tf.reshape(spec.loss, [1])
         if form == "list":
             return (lambda x, losses: keep(x, losses)), [x, losses]
@@ -47,10 +49,10 @@ def test_tensors_are_gathered_in_order_once_a_step(tmp_path, form):
 
     _trains(tmp_path, host_call, steps=2, cores=4)
     assert len(seen) == 2
-    for (x, losses), (features, _) in zip(seen, linear_model.batches(cores.BATCH)):
+    for (x, losses), (features, _) in zip(seen, linear_model.batches(on_cores.BATCH)):
         np.testing.assert_array_equal(x, features)
         assert losses.shape == (4,)
-    features, labels = linear_model.batches(cores.BATCH)[0]
+    features, labels = linear_model.batches(on_cores.BATCH)[0]
     expected = [linear_model.loss((features[i : i + 2], labels[i : i + 2])) for i in (0, 2, 4, 6)]
     assert list(seen[0][1]) == pytest.approx(expected, rel=1e-5)
 
@@ -60,14 +62,16 @@ def test_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
     seen = []
 
     def host_call(features, spec, step):
-        return cores.recorder(seen, 0), [spec.loss]
+        return on_cores.recorder(seen, 0), [spec.loss]
 
     with pytest.raises(RuntimeError, match=r"should preserve batch size .* in host_call"):
         _trains(tmp_path, host_call)
-    options = {"per_host_input_for_training": cores.BROADCAST}
+    options = {"per_host_input_for_training": on_cores.BROADCAST}
     _trains(tmp_path, host_call, tpu_options=options)
     ((loss,),) = seen
-    assert loss == pytest.approx(linear_model.loss(linear_model.batches(cores.BATCH)[0]), rel=1e-5)
+    assert loss == pytest.approx(
+        linear_model.loss(linear_model.batches(on_cores.BATCH)[0]), rel=1e-5
+    )
 
 
 @mostly_swept(
@@ -85,7 +89,7 @@ def test_every_n_steps_of_a_loop(tmp_path, every, loop, steps, called):
     seen = []
 
     def host_call(features, spec, step):
-        return cores.recorder(seen, 0), [tf.reshape(step, [1])]
+        return on_cores.recorder(seen, 0), [tf.reshape(step, [1])]
 
     options = {"experimental_host_call_every_n_steps": every}
     _trains(tmp_path, host_call, steps=steps, loop=loop, tpu_options=options)
@@ -104,15 +108,15 @@ def test_a_step_read_after_minimize_is_the_one_before_it_everywhere(tmp_path, pl
             after = tf.reshape(step.read_value(), [1])
         bias = next(v for v in v1.trainable_variables() if "bias" in v.name)
         tensors = [tf.reshape(step, [1]), after, tf.reshape(bias, [1])]
-        return spec._replace(host_call=(cores.recorder(seen, 0), tensors))
+        return spec._replace(host_call=(on_cores.recorder(seen, 0), tensors))
 
-    cores.make(tmp_path, model_fn, cores=number, loop=loop, use_tpu=place == "cores").train(
-        cores.train_input_fn, steps=4
+    on_cores.make(tmp_path, model_fn, cores=number, loop=loop, use_tpu=place == "cores").train(
+        on_cores.train_input_fn, steps=4
     )
     gathered = number if place == "cores" else 1
     assert [list(step) for step, *_ in seen] == [[step] * gathered for step in range(4)]
     assert [list(after) for _, after, _ in seen] == [[step] * gathered for step in range(1, 5)]
-    biases = [float(linear_model.BIAS), *(cores.descended(steps)[2] for steps in (1, 2, 3))]
+    biases = [float(linear_model.BIAS), *(on_cores.descended(steps)[2] for steps in (1, 2, 3))]
     for (*_, bias), expected in zip(seen, biases):
         assert list(bias) == pytest.approx([expected] * gathered, rel=1e-5)
 
@@ -142,7 +146,7 @@ def test_v2_summaries_are_written_each_step(tmp_path):
         return write, [tf.reshape(step, [1]), tf.reshape(spec.loss, [1])]
 
     _trains(tmp_path, host_call, steps=5, loop=2, cores=4)
-    losses, *_ = cores.descended(5)
+    losses, *_ = on_cores.descended(5)
     written = read_values(folder)["loss"]
     assert sorted(written) == [0, 1, 2, 3, 4]
     assert [written[step] for step in range(5)] == pytest.approx(losses, rel=1e-5)
@@ -153,30 +157,30 @@ def test_in_evaluation_the_step_is_the_checkpoints(tmp_path):
     seen = []
 
     def host_call(features, spec, step):
-        return cores.recorder(seen, 0), [tf.reshape(step, [1])]
+        return on_cores.recorder(seen, 0), [tf.reshape(step, [1])]
 
-    estimator = cores.make(tmp_path, _model_fn(host_call))
-    estimator.train(cores.train_input_fn, steps=3)
+    estimator = on_cores.make(tmp_path, _model_fn(host_call))
+    estimator.train(on_cores.train_input_fn, steps=3)
     seen.clear()
     estimator.evaluate(linear_model.input_fn)
     assert [list(step) for (step,) in seen] == [[3, 3], [3, 3], [3]]
 
 
-@mostly_swept("mode", cores.MODES, kept=["infer"])
+@mostly_swept("mode", on_cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(250, 252)
 def test_it_runs_in_every_mode_but_never_without_tensors(tmp_path, mode):
     seen = []
 
     def host_call(features, spec, step):
-        return cores.recorder(seen, 0), [features["x"]]
+        return on_cores.recorder(seen, 0), [features["x"]]
 
-    cores.run(cores.make(tmp_path, _model_fn(host_call)), mode)
+    on_cores.run(on_cores.make(tmp_path, _model_fn(host_call)), mode)
     assert len(seen) == {"train": 2, "eval": 3, "infer": 4}[mode]
 
     def empty(features, spec, step):
         return (lambda: pytest.fail("called")), []
 
-    cores.run(cores.make(tmp_path, _model_fn(empty)), mode)
+    on_cores.run(on_cores.make(tmp_path, _model_fn(empty)), mode)
 
 
 def _a_list(x):
@@ -190,4 +194,4 @@ def test_a_lone_tensor_a_list_or_nothing_may_be_returned(tmp_path, mode, result)
     def host_call(features, spec, step):
         return (lambda x: result(x)), [features["x"]]
 
-    cores.run(cores.make(tmp_path, _model_fn(host_call)), mode)
+    on_cores.run(on_cores.make(tmp_path, _model_fn(host_call)), mode)

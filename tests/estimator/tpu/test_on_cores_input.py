@@ -13,7 +13,7 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -84,10 +84,10 @@ def test_training_input(tmp_path, mode, number, given, calls, model, replicas):
         assert params["batch_size"] == features["x"].shape[0] == labels.shape[0] == model
         assert params["use_tpu"] is True
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
-        return spec._replace(host_call=(cores.recorder(rows, 0), [features["x"]]))
+        return spec._replace(host_call=(on_cores.recorder(rows, 0), [features["x"]]))
 
     options = {"per_host_input_for_training": getattr(tpu.InputPipelineConfig, mode)}
-    estimator = cores.make(
+    estimator = on_cores.make(
         tmp_path, model_fn, cores=number, train_batch_size=BATCH, tpu_options=options
     )
     estimator.train(input_fn, steps=1)
@@ -101,15 +101,15 @@ def test_training_input(tmp_path, mode, number, given, calls, model, replicas):
 
 
 INPUT_CASES = [
-    ({"per_host_input_for_training": cores.PER_SHARD_V1}, 16, 4),
-    ({"per_host_input_for_training": cores.PER_HOST_V1}, 16, 4),
-    ({"per_host_input_for_training": cores.PER_HOST_V2}, 4, 4),
-    ({"per_host_input_for_training": cores.BROADCAST}, 16, 16),
-    ({"eval_training_input_configuration": cores.SLICED}, 16, 4),
+    ({"per_host_input_for_training": on_cores.PER_SHARD_V1}, 16, 4),
+    ({"per_host_input_for_training": on_cores.PER_HOST_V1}, 16, 4),
+    ({"per_host_input_for_training": on_cores.PER_HOST_V2}, 4, 4),
+    ({"per_host_input_for_training": on_cores.BROADCAST}, 16, 16),
+    ({"eval_training_input_configuration": on_cores.SLICED}, 16, 4),
     (
         {
-            "per_host_input_for_training": cores.BROADCAST,
-            "eval_training_input_configuration": cores.SLICED,
+            "per_host_input_for_training": on_cores.BROADCAST,
+            "eval_training_input_configuration": on_cores.SLICED,
         },
         16,
         4,
@@ -140,7 +140,7 @@ def test_evaluation_and_prediction_input(tmp_path, mode, config, given, model):
         seen.append((mode, params["batch_size"]))
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    estimator = cores.make(
+    estimator = on_cores.make(
         tmp_path,
         model_fn,
         cores=4,
@@ -149,7 +149,7 @@ def test_evaluation_and_prediction_input(tmp_path, mode, config, given, model):
         predict_batch_size=BATCH,
         tpu_options=config,
     )
-    result = cores.run(estimator, mode, input_fn)
+    result = on_cores.run(estimator, mode, input_fn)
     assert seen == [(mode, given, 0), (mode, model)]
     features, labels = linear_model.rows(21)
     if mode == "eval":
@@ -161,23 +161,23 @@ def test_evaluation_and_prediction_input(tmp_path, mode, config, given, model):
 
 @pytest.mark.behaviour(79)
 def test_sliced_does_not_touch_training(tmp_path):
-    options = {"eval_training_input_configuration": cores.SLICED}
-    estimator = cores.linear(tmp_path, cores=4, tpu_options=options)
-    estimator.train(cores.train_input_fn, steps=2)
-    cores.assert_descended(estimator, 2)
+    options = {"eval_training_input_configuration": on_cores.SLICED}
+    estimator = on_cores.linear(tmp_path, cores=4, tpu_options=options)
+    estimator.train(on_cores.train_input_fn, steps=2)
+    on_cores.assert_descended(estimator, 2)
 
 
 @pytest.mark.behaviour(80)
 def test_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
-    options = {"eval_training_input_configuration": cores.SLICED}
-    estimator = cores.linear(tmp_path, use_tpu=False, tpu_options=options)
+    options = {"eval_training_input_configuration": on_cores.SLICED}
+    estimator = on_cores.linear(tmp_path, use_tpu=False, tpu_options=options)
     estimator.train(linear_model.endless_input_fn, steps=1)
     for mode in ("eval", "infer"):
         with pytest.raises(ValueError, match="SLICED mode only works on use_tpu = True"):
-            cores.run(estimator, mode)
+            on_cores.run(estimator, mode)
 
 
-@mostly_swept("mode", cores.MODES, kept=["eval"])
+@mostly_swept("mode", on_cores.MODES, kept=["eval"])
 @pytest.mark.behaviour(81, 82, 83)
 @row(
     "estimator",
@@ -186,24 +186,24 @@ def test_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
 )
 def test_a_batch_that_the_cores_do_not_divide(tmp_path, mode, refused):
     name = {"infer": "predict"}.get(mode, mode)
-    estimator = cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 10})
+    estimator = on_cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 10})
     with refused(ValueError) as raised:
-        cores.run(estimator, mode)
+        on_cores.run(estimator, mode)
     assert f"{name} batch size 10 must be divisible by number of replicas 4: 8 and 12 are." in str(
         raised.value
     )
-    estimator = cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 3})
+    estimator = on_cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 3})
     with pytest.raises(ValueError, match="size 3 must be divisible by number of replicas 4: 4 is"):
-        cores.run(estimator, mode)
-    options = {"per_host_input_for_training": cores.BROADCAST}
-    whole = cores.linear(tmp_path, cores=4, tpu_options=options, **{f"{name}_batch_size": 10})
-    cores.run(whole, mode)
+        on_cores.run(estimator, mode)
+    options = {"per_host_input_for_training": on_cores.BROADCAST}
+    whole = on_cores.linear(tmp_path, cores=4, tpu_options=options, **{f"{name}_batch_size": 10})
+    on_cores.run(whole, mode)
 
 
 @pytest.mark.behaviour(84)
 def test_sliced_with_an_indivisible_batch_fails_in_the_split(tmp_path):
-    options = {"eval_training_input_configuration": cores.SLICED}
-    estimator = cores.linear(tmp_path, cores=4, eval_batch_size=10, tpu_options=options)
+    options = {"eval_training_input_configuration": on_cores.SLICED}
+    estimator = on_cores.linear(tmp_path, cores=4, eval_batch_size=10, tpu_options=options)
     with pytest.raises(ValueError, match="can't be cut into 4 equal pieces"):
         estimator.evaluate(linear_model.input_fn)
 
@@ -219,21 +219,21 @@ def test_sliced_with_an_indivisible_batch_fails_in_the_split(tmp_path):
     "cannot be `None` if ",
 )
 def test_a_mode_without_a_batch_size(tmp_path, mode, name, call, refused):
-    estimator = cores.linear(tmp_path, **{f"{name}_batch_size": None})
+    estimator = on_cores.linear(tmp_path, **{f"{name}_batch_size": None})
     with refused(ValueError) as raised:
-        cores.run(estimator, mode)
+        on_cores.run(estimator, mode)
     assert re.search(
         f"{name}_batch_size in .* cannot be `None` if .{call} is running", str(raised.value)
     )
 
 
-@mostly_swept("mode", cores.MODES, kept=["train"])
+@mostly_swept("mode", on_cores.MODES, kept=["train"])
 @pytest.mark.behaviour(97, 98, 101, 102)
 def test_what_the_context_tells_whom(tmp_path, mode):
     def input_fn(params):
         with pytest.raises(RuntimeError, match="must not be called from input_fn"):
             _ = params["context"].device_assignment
-        return (cores.train_input_fn if mode == "train" else linear_model.input_fn)(params)
+        return (on_cores.train_input_fn if mode == "train" else linear_model.input_fn)(params)
 
     def model_fn(features, labels, mode, params):
         context = params["context"]
@@ -243,7 +243,7 @@ def test_what_the_context_tells_whom(tmp_path, mode):
                 refused()
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    cores.run(cores.make(tmp_path, model_fn), mode, input_fn)
+    on_cores.run(on_cores.make(tmp_path, model_fn), mode, input_fn)
 
 
 @pytest.mark.behaviour(114)
@@ -255,8 +255,8 @@ def test_each_call_of_a_per_core_input_fn_keeps_its_own_context(tmp_path):
         kept.append(params)
         return _tensors(params, params["context"])
 
-    options = {"per_host_input_for_training": cores.PER_SHARD_V1}
-    cores.linear(tmp_path, cores=4, tpu_options=options, train_batch_size=BATCH).train(
+    options = {"per_host_input_for_training": on_cores.PER_SHARD_V1}
+    on_cores.linear(tmp_path, cores=4, tpu_options=options, train_batch_size=BATCH).train(
         input_fn, steps=1
     )
     assert [p["context"].current_input_fn_deployment()[1] for p in kept] == [0, 1, 2, 3]
@@ -267,14 +267,14 @@ def test_arguments_are_copies(tmp_path):
     def input_fn(params, mode, config, input_context=None):
         assert (mode, config.model_dir) == ("train", str(tmp_path))
         params["layers"].append(9)
-        return cores.train_input_fn(params)
+        return on_cores.train_input_fn(params)
 
     def model_fn(features, labels, mode, params, config):
         assert params["layers"] == [4]
         params["layers"].append(9)
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    estimator = cores.make(tmp_path, model_fn, params={"layers": [4]})
+    estimator = on_cores.make(tmp_path, model_fn, params={"layers": [4]})
     estimator.train(input_fn, steps=1)
     assert estimator.params == {"layers": [4]}
 
@@ -282,10 +282,10 @@ def test_arguments_are_copies(tmp_path):
 @pytest.mark.behaviour(111, 144)
 def test_functions_must_take_params(tmp_path):
     with pytest.raises(ValueError, match=r"input_fn .* does not include params argument"):
-        cores.linear(tmp_path).train(lambda: None, steps=1)
+        on_cores.linear(tmp_path).train(lambda: None, steps=1)
     with pytest.raises(ValueError, match=r"model_fn .* does not include params argument"):
-        cores.make(tmp_path, lambda features, labels, mode: None).train(
-            cores.train_input_fn, steps=1
+        on_cores.make(tmp_path, lambda features, labels, mode: None).train(
+            on_cores.train_input_fn, steps=1
         )
 
 
@@ -296,31 +296,31 @@ def test_functions_must_take_params(tmp_path):
     "`input_fn` returning `Dataset`  is not yet supported in per-Core",
 )
 def test_per_core_input_refuses_a_dataset(tmp_path, refused):
-    options = {"per_host_input_for_training": cores.PER_SHARD_V1}
+    options = {"per_host_input_for_training": on_cores.PER_SHARD_V1}
     with refused(TypeError):
-        cores.linear(tmp_path, tpu_options=options).train(cores.train_input_fn, steps=1)
+        on_cores.linear(tmp_path, tpu_options=options).train(on_cores.train_input_fn, steps=1)
 
 
-@mostly_swept("mode", cores.MODES, kept=["eval"])
+@mostly_swept("mode", on_cores.MODES, kept=["eval"])
 @pytest.mark.behaviour(121)
 def test_per_host_v2_needs_a_dataset(tmp_path, mode):
-    options = {"per_host_input_for_training": cores.PER_HOST_V2}
-    estimator = cores.linear(tmp_path, tpu_options=options)
+    options = {"per_host_input_for_training": on_cores.PER_HOST_V2}
+    estimator = on_cores.linear(tmp_path, tpu_options=options)
     tensors = ({"x": tf.zeros([4, 3])}, tf.zeros([4]))
     with pytest.raises(
         TypeError, match=r"^`input_fn` must return a `Dataset` for the PER_HOST_V2 input"
     ):
-        cores.run(estimator, mode, lambda params: tensors)
+        on_cores.run(estimator, mode, lambda params: tensors)
 
 
-@mostly_swept("mode", [cores.PER_HOST_V1, cores.BROADCAST], kept=[cores.BROADCAST])
+@mostly_swept("mode", [on_cores.PER_HOST_V1, on_cores.BROADCAST], kept=[on_cores.BROADCAST])
 @pytest.mark.behaviour(123)
 def test_tensors_train(tmp_path, mode):
-    features, labels = linear_model.batches(cores.BATCH)[0]
+    features, labels = linear_model.batches(on_cores.BATCH)[0]
     options = {"per_host_input_for_training": mode}
-    estimator = cores.linear(tmp_path, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, tpu_options=options)
     estimator.train(lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=1)
-    cores.assert_descended(estimator, 1)
+    on_cores.assert_descended(estimator, 1)
 
 
 Pair = collections.namedtuple("Pair", ["left", "right"])
@@ -340,9 +340,9 @@ def test_nested_structures_reach_every_core(tmp_path):
         assert features.left["a"].shape == x.shape == [4, 3]
         return linear_model.model_fn_for(tpu)({"x": x}, labels["l"][0], mode, params)
 
-    estimator = cores.make(tmp_path, model_fn)
+    estimator = on_cores.make(tmp_path, model_fn)
     estimator.train(input_fn, steps=2)
-    cores.assert_descended(estimator, 2)
+    on_cores.assert_descended(estimator, 2)
 
 
 @pytest.mark.behaviour(125, 145)
@@ -354,11 +354,11 @@ def test_labels_may_be_absent_but_not_unwanted(tmp_path):
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     def without_labels(params):
-        return cores.train_input_fn(params).map(lambda features, labels: features)
+        return on_cores.train_input_fn(params).map(lambda features, labels: features)
 
-    cores.make(tmp_path, model_fn).train(without_labels, steps=1)
+    on_cores.make(tmp_path, model_fn).train(without_labels, steps=1)
     with pytest.raises(ValueError, match="model_fn does not take labels"):
-        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+        on_cores.make(tmp_path, model_fn).train(on_cores.train_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(126, 127)
@@ -377,13 +377,13 @@ def test_small_features_keep_their_keys_and_need_no_packing(tmp_path):
         x = tf.concat([features["c"]] * 3, axis=1)
         return linear_model.model_fn_for(tpu)({"x": x}, labels, mode, params)
 
-    cores.make(tmp_path, model_fn).train(input_fn, steps=1)
+    on_cores.make(tmp_path, model_fn).train(input_fn, steps=1)
 
 
 @pytest.mark.behaviour(132)
 def test_batch_axis_splits_the_axis_that_it_names(tmp_path):
     def input_fn(params):
-        dataset = cores.train_input_fn(params)
+        dataset = on_cores.train_input_fn(params)
         return dataset.map(lambda f, labels: ({"x": tf.transpose(f["x"])}, labels))
 
     def model_fn(features, labels, mode, params):
@@ -392,9 +392,9 @@ def test_batch_axis_splits_the_axis_that_it_names(tmp_path):
         x = tf.transpose(features["x"])
         return linear_model.model_fn_for(tpu)({"x": x}, labels, mode, params)
 
-    estimator = cores.make(tmp_path, model_fn, batch_axis=[1, 0])
+    estimator = on_cores.make(tmp_path, model_fn, batch_axis=[1, 0])
     estimator.train(input_fn, steps=3)
-    cores.assert_descended(estimator, 3)
+    on_cores.assert_descended(estimator, 3)
     evaluated = estimator.evaluate_result(
         lambda params: linear_model.input_fn(params).map(
             lambda f, labels: ({"x": tf.transpose(f["x"])}, labels)
@@ -406,11 +406,13 @@ def test_batch_axis_splits_the_axis_that_it_names(tmp_path):
 @pytest.mark.behaviour(132)
 def test_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
     with pytest.raises(ValueError, match=r"batch_axis has 1 entries .* has 2 tensors"):
-        cores.linear(tmp_path, batch_axis=[0]).train(cores.train_input_fn, steps=1)
+        on_cores.linear(tmp_path, batch_axis=[0]).train(on_cores.train_input_fn, steps=1)
 
 
 @mostly_swept(
-    "mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST], kept=[cores.PER_HOST_V1]
+    "mode",
+    [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2, on_cores.BROADCAST],
+    kept=[on_cores.PER_HOST_V1],
 )
 @pytest.mark.behaviour(134, 135)
 @row(
@@ -419,7 +421,7 @@ def test_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
 def test_training_on_batches_of_unknown_size_is_refused(tmp_path, mode, refused):
     options = {"per_host_input_for_training": mode}
     with refused(ValueError):
-        cores.linear(tmp_path, tpu_options=options).train(linear_model.endless_input_fn, steps=1)
+        on_cores.linear(tmp_path, tpu_options=options).train(linear_model.endless_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(134)
@@ -430,13 +432,13 @@ def test_training_on_batches_of_unknown_size_is_refused(tmp_path, mode, refused)
 )
 def test_a_host_batch_that_does_not_cut_evenly_is_refused(tmp_path, refused):
     def input_fn(params):
-        return cores.train_input_fn({"batch_size": 7})
+        return on_cores.train_input_fn({"batch_size": 7})
 
     with refused(ValueError):
-        cores.linear(tmp_path).train(input_fn, steps=1)
+        on_cores.linear(tmp_path).train(input_fn, steps=1)
 
 
-@mostly_swept("mode", cores.MODES, kept=["train"])
+@mostly_swept("mode", on_cores.MODES, kept=["train"])
 @pytest.mark.parametrize("which", ["features", "labels"])
 @pytest.mark.behaviour(119, 136)
 def test_other_unknown_dimensions_are_refused(tmp_path, mode, which):
@@ -444,13 +446,13 @@ def test_other_unknown_dimensions_are_refused(tmp_path, mode, which):
         return tf.ensure_shape(tf.py_function(lambda t: t, [tensor], tensor.dtype), [None, None])
 
     def input_fn(params):
-        dataset = cores.train_input_fn(params)
+        dataset = on_cores.train_input_fn(params)
         if which == "features":
             return dataset.map(lambda f, labels: ({"x": unknown(f["x"])}, labels))
         return dataset.map(lambda f, labels: (f, unknown(labels[:, None])))
 
     with pytest.raises(ValueError, match=f"^The {which} to the model returned by input_fn must"):
-        cores.run(cores.linear(tmp_path), mode, input_fn)
+        on_cores.run(on_cores.linear(tmp_path), mode, input_fn)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -468,10 +470,10 @@ def test_sparse_and_ragged_features_are_refused_with_advice(tmp_path, sparse, re
             other = tf.sparse.from_dense(x) if sparse else tf.RaggedTensor.from_tensor(x)
             return {**features, "other": other}, labels
 
-        return cores.train_input_fn(params).map(add)
+        return on_cores.train_input_fn(params).map(add)
 
     with refused(ValueError):
-        cores.linear(tmp_path).train(input_fn, steps=1)
+        on_cores.linear(tmp_path).train(input_fn, steps=1)
 
 
 @pytest.mark.behaviour(138)
@@ -485,25 +487,25 @@ def test_queue_runners_are_a_warning(tmp_path, caplog):
         x, labels = v1.train.batch(row, params["batch_size"])
         return {"x": x}, labels
 
-    estimator = cores.linear(tmp_path, params={"epochs": 3})
+    estimator = on_cores.linear(tmp_path, params={"epochs": 3})
     with log_lines(caplog) as logged:
         estimator.train(input_fn, steps=3)
     assert any(
         line.startswith("Input pipeline contains one or more QueueRunners. It could be slow and")
         for line in logged
     )
-    result = cores.linear(tmp_path, params={"epochs": 1}).evaluate_result(input_fn)
+    result = on_cores.linear(tmp_path, params={"epochs": 1}).evaluate_result(input_fn)
     assert (result.global_step, result.num_examples) == (3, 16)
 
 
 @pytest.mark.behaviour(94)
 def test_a_replica_wider_than_a_host_needs_per_host_v2(tmp_path):
     wide = {"num_cores_per_replica": 16}
-    estimator = cores.linear(tmp_path, cores=1, tpu_options=wide)
+    estimator = on_cores.linear(tmp_path, cores=1, tpu_options=wide)
     with pytest.raises(
         ValueError, match=r"^Except the PER_HOST_V2 mode, .* 16, num_cores_per_host: 8"
     ):
-        estimator.train(cores.train_input_fn, steps=1)
+        estimator.train(on_cores.train_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(93)
@@ -514,9 +516,9 @@ def test_model_parallelism_is_emulated_as_one_replica(tmp_path):
         assert params["batch_size"] == 4
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    estimator = cores.make(tmp_path, model_fn, tpu_options={"num_cores_per_replica": 4})
-    estimator.train(cores.train_input_fn, steps=2)
-    cores.assert_descended(estimator, 2)
+    estimator = on_cores.make(tmp_path, model_fn, tpu_options={"num_cores_per_replica": 4})
+    estimator.train(on_cores.train_input_fn, steps=2)
+    on_cores.assert_descended(estimator, 2)
 
 
 def _annotated(folder, units, cores_per_replica):
@@ -533,14 +535,14 @@ def _annotated(folder, units, cores_per_replica):
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     options = {"num_cores_per_replica": cores_per_replica}
-    return cores.make(folder, model_fn, tpu_options=options, tf_random_seed=7)
+    return on_cores.make(folder, model_fn, tpu_options=options, tf_random_seed=7)
 
 
 def test_annotated_tensors_train_as_one_replica(tmp_path):
     losses = []
     for name, per_replica in (("one", None), ("two", 2)):
         estimator = _annotated(tmp_path / name, 4, per_replica)
-        estimator.train(cores.train_input_fn, steps=2)
+        estimator.train(on_cores.train_input_fn, steps=2)
         losses.append(estimator.get_variable_value("kernel"))
     np.testing.assert_array_equal(*losses)
 
@@ -552,7 +554,7 @@ def test_annotated_tensors_train_as_one_replica(tmp_path):
 )
 def test_annotated_tensors_that_do_not_divide(tmp_path, refused):
     with refused(ValueError) as raised:
-        _annotated(tmp_path, 5, 2).train(cores.train_input_fn, steps=1)
+        _annotated(tmp_path, 5, 2).train(on_cores.train_input_fn, steps=1)
     assert re.match("Dimension 1 of '.*' has the size 5, which", str(raised.value))
     assert "test_on_cores_input.py" in str(raised.value)
 
@@ -560,10 +562,10 @@ def test_annotated_tensors_that_do_not_divide(tmp_path, refused):
 def _partitioned(folder, dims):
     options = {
         "num_cores_per_replica": 2,
-        "per_host_input_for_training": cores.PER_HOST_V2,
+        "per_host_input_for_training": on_cores.PER_HOST_V2,
         "input_partition_dims": dims,
     }
-    return cores.linear(folder, tpu_options=options)
+    return on_cores.linear(folder, tpu_options=options)
 
 
 @pytest.mark.parametrize(
@@ -578,8 +580,8 @@ def _partitioned(folder, dims):
 @pytest.mark.behaviour(109, 110)
 def test_input_partitions_that_hold_change_nothing(tmp_path, dims):
     estimator = _partitioned(tmp_path, dims)
-    estimator.train(cores.train_input_fn, steps=2)
-    cores.assert_descended(estimator, 2)
+    estimator.train(on_cores.train_input_fn, steps=2)
+    on_cores.assert_descended(estimator, 2)
 
 
 @pytest.mark.parametrize(
@@ -599,10 +601,10 @@ def test_input_partitions_that_hold_change_nothing(tmp_path, dims):
 @pytest.mark.behaviour(107, 108)
 def test_input_partitions_that_do_not_hold(tmp_path, dims, says):
     with pytest.raises(ValueError, match=says):
-        _partitioned(tmp_path, dims).train(cores.train_input_fn, steps=1)
+        _partitioned(tmp_path, dims).train(on_cores.train_input_fn, steps=1)
 
 
-@mostly_swept("mode", cores.MODES, kept=["infer"])
+@mostly_swept("mode", on_cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(143, 149)
 def test_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
     calls = []
@@ -611,11 +613,11 @@ def test_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
         calls.append(mode)
         return linear_model.model_fn_for(tpu)(features, labels, mode, params)
 
-    estimator = cores.make(tmp_path, model_fn, cores=4)
-    first = cores.run(estimator, mode)
+    estimator = on_cores.make(tmp_path, model_fn, cores=4)
+    first = on_cores.run(estimator, mode)
     assert calls == [mode]
     if mode == "infer":
-        assert [row["y"] for row in cores.run(estimator, mode)] == [row["y"] for row in first]
+        assert [row["y"] for row in on_cores.run(estimator, mode)] == [row["y"] for row in first]
         assert calls == [mode] * 2
 
 
@@ -629,7 +631,7 @@ def test_without_num_shards_there_are_eight_emulated_cores(tmp_path, monkeypatch
 
     config = tpu.RunConfig(model_dir=str(tmp_path), master="grpc://tpu.example:8470")
     estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=16)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator.train(on_cores.train_input_fn, steps=1)
     assert seen == [(8, 2)]
 
 
@@ -643,21 +645,21 @@ def _deployments(calls):
     return input_fn
 
 
-@mostly_swept("mode", cores.MODES, kept=["infer"])
+@mostly_swept("mode", on_cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(77, 100)
 def test_broadcast_calls_input_fn_once_for_all_replicas(tmp_path, mode):
     calls = []
-    options = {"per_host_input_for_training": cores.BROADCAST}
-    estimator = cores.linear(tmp_path, cores=16, tpu_options=options)
-    cores.run(estimator, mode, _deployments(calls))
-    assert calls == [(cores.BATCH, "/replica:0/task:0/device:CPU:0", 0, 1, 16)]
+    options = {"per_host_input_for_training": on_cores.BROADCAST}
+    estimator = on_cores.linear(tmp_path, cores=16, tpu_options=options)
+    on_cores.run(estimator, mode, _deployments(calls))
+    assert calls == [(on_cores.BATCH, "/replica:0/task:0/device:CPU:0", 0, 1, 16)]
 
 
 @pytest.mark.behaviour(89, 94)
 def test_a_replica_wider_than_a_host_is_fed_by_its_own_call(tmp_path):
     calls = []
-    options = {"per_host_input_for_training": cores.PER_HOST_V2, "num_cores_per_replica": 16}
-    estimator = cores.linear(tmp_path, cores=2, tpu_options=options)
+    options = {"per_host_input_for_training": on_cores.PER_HOST_V2, "num_cores_per_replica": 16}
+    estimator = on_cores.linear(tmp_path, cores=2, tpu_options=options)
     estimator.train(_deployments(calls), steps=2)
     device = "/replica:0/task:0/device:CPU:0"
     assert calls == [(4, device, 0, 2, 1), (4, device, 1, 2, 1)]
@@ -674,6 +676,6 @@ def test_model_fn_gets_a_device_assignment_under_model_parallelism(tmp_path):
 
     # Without it there is none: test_what_the_context_tells_whom.
     options = {"num_cores_per_replica": 2}
-    cores.make(tmp_path, model_fn, tpu_options=options).train(cores.train_input_fn, steps=1)
+    on_cores.make(tmp_path, model_fn, tpu_options=options).train(on_cores.train_input_fn, steps=1)
     (assignment,) = seen
     assert (assignment.num_replicas, assignment.num_cores_per_replica) == (2, 2)

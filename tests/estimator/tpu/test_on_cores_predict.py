@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
 
@@ -30,7 +30,7 @@ def _predicts(folder, predictions, *, host_call=None, spec=tpu.TPUEstimatorSpec,
         fields = {} if host_call is None else {"host_call": host_call(features)}
         return spec(mode, predictions=predictions(features), **fields)
 
-    return cores.make(folder, model_fn, **options)
+    return on_cores.make(folder, model_fn, **options)
 
 
 def _outputs(features):
@@ -38,7 +38,7 @@ def _outputs(features):
 
 
 @mostly_swept("number", [1, 2, 8, 16], kept=[8])
-@mostly_swept("mode", [cores.PER_HOST_V1, cores.PER_HOST_V2], kept=[cores.PER_HOST_V2])
+@mostly_swept("mode", [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2], kept=[on_cores.PER_HOST_V2])
 @mostly_swept("count", [0, 1, 15, 16, 37], kept=[37])
 @pytest.mark.behaviour(222, 223)
 def test_one_result_for_each_row_in_order(tmp_path, number, mode, count):
@@ -68,7 +68,7 @@ def test_is_padding_marks_the_padding_and_only_who_asks_sees_it(tmp_path, count)
         return {"padding": padding, "zeros": zeros}
 
     def host_call(features):
-        return cores.recorder(seen, 0), [features["is_padding"], features["x"]]
+        return on_cores.recorder(seen, 0), [features["is_padding"], features["x"]]
 
     estimator = _predicts(tmp_path, predictions, host_call=host_call)
     rows = list(estimator.predict(_rows(count)))
@@ -82,9 +82,9 @@ def test_is_padding_marks_the_padding_and_only_who_asks_sees_it(tmp_path, count)
 
 @pytest.mark.behaviour(226, 252)
 def test_a_host_call_and_hooks_run_once_more_to_stop(tmp_path):
-    seen, hook = [], cores.Steps()
+    seen, hook = [], on_cores.Steps()
     estimator = _predicts(
-        tmp_path, _outputs, host_call=lambda f: (cores.recorder(seen, 0), [f["x"]])
+        tmp_path, _outputs, host_call=lambda f: (on_cores.recorder(seen, 0), [f["x"]])
     )
     list(estimator.predict(_rows(20), hooks=[hook]))
     assert len(seen) == len(hook.seen) == 4
@@ -93,7 +93,7 @@ def test_a_host_call_and_hooks_run_once_more_to_stop(tmp_path):
 
 @pytest.mark.behaviour(224)
 def test_broadcast_predicts_the_whole_batch_on_every_core(tmp_path):
-    options = {"per_host_input_for_training": cores.BROADCAST}
+    options = {"per_host_input_for_training": on_cores.BROADCAST}
     estimator = _predicts(
         tmp_path,
         lambda features: {"y": tf.identity(features["x"])},
@@ -107,7 +107,7 @@ def test_broadcast_predicts_the_whole_batch_on_every_core(tmp_path):
 
 @pytest.mark.behaviour(238)
 def test_sliced_predicts_too(tmp_path):
-    options = {"eval_training_input_configuration": cores.SLICED}
+    options = {"eval_training_input_configuration": on_cores.SLICED}
     estimator = _predicts(tmp_path, _outputs, cores=4, tpu_options=options)
     assert len(list(estimator.predict(_rows(13)))) == 13
 
@@ -195,7 +195,7 @@ def test_labels_of_the_dataset_reach_model_fn(tmp_path):
     def model_fn(features, labels, mode, params):
         return tpu.TPUEstimatorSpec(mode, predictions={"label": tf.identity(labels)})
 
-    rows = [row["label"] for row in cores.make(tmp_path, model_fn).predict(_rows(11))]
+    rows = [row["label"] for row in on_cores.make(tmp_path, model_fn).predict(_rows(11))]
     np.testing.assert_array_equal(rows, linear_model.rows(11)[1])
 
 
@@ -250,14 +250,14 @@ def test_breaking_out_of_the_generator_closes_its_session(tmp_path):
 
 @pytest.mark.behaviour(234, 258)
 def test_a_checkpoint_and_the_specs_hooks(tmp_path):
-    hook = cores.Steps()
-    estimator = cores.linear(
+    hook = on_cores.Steps()
+    estimator = on_cores.linear(
         tmp_path, fields={"prediction_hooks": [hook]}, save_checkpoints_steps=2
     )
-    estimator.train(cores.train_input_fn, steps=4)
+    estimator.train(on_cores.train_input_fn, steps=4)
     path = str(tmp_path / "model.ckpt-2")
     rows = [row["y"] for row in estimator.predict(_rows(8), checkpoint_path=path)]
-    _, weights, bias = cores.descended(2)
+    _, weights, bias = on_cores.descended(2)
     features, _ = linear_model.rows(8)
     np.testing.assert_allclose(
         rows, linear_model.output(features, weights, bias), rtol=1e-4, atol=1e-5
@@ -266,7 +266,9 @@ def test_a_checkpoint_and_the_specs_hooks(tmp_path):
 
 
 @mostly_swept(
-    "mode", [cores.PER_HOST_V1, cores.PER_HOST_V2, cores.BROADCAST], kept=[cores.PER_HOST_V1]
+    "mode",
+    [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2, on_cores.BROADCAST],
+    kept=[on_cores.PER_HOST_V1],
 )
 @pytest.mark.behaviour(122)
 def test_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
@@ -284,6 +286,6 @@ def test_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
 @pytest.mark.sweep
 @pytest.mark.behaviour(133)
 def test_batch_axis_is_not_looked_at_beside_per_host_v1(tmp_path):
-    options = {"per_host_input_for_training": cores.PER_HOST_V2}
+    options = {"per_host_input_for_training": on_cores.PER_HOST_V2}
     estimator = _predicts(tmp_path, _outputs, batch_axis=[1, 1], tpu_options=options)
     assert len(list(estimator.predict(_rows(9)))) == 9

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer._support.progress import log_view
 from tfx_tpu_trainer.compat import contrib
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.matrix
 @mostly_swept("number", [1, 2, 4, 8], kept=[4])
 @pytest.mark.behaviour(177, 180, 164, 171)
 def test_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
-    estimator = cores.linear(tmp_path, cores=number, loop=3)
-    assert estimator.train(cores.train_input_fn, steps=7) is estimator
-    cores.assert_descended(estimator, 7)
+    estimator = on_cores.linear(tmp_path, cores=number, loop=3)
+    assert estimator.train(on_cores.train_input_fn, steps=7) is estimator
+    on_cores.assert_descended(estimator, 7)
     assert estimator.get_variable_value("global_step") == 7
     names = ["global_step", "linear/bias", "linear/weights"]
     assert sorted(estimator.get_variable_names()) == names
@@ -34,11 +34,11 @@ def test_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
 @pytest.mark.behaviour(173)
 def test_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
     # A lift: the original shows the first core's.
-    cores.linear(tmp_path, cores=4, loop=1, save_summary_steps=1).train(
-        cores.train_input_fn, steps=3
+    on_cores.linear(tmp_path, cores=4, loop=1, save_summary_steps=1).train(
+        on_cores.train_input_fn, steps=3
     )
     shown = read_values(tmp_path)["loss"]
-    losses, *_ = cores.descended(3)
+    losses, *_ = on_cores.descended(3)
     assert [shown[step] for step in (1, 2, 3)] == pytest.approx(losses, rel=1e-5)
 
 
@@ -51,8 +51,8 @@ def test_all_loops_of_a_session_fetch_the_same(tmp_path, monkeypatch):
         return run(session, fetches, *args, **kwargs)
 
     monkeypatch.setattr(v1.Session, "run", noted)
-    cores.linear(tmp_path, cores=2, loop=2, save_summary_steps=4).train(
-        cores.train_input_fn, steps=10
+    on_cores.linear(tmp_path, cores=2, loop=2, save_summary_steps=4).train(
+        on_cores.train_input_fn, steps=10
     )
     of_loops = [
         sorted(str(leaf) for each in fetches.values() for leaf in tf.nest.flatten(each))
@@ -77,11 +77,11 @@ def test_all_loops_of_a_session_fetch_the_same(tmp_path, monkeypatch):
 )
 @pytest.mark.behaviour(164, 165, 166, 167, 259)
 def test_loops_end_at_the_exact_step(tmp_path, before, options, seen):
-    estimator = cores.linear(tmp_path, loop=4)
+    estimator = on_cores.linear(tmp_path, loop=4)
     if before:
-        estimator.train(cores.train_input_fn, steps=before)
-    hook = cores.Steps()
-    estimator.train(cores.train_input_fn, hooks=[hook], **options)
+        estimator.train(on_cores.train_input_fn, steps=before)
+    hook = on_cores.Steps()
+    estimator.train(on_cores.train_input_fn, hooks=[hook], **options)
     assert hook.seen == seen
     assert estimator.get_variable_value("global_step") == seen[-1]
 
@@ -89,12 +89,12 @@ def test_loops_end_at_the_exact_step(tmp_path, before, options, seen):
 @pytest.mark.sweep
 @pytest.mark.behaviour(164)
 def test_resumed_loops_descend_on(tmp_path):
-    estimator = cores.linear(tmp_path, loop=4, optimizer="sgd")
-    estimator.train(cores.train_input_fn, steps=5)
+    estimator = on_cores.linear(tmp_path, loop=4, optimizer="sgd")
+    estimator.train(on_cores.train_input_fn, steps=5)
     weights = estimator.get_variable_value("linear/weights")
     bias = estimator.get_variable_value("linear/bias")
-    estimator.train(cores.train_input_fn, max_steps=8)
-    batches = linear_model.batches(cores.BATCH, epochs=2)[:3]
+    estimator.train(on_cores.train_input_fn, max_steps=8)
+    batches = linear_model.batches(on_cores.BATCH, epochs=2)[:3]
     *_, (_, weights, bias) = linear_model.descend(batches, weights, bias)
     np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
 
@@ -103,27 +103,27 @@ def test_resumed_loops_descend_on(tmp_path):
 @pytest.mark.behaviour(261)
 def test_a_models_own_saver_hook_saves_at_loop_ends_too(tmp_path):
     own = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=5)
-    estimator = cores.linear(
+    estimator = on_cores.linear(
         tmp_path, loop=4, save_checkpoints_steps=1, fields={"training_hooks": [own]}
     )
-    estimator.train(cores.train_input_fn, steps=12)
-    assert cores.checkpoint_steps(tmp_path) == [0, 8, 12]
+    estimator.train(on_cores.train_input_fn, steps=12)
+    assert on_cores.checkpoint_steps(tmp_path) == [0, 8, 12]
 
 
 @pytest.mark.behaviour(169)
 def test_a_loop_given_as_time_starts_with_one_step(tmp_path):
-    hook = cores.Steps()
-    estimator = cores.linear(tmp_path, loop="1s", save_checkpoints_steps=100)
-    estimator.train(cores.train_input_fn, steps=400, hooks=[hook])
+    hook = on_cores.Steps()
+    estimator = on_cores.linear(tmp_path, loop="1s", save_checkpoints_steps=100)
+    estimator.train(on_cores.train_input_fn, steps=400, hooks=[hook])
     assert hook.seen[0] == 1
     assert hook.seen[-1] == 400
     assert len(hook.seen) < 300
-    cores.assert_descended(estimator, 400)
+    on_cores.assert_descended(estimator, 400)
 
 
 @pytest.mark.behaviour(160, 161, 162, 163)
 def test_steps_that_do_not_hold(tmp_path):
-    estimator = cores.linear(tmp_path)
+    estimator = on_cores.linear(tmp_path)
     cases = [
         ({}, ValueError, "one of `steps` or `max_steps` must be set"),
         ({"steps": 2.5}, TypeError, "must be int, got .*2.5"),
@@ -134,15 +134,15 @@ def test_steps_that_do_not_hold(tmp_path):
     ]
     for options, error, says in cases:
         with pytest.raises(error, match=says):
-            estimator.train(cores.train_input_fn, **options)
-    assert not cores.checkpoint_steps(tmp_path)
+            estimator.train(on_cores.train_input_fn, **options)
+    assert not on_cores.checkpoint_steps(tmp_path)
 
 
 @pytest.mark.parametrize("loop", [2, "auto"])
 def test_checkpoints_every_fraction_of_steps_are_those_of_the_host(tmp_path, loop):
-    estimator = cores.linear(tmp_path, loop=loop, save_checkpoints_steps=7.5)
-    estimator.train(cores.train_input_fn, max_steps=20)
-    assert cores.checkpoint_steps(tmp_path) == [0, 8, 16, 20]
+    estimator = on_cores.linear(tmp_path, loop=loop, save_checkpoints_steps=7.5)
+    estimator.train(on_cores.train_input_fn, max_steps=20)
+    assert on_cores.checkpoint_steps(tmp_path) == [0, 8, 16, 20]
 
 
 @mostly_swept(("rows", "batches"), [(40, 5), (16, 2), (0, 0)], kept=[(40, 5)])
@@ -154,13 +154,13 @@ def test_training_ends_with_the_data_and_keeps_what_it_learned(tmp_path, caplog,
         dataset = tf.data.Dataset.from_tensor_slices(({"x": features}, labels))
         return dataset.batch(params["batch_size"], drop_remainder=True)
 
-    estimator = cores.linear(tmp_path, loop=4)
+    estimator = on_cores.linear(tmp_path, loop=4)
     with log_lines(caplog) as logged:
         estimator.train(input_fn, steps=100)
     assert estimator.get_variable_value("global_step") == batches
     assert f"Training ended at global step {batches}, before step 100" in "\n".join(logged)
     if batches:
-        cores.assert_descended(estimator, batches)
+        on_cores.assert_descended(estimator, batches)
 
 
 def _poisoned(params):
@@ -173,21 +173,21 @@ def _poisoned(params):
 @pytest.mark.sweep
 @pytest.mark.behaviour(174)
 def test_variables_that_are_nan_stop_training_and_are_not_saved(tmp_path):
-    estimator = cores.linear(tmp_path, loop=2, save_checkpoints_steps=2)
+    estimator = on_cores.linear(tmp_path, loop=2, save_checkpoints_steps=2)
     says = r"Gradient for linear/(bias|weights) is NaN"
     with pytest.raises(tf.errors.InvalidArgumentError, match=says):
         estimator.train(_poisoned, steps=5)
-    assert cores.checkpoint_steps(tmp_path) == [0, 2, 4]
+    assert on_cores.checkpoint_steps(tmp_path) == [0, 2, 4]
     assert np.isfinite(estimator.get_variable_value("linear/weights")).all()
 
 
 @pytest.mark.behaviour(174)
 def test_broadcast_skips_the_check_but_a_nan_loss_still_stops(tmp_path):
-    options = {"per_host_input_for_training": cores.BROADCAST}
-    estimator = cores.linear(tmp_path, loop=2, save_checkpoints_steps=2, tpu_options=options)
+    options = {"per_host_input_for_training": on_cores.BROADCAST}
+    estimator = on_cores.linear(tmp_path, loop=2, save_checkpoints_steps=2, tpu_options=options)
     with pytest.raises(v1.train.NanLossDuringTrainingError, match="NaN loss during training"):
         estimator.train(_poisoned, steps=5)
-    assert cores.checkpoint_steps(tmp_path) == [0, 2, 4]
+    assert on_cores.checkpoint_steps(tmp_path) == [0, 2, 4]
 
 
 def _mean_square(outputs, labels):
@@ -195,7 +195,7 @@ def _mean_square(outputs, labels):
 
 
 def _sum_square_by_batch(outputs, labels):
-    return tf.reduce_sum(tf.square(outputs - labels)) / cores.BATCH
+    return tf.reduce_sum(tf.square(outputs - labels)) / on_cores.BATCH
 
 
 def _model_with(optimizer, *, loss=_mean_square):
@@ -220,18 +220,18 @@ def test_reduction_sum_adds_the_cores_gradients(tmp_path):
         _sgd(reduction=v1.losses.Reduction.SUM),
         loss=_sum_square_by_batch,
     )
-    estimator = cores.make(tmp_path, model_fn, cores=4)
-    estimator.train(cores.train_input_fn, steps=4)
-    cores.assert_descended(estimator, 4)
+    estimator = on_cores.make(tmp_path, model_fn, cores=4)
+    estimator.train(on_cores.train_input_fn, steps=4)
+    on_cores.assert_descended(estimator, 4)
 
 
 @pytest.mark.behaviour(189)
 def test_a_group_sums_over_its_own_cores(tmp_path):
     model_fn = _model_with(_sgd(group_assignment=[[0, 2], [1, 3]]))
-    estimator = cores.make(tmp_path, model_fn, cores=4)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator = on_cores.make(tmp_path, model_fn, cores=4)
+    estimator.train(on_cores.train_input_fn, steps=1)
     # The first core's train_op runs: that of rows 0, 1 and 4, 5.
-    ((features, labels),) = linear_model.batches(cores.BATCH)[:1]
+    ((features, labels),) = linear_model.batches(on_cores.BATCH)[:1]
     rows = [0, 1, 4, 5]
     ((_, weights, _),) = linear_model.descend([(features[rows], labels[rows])])
     np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
@@ -240,9 +240,9 @@ def test_a_group_sums_over_its_own_cores(tmp_path):
 @mostly_swept("groups", [[[0, 1], [2, 2]], [[0, 1, 2], [3]], [[0], [1]]], kept=[[[0, 1], [2, 2]]])
 @pytest.mark.behaviour(189)
 def test_groups_that_are_no_even_permutation_are_refused(tmp_path, groups):
-    estimator = cores.make(tmp_path, _model_with(_sgd(group_assignment=groups)), cores=4)
+    estimator = on_cores.make(tmp_path, _model_with(_sgd(group_assignment=groups)), cores=4)
     with pytest.raises(ValueError, match=r"group|subgroup|permutation"):
-        estimator.train(cores.train_input_fn, steps=1)
+        estimator.train(on_cores.train_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(187)
@@ -259,9 +259,9 @@ def test_clipping_before_apply_acts_on_a_cores_own_gradients(tmp_path):
         train_op = optimizer.apply_gradients(clipped, v1.train.get_global_step())
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimator = cores.make(tmp_path, model_fn, cores=2)
-    estimator.train(cores.train_input_fn, steps=1)
-    features, labels = linear_model.batches(cores.BATCH)[0]
+    estimator = on_cores.make(tmp_path, model_fn, cores=2)
+    estimator.train(on_cores.train_input_fn, steps=1)
+    features, labels = linear_model.batches(on_cores.BATCH)[0]
     total = np.zeros(3)
     for rows in (slice(0, 4), slice(4, 8)):
         error = linear_model.output(features[rows]) - labels[rows]
@@ -285,8 +285,8 @@ def test_variables_without_a_gradient_stay_and_slots_keep_their_names(tmp_path):
         train_op = optimizer.apply_gradients(gradients, v1.train.get_global_step())
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimator = cores.make(tmp_path, model_fn)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator = on_cores.make(tmp_path, model_fn)
+    estimator.train(on_cores.train_input_fn, steps=1)
     assert estimator.get_variable_value("unused") == 3
     assert "linear/weights/Momentum" in estimator.get_variable_names()
 
@@ -295,8 +295,8 @@ def test_variables_without_a_gradient_stay_and_slots_keep_their_names(tmp_path):
 def test_training_without_a_sum_over_the_cores_is_refused(tmp_path):
     plain = _model_with(lambda: v1.train.GradientDescentOptimizer(0.1))
     with pytest.raises(ValueError, match="CrossShardOptimizer must be used for model training"):
-        cores.make(tmp_path / "2", plain).train(cores.train_input_fn, steps=1)
-    cores.make(tmp_path / "1", plain, cores=1).train(cores.train_input_fn, steps=1)
+        on_cores.make(tmp_path / "2", plain).train(on_cores.train_input_fn, steps=1)
+    on_cores.make(tmp_path / "1", plain, cores=1).train(on_cores.train_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(192)
@@ -305,7 +305,7 @@ def test_any_sum_over_the_cores_will_do(tmp_path):
         return tf.reduce_mean(tf.square(outputs - labels)) + 0 * v1.tpu.cross_replica_sum(1.0)
 
     plain = _model_with(lambda: v1.train.GradientDescentOptimizer(0.1), loss=loss)
-    cores.make(tmp_path, plain).train(cores.train_input_fn, steps=1)
+    on_cores.make(tmp_path, plain).train(on_cores.train_input_fn, steps=1)
 
 
 def _dense(inputs):
@@ -322,9 +322,9 @@ def test_keras_layers_train_inside_a_model_fn(tmp_path):
         train_op = _sgd()().minimize(loss, v1.train.get_global_step())
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimator = cores.make(tmp_path, model_fn, cores=4)
-    estimator.train(cores.train_input_fn, steps=3)
-    doubled = [(2 * x, y) for x, y in linear_model.batches(cores.BATCH, epochs=2)[:3]]
+    estimator = on_cores.make(tmp_path, model_fn, cores=4)
+    estimator.train(on_cores.train_input_fn, steps=3)
+    doubled = [(2 * x, y) for x, y in linear_model.batches(on_cores.BATCH, epochs=2)[:3]]
     *_, (_, kernel, bias) = linear_model.descend(doubled, np.ones(3, np.float32), 0.0)
     np.testing.assert_allclose(
         estimator.get_variable_value("dense/kernel")[:, 0], kernel, rtol=1e-5
@@ -339,9 +339,9 @@ def test_a_train_op_that_only_counts_steps_makes_a_dry_run(tmp_path, caplog, use
         step = v1.train.get_global_step().assign_add(1, read_value=False)
         return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=step)
 
-    estimator = cores.make(tmp_path, model_fn, use_tpu=use_tpu)
+    estimator = on_cores.make(tmp_path, model_fn, use_tpu=use_tpu)
     with log_lines(caplog) as logged:
-        estimator.train(cores.train_input_fn, steps=3)
+        estimator.train(on_cores.train_input_fn, steps=3)
     assert estimator.get_variable_value("global_step") == 3
     assert len([line for line in logged if "changes no variable" in line]) == 1
 
@@ -353,11 +353,11 @@ def test_an_estimator_spec_trains_without_its_scaffold(tmp_path, caplog):
         refused = v1.train.Scaffold(init_fn=lambda *_: pytest.fail("the scaffold is used"))
         return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, scaffold=refused)
 
-    estimator = cores.make(tmp_path, model_fn)
+    estimator = on_cores.make(tmp_path, model_fn)
     with log_lines(caplog) as logged:
-        estimator.train(cores.train_input_fn, steps=2)
+        estimator.train(on_cores.train_input_fn, steps=2)
     assert any("EstimatorSpec.Scaffold is ignored" in line for line in logged)
-    cores.assert_descended(estimator, 2)
+    on_cores.assert_descended(estimator, 2)
 
 
 @pytest.mark.behaviour(151)
@@ -370,20 +370,20 @@ def test_training_chief_hooks_are_refused(tmp_path):
         )
 
     with pytest.raises(ValueError, match=r"training_chief_hooks .* pass via training_hooks"):
-        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+        on_cores.make(tmp_path, model_fn).train(on_cores.train_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(391, 392)
 def test_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(log_view, "LINE_SECONDS", 0.0)
-    estimator = cores.linear(tmp_path, loop=2, config={"log_step_count_steps": 4})
+    estimator = on_cores.linear(tmp_path, loop=2, config={"log_step_count_steps": 4})
     with log_lines(caplog) as logged:
-        estimator.train(cores.train_input_fn, steps=8)
+        estimator.train(on_cores.train_input_fn, steps=8)
     values = read_values(tmp_path)
     assert sorted(values["global_step/sec"]) == sorted(values["examples/sec"]) == [4, 6, 8]
     for step, rate in values["examples/sec"].items():
-        assert rate == pytest.approx(cores.BATCH * values["global_step/sec"][step], rel=1e-5)
-    losses, *_ = cores.descended(2)
+        assert rate == pytest.approx(on_cores.BATCH * values["global_step/sec"][step], rel=1e-5)
+    losses, *_ = on_cores.descended(2)
     said = [line for line in logged if line.startswith("loss = ")]
     assert [line.split("step = ")[1].split()[0] for line in said] == ["2", "6"]
     assert float(said[0].split()[2].rstrip(",")) == pytest.approx(losses[1], rel=1e-4)
@@ -391,18 +391,18 @@ def test_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog, monkeyp
 
 @pytest.mark.behaviour(393)
 def test_with_a_loop_given_as_time_reports_go_by_time(tmp_path, caplog):
-    estimator = cores.linear(tmp_path, loop="30s", config={"log_step_count_steps": 1})
+    estimator = on_cores.linear(tmp_path, loop="30s", config={"log_step_count_steps": 1})
     with log_lines(caplog) as logged:
-        estimator.train(cores.train_input_fn, steps=5)
+        estimator.train(on_cores.train_input_fn, steps=5)
     assert sum(line.startswith("loss = ") for line in logged) == 1
 
 
 @pytest.mark.sweep
 @pytest.mark.behaviour(392)
 def test_nothing_is_reported_where_it_is_switched_off(tmp_path, caplog):
-    estimator = cores.linear(tmp_path, config={"log_step_count_steps": None})
+    estimator = on_cores.linear(tmp_path, config={"log_step_count_steps": None})
     with log_lines(caplog) as logged:
-        estimator.train(cores.train_input_fn, steps=2)
+        estimator.train(on_cores.train_input_fn, steps=2)
     assert not any(line.startswith("loss = ") for line in logged)
     assert set(read_values(tmp_path)) == {"loss"}
 
@@ -442,10 +442,10 @@ def _minimize(loss):
 )
 @pytest.mark.behaviour(397)
 def test_v1_summaries_of_the_model_are_left_out_with_one_line(tmp_path, caplog, model_fn, names):
-    estimator = cores.make(tmp_path, model_fn)
+    estimator = on_cores.make(tmp_path, model_fn)
     with log_lines(caplog) as logged:
-        estimator.train(cores.train_input_fn, steps=3)
-    cores.assert_descended(estimator, 3)
+        estimator.train(on_cores.train_input_fn, steps=3)
+    on_cores.assert_descended(estimator, 3)
     (line,) = [line for line in logged if line.startswith("Summaries of model_fn, and of heads")]
     assert all(repr(name) in line for name in names)
     assert "host_call" in line
@@ -457,7 +457,7 @@ def test_v1_summaries_of_the_model_are_left_out_with_one_line(tmp_path, caplog, 
 def test_a_model_that_summarizes_is_evaluated_and_predicts_on_cores_without_a_word(
     tmp_path, caplog
 ):
-    estimator = cores.make(tmp_path, _with_a_summary)
+    estimator = on_cores.make(tmp_path, _with_a_summary)
     with log_lines(caplog) as logged:
         estimator.evaluate(linear_model.input_fn)
         assert len(list(estimator.predict(linear_model.input_fn))) == linear_model.ROWS
@@ -468,7 +468,7 @@ def test_a_model_that_summarizes_is_evaluated_and_predicts_on_cores_without_a_wo
 def test_hooks_begin_once_and_end_with_a_live_session(tmp_path):
     log = []
 
-    class Hook(cores.Steps):
+    class Hook(on_cores.Steps):
         def __init__(self, name):
             super().__init__()
             self.name = name
@@ -484,8 +484,8 @@ def test_hooks_begin_once_and_end_with_a_live_session(tmp_path):
         def end(self, session):
             log.append(("end", self.name, int(session.run(self._step))))
 
-    estimator = cores.linear(tmp_path, loop=2, fields={"training_hooks": [Hook("spec")]})
-    estimator.train(cores.train_input_fn, steps=3, hooks=[Hook("call")])
+    estimator = on_cores.linear(tmp_path, loop=2, fields={"training_hooks": [Hook("spec")]})
+    estimator.train(on_cores.train_input_fn, steps=3, hooks=[Hook("call")])
     names = ("call", "spec")
     expected = [(what, name) for what in ("begin", 2, 3) for name in names]
     assert log == [*expected, ("end", "call", 3), ("end", "spec", 3)]
@@ -501,22 +501,22 @@ def test_checkpoints_and_saving_listeners_fall_on_loop_ends(tmp_path):
             self.saved.append(int(global_step_value))
 
     listener = Listener()
-    estimator = cores.linear(tmp_path, loop=4, save_checkpoints_steps=5)
-    estimator.train(cores.train_input_fn, steps=12, saving_listeners=[listener])
-    assert listener.saved == cores.checkpoint_steps(tmp_path) == [0, 8, 12]
+    estimator = on_cores.linear(tmp_path, loop=4, save_checkpoints_steps=5)
+    estimator.train(on_cores.train_input_fn, steps=12, saving_listeners=[listener])
+    assert listener.saved == on_cores.checkpoint_steps(tmp_path) == [0, 8, 12]
 
 
 @pytest.mark.behaviour(265, 266, 269)
 def test_scaffold_fn_on_cores(tmp_path):
     initialized = []
     scaffold = lambda: v1.train.Scaffold(init_fn=lambda *_: initialized.append(1))  # noqa: E731
-    estimator = cores.linear(tmp_path, fields={"scaffold_fn": scaffold})
-    estimator.train(cores.train_input_fn, steps=1)
-    estimator.train(cores.train_input_fn, steps=1)
+    estimator = on_cores.linear(tmp_path, fields={"scaffold_fn": scaffold})
+    estimator.train(on_cores.train_input_fn, steps=1)
+    estimator.train(on_cores.train_input_fn, steps=1)
     assert initialized == [1]
     with pytest.raises(ValueError, match="scaffold_fn returns None, which is not allowed"):
-        cores.linear(tmp_path / "none", fields={"scaffold_fn": lambda: None}).train(
-            cores.train_input_fn, steps=1
+        on_cores.linear(tmp_path / "none", fields={"scaffold_fn": lambda: None}).train(
+            on_cores.train_input_fn, steps=1
         )
 
 
@@ -533,14 +533,14 @@ def test_a_scaffold_that_needs_the_cores_is_refused(tmp_path, how):
         return spec._replace(scaffold_fn=scaffold_fn)
 
     with pytest.raises(ValueError, match=r"scaffold_fn: op .* depends on TPU computation"):
-        cores.make(tmp_path, model_fn).train(cores.train_input_fn, steps=1)
+        on_cores.make(tmp_path, model_fn).train(on_cores.train_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(235, 276, 291)
 def test_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
-    trained = cores.linear(tmp_path / "cores", optimizer="adam")
-    trained.train(cores.train_input_fn, steps=3)
-    on_host = cores.linear(tmp_path / "cores", optimizer="adam", use_tpu=False)
+    trained = on_cores.linear(tmp_path / "cores", optimizer="adam")
+    trained.train(on_cores.train_input_fn, steps=3)
+    on_host = on_cores.linear(tmp_path / "cores", optimizer="adam", use_tpu=False)
     features, labels = linear_model.rows()
 
     def outputs():
@@ -550,9 +550,11 @@ def test_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
     rows = [row["y"] for row in on_host.predict(linear_model.input_fn)]
     np.testing.assert_allclose(rows, outputs(), rtol=1e-5, atol=1e-6)
     on_host.train(linear_model.endless_input_fn, max_steps=4)
-    trained.train(cores.train_input_fn, max_steps=6)
+    trained.train(on_cores.train_input_fn, max_steps=6)
     assert trained.get_variable_value("global_step") == 6
-    warm = cores.linear(tmp_path / "warm", use_tpu=False, warm_start_from=str(tmp_path / "cores"))
+    warm = on_cores.linear(
+        tmp_path / "warm", use_tpu=False, warm_start_from=str(tmp_path / "cores")
+    )
     assert warm.evaluate(linear_model.input_fn)["mae"] == pytest.approx(
         np.mean(np.abs(outputs() - labels)), rel=1e-5
     )
@@ -565,7 +567,7 @@ def test_an_error_of_the_input_keeps_its_words_and_the_next_call_works(tmp_path)
         def fail(value):
             raise ZeroDivisionError("in the input")
 
-        dataset = cores.train_input_fn(params)
+        dataset = on_cores.train_input_fn(params)
 
         def fail_on_labels(features, labels):
             failed = tf.py_function(fail, [labels], labels.dtype)
@@ -573,8 +575,8 @@ def test_an_error_of_the_input_keeps_its_words_and_the_next_call_works(tmp_path)
 
         return dataset.map(fail_on_labels)
 
-    estimator = cores.linear(tmp_path)
+    estimator = on_cores.linear(tmp_path)
     with pytest.raises(tf.errors.OpError, match="in the input"):
         estimator.train(failing, steps=2)
-    estimator.train(cores.train_input_fn, steps=2)
-    cores.assert_descended(estimator, 2)
+    estimator.train(on_cores.train_input_fn, steps=2)
+    on_cores.assert_descended(estimator, 2)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -48,13 +48,13 @@ def _with_host_python(calls: list[int]):
     return model_fn
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@pytest.mark.parametrize("mode", on_cores.MODES)
 def test_it_sees_the_rows_of_every_core(tmp_path, mode):
     calls: list[int] = []
-    estimator = cores.make(tmp_path, _with_host_python(calls), cores=CORES)
-    cores.run(estimator, mode)
-    share = cores.BATCH // CORES
-    full, rest = divmod(linear_model.ROWS, cores.BATCH)
+    estimator = on_cores.make(tmp_path, _with_host_python(calls), cores=CORES)
+    on_cores.run(estimator, mode)
+    share = on_cores.BATCH // CORES
+    full, rest = divmod(linear_model.ROWS, on_cores.BATCH)
     expected = {
         "train": [share] * 2 * CORES,
         # A short batch is evaluated on the host, unpadded.
@@ -105,9 +105,9 @@ def _half_by_numpy_function(values: tf.Tensor):
     [(1, _half_by_py_function), (1, _half_by_numpy_function), (CORES, _half_by_numpy_function)],
 )
 def test_gradients_pass_through_python(tmp_path, number, half):
-    estimator = cores.make(tmp_path, _halving(half), cores=number)
-    estimator.train(cores.train_input_fn, steps=4)
-    cores.assert_descended(estimator, 4)
+    estimator = on_cores.make(tmp_path, _halving(half), cores=number)
+    estimator.train(on_cores.train_input_fn, steps=4)
+    on_cores.assert_descended(estimator, 4)
 
 
 @row(
@@ -119,8 +119,8 @@ def test_gradients_pass_through_python(tmp_path, number, half):
 )
 def test_the_gradient_of_a_py_function_is_one_cores(refused, tmp_path):
     with refused():
-        cores.make(tmp_path, _halving(_half_by_py_function), cores=CORES).train(
-            cores.train_input_fn, steps=1
+        on_cores.make(tmp_path, _halving(_half_by_py_function), cores=CORES).train(
+            on_cores.train_input_fn, steps=1
         )
 
 
@@ -142,7 +142,7 @@ def _reporting(report):
     return model_fn
 
 
-@pytest.mark.parametrize("mode", cores.MODES)
+@pytest.mark.parametrize("mode", on_cores.MODES)
 def test_what_nothing_waits_for_runs_on_every_core_in_every_step(tmp_path, mode):
     means: list[float] = []
     lock = threading.Lock()
@@ -152,8 +152,8 @@ def test_what_nothing_waits_for_runs_on_every_core_in_every_step(tmp_path, mode)
             means.append(float(mean))
 
     report = _reporting(lambda mean: tf.numpy_function(keep, [mean], []))
-    cores.run(cores.make(tmp_path, report, cores=CORES), mode)
-    full, _ = divmod(linear_model.ROWS, cores.BATCH)
+    on_cores.run(on_cores.make(tmp_path, report, cores=CORES), mode)
+    full, _ = divmod(linear_model.ROWS, on_cores.BATCH)
     steps = {"train": 2 * CORES, "eval": full * CORES + 1, "infer": (full + 2) * CORES}
     assert len(means) == steps[mode]
     assert len(set(means)) > 1
@@ -164,8 +164,8 @@ def test_summaries_are_written_without_host_call(tmp_path):
         with tf.summary.create_file_writer(str(tmp_path / "from_cores")).as_default():
             tf.summary.scalar("mean", mean, step=v1.train.get_global_step())
 
-    estimator = cores.make(tmp_path / "model", _reporting(report), cores=CORES)
-    estimator.train(cores.train_input_fn, steps=3)
+    estimator = on_cores.make(tmp_path / "model", _reporting(report), cores=CORES)
+    estimator.train(on_cores.train_input_fn, steps=3)
     (file,) = (tmp_path / "from_cores").iterdir()
     values = [
         value for event in v1.train.summary_iterator(str(file)) for value in event.summary.value

@@ -10,7 +10,7 @@ from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from tests.bad_input import row
 from tests.estimator import linear_model
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.estimator.tpu.test_device_assignment import topology_of
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.checking.shardings import tiled
@@ -67,7 +67,7 @@ def _input_fn(params: dict[str, Any]) -> tf.data.Dataset:
 def _weights(
     folder: Any, *, strategy: Any = None, batch: int = 8, **tpu_options: Any
 ) -> np.ndarray:
-    options = {"per_host_input_for_training": cores.PER_HOST_V2, **tpu_options}
+    options = {"per_host_input_for_training": on_cores.PER_HOST_V2, **tpu_options}
     where = {"master": "emulated"} if strategy is None else {"train_distribute": strategy}
     config = tpu.RunConfig(model_dir=str(folder), tpu_config=tpu.TPUConfig(**options), **where)
     estimator = tpu.TPUEstimator(_model_fn, config=config, train_batch_size=batch)

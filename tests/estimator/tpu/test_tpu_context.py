@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
-from tests.estimator.tpu import cores
+from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import tpu
@@ -151,7 +151,7 @@ def test_a_batch_axis_of_another_type_is_named(given, refused):
     "Give fewer, or run on a TPU.",
 )
 def test_more_cores_than_can_be_emulated_are_refused_at_once(tmp_path, refused):
-    estimator = cores.linear(tmp_path, cores=10**6, train_batch_size=10**6)
+    estimator = on_cores.linear(tmp_path, cores=10**6, train_batch_size=10**6)
     with refused(ValueError):
         estimator.train(lambda params: pytest.fail("called"), max_steps=1)
 

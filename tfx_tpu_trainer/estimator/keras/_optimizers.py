@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator._keras_in_model_fn import is_of_this_call
 from tfx_tpu_trainer.estimator.keras._eagerly import eagerly
 from tfx_tpu_trainer.estimator.keras._graph_variables import StandIns, unused_name
-from tfx_tpu_trainer.estimator.keras._in_model_fn import is_of_this_call
 from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel, Named, is_variable
 
 v1 = tf.compat.v1

@@ -10,10 +10,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.waiting import named, said_while_waiting, without_answer
-from tfx_tpu_trainer.estimator import _strategy_kinds
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._task_environment import TaskType
+from tfx_tpu_trainer.estimator.places.strategy import kinds
 from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
     CheckpointEvaluator,
     EvaluationListener,
@@ -217,7 +217,7 @@ def _train(
     """Trains as chief, master or worker; a master evaluates too."""
     config = estimator.config
     # Before any waiting: the others wait for this server before they start.
-    server = None if _strategy_kinds.connects_tasks(config) else start_server(config)
+    server = None if kinds.connects_tasks(config) else start_server(config)
     listeners: tuple[v1.train.CheckpointSaverListener, ...] = ()
     if config.is_chief:
         listeners = train_spec.saving_listeners
@@ -249,7 +249,7 @@ def worker_delay(config: RunConfig) -> int:
     """
     if config.task_type != TaskType.WORKER or config.is_chief:
         return 0
-    if _strategy_kinds.connects_tasks(config):
+    if kinds.connects_tasks(config):
         return 0
     longest = config.experimental_max_worker_delay_secs
     longest = _MOST_SECONDS if longest is None else int(longest)

@@ -15,23 +15,17 @@ from tfx_tpu_trainer.estimator._calls import (
     check_train_steps,
     master_of,
 )
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import CoreLayout, InputMode
-from tfx_tpu_trainer.estimator._engine.feeding.strategy_feed import is_of_tpus
 from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
-from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import find_tpu_system
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._number_checks import check_positive
-from tfx_tpu_trainer.estimator.placements.core_run import loops_of
-from tfx_tpu_trainer.estimator.placements.cores import CoreCall, trace_on_cores
-from tfx_tpu_trainer.estimator.placements.emulated_cores import OnEmulatedCores
-from tfx_tpu_trainer.estimator.placements.host import OnHost
-from tfx_tpu_trainer.estimator.placements.placement import Call, Placement, bind_call
-from tfx_tpu_trainer.estimator.placements.strategy import (
+from tfx_tpu_trainer.estimator.places.host import OnHost
+from tfx_tpu_trainer.estimator.places.place import Call, Placement, bind_call
+from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus
+from tfx_tpu_trainer.estimator.places.strategy.place import (
     UnderStrategy,
     input_context_of,
     strategy_of,
 )
-from tfx_tpu_trainer.estimator.placements.tpu_session import OnTPU
 from tfx_tpu_trainer.estimator.tpu._is_padding import without_padding
 from tfx_tpu_trainer.estimator.tpu._reports import Reported
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
@@ -43,6 +37,12 @@ from tfx_tpu_trainer.estimator.tpu._run_place import (
 )
 from tfx_tpu_trainer.estimator.tpu._tpu_config import InputPipelineConfig, check_positive_integer
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu.cores.emulated import OnEmulatedCores
+from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
+from tfx_tpu_trainer.estimator.tpu.cores.run import loops_of
+from tfx_tpu_trainer.estimator.tpu.cores.tpu_session import OnTPU
+from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import find_tpu_system
+from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreCall, trace_on_cores
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.under_strategy import EmbeddedUnderStrategy
 

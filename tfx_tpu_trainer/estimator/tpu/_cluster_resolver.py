@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import CORES_PER_HOST
 from tfx_tpu_trainer.estimator.tpu._run_place import (
     EMULATE_VARIABLE,
     emulated_replicas,
     environment_emulates,
 )
+from tfx_tpu_trainer.estimator.tpu.cores.layout import CORES_PER_HOST
 
 
 class TPUNotFoundError(urllib.error.URLError):

@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import CoreLayout
+from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout
 
 _CORES_PER_CHIP = 2
 

@@ -10,7 +10,7 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import Evaluat
 from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator.placements.placement import Hooks, Placement, Trace
+from tfx_tpu_trainer.estimator.places.place import Hooks, Placement, Trace
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_config import parse_iterations_per_loop
 

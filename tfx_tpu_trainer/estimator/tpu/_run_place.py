@@ -7,8 +7,8 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import find_tpu_system
-from tfx_tpu_trainer.estimator.placements.placement import Placement
+from tfx_tpu_trainer.estimator.places.place import Placement
+from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import find_tpu_system
 
 EMULATED_MASTER = "emulated"
 EMULATE_VARIABLE = "TFX_TPU_TRAINER_EMULATE"

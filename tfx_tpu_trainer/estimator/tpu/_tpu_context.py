@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import (
+from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores, emulated_topology
+from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     CoreLayout,
     InputMode,
     number_of_sources,
 )
-from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores, emulated_topology
 
 # The original's device of each host where there is no job: this process.
 _THIS_HOST = "/replica:0/task:0/device:CPU:0"

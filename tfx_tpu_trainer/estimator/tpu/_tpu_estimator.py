@@ -15,7 +15,6 @@ from tfx_tpu_trainer.estimator._callables import as_params, check_model_fn
 from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.placements.core_run import BATCH_SIZE_NAMES
 from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_config import (
@@ -24,6 +23,7 @@ from tfx_tpu_trainer.estimator.tpu._tpu_config import (
     check_positive_integer,
     parse_iterations_per_loop,
 )
+from tfx_tpu_trainer.estimator.tpu.cores.run import BATCH_SIZE_NAMES
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import check_embeddings
 
 _logger = tf.get_logger()

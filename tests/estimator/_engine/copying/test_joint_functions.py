@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tests.estimator._engine.templates import make_template
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.placement.host import place_on_host
 from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
+from tfx_tpu_trainer.estimator.places.host import place_on_host
 
 v1 = tf.compat.v1
 

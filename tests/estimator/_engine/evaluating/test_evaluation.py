@@ -17,10 +17,10 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
     write_evaluation_events,
 )
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import clock, is_time_up
-from tfx_tpu_trainer.estimator._engine.evaluating.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
+from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 
 v1 = tf.compat.v1
 

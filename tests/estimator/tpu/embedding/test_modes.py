@@ -15,10 +15,10 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tests.estimator.tpu.embedding import embedded
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import export, tpu
-from tfx_tpu_trainer.estimator._engine.sessions.tpu_system import TPUSystem
-from tfx_tpu_trainer.estimator.placements.core_run import core_run_of
-from tfx_tpu_trainer.estimator.placements.placement import Call
+from tfx_tpu_trainer.estimator.places.place import Call
 from tfx_tpu_trainer.estimator.tpu import experimental
+from tfx_tpu_trainer.estimator.tpu.cores.run import core_run_of
+from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
 
 v1 = tf.compat.v1

@@ -6,13 +6,15 @@ Nodes are read, not ops: so the same holds for a graph that is being built and f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
 from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import is_outside
+from tfx_tpu_trainer.estimator._engine.graph_nodes import called_functions, functions_of, upstream
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 ON_TPU_MARK = "_tpu_replicate"
 """Attribute of the nodes that `tf.compat.v1.tpu.rewrite` placed on the TPU."""
@@ -140,3 +142,57 @@ def _dtypes(node: Any) -> set[tf.DType]:
             if attr is not None:
                 found.update((attr.type, *attr.list.type))
     return {tf.dtypes.as_dtype(number) for number in found if number}
+
+
+StepNodes = Sequence[tuple[tf.Operation, Any, Sequence[Any]]]
+"""The ops of a step, each with its NodeDef and those in the functions that it calls."""
+
+
+def nodes_of_step(template: ModelTemplate) -> StepNodes:
+    """Returns the ops between a core's inputs and what a step gives, each once.
+
+    Args:
+        template: The template.
+
+    Returns:
+        Each op, its NodeDef, and those in the functions that it calls, deep and once, without those
+        kept outside of a TPU's computation.
+    """
+    definition = template.graph.as_graph_def()
+    nodes = {node.name: node for node in definition.node}
+    functions = functions_of(definition.library)
+
+    inner: dict[tuple[str, ...], list[Any]] = {(): []}
+    made = []
+    for op in _ops_of_step(template):
+        node = nodes[op.name]
+        called = tuple(called_functions(node))
+        if called not in inner:
+            inner[called] = list(nodes_called(node, functions))
+        made.append((op, node, inner[called]))
+    return made
+
+
+def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:
+    host_tensors = [
+        function.tensors
+        for function in (template.eval_metrics, template.host_call, template.table_update)
+        if function is not None
+    ]
+    # Neither training nor evaluation reads predictions, of which heads make texts.
+    predictions = template.predictions if template.mode == "infer" else None
+    metric_ops = template.eval_metric_ops
+    results = (template.train_op, template.loss, predictions, metric_ops, host_tensors)
+    inputs = _ops(tf.nest.flatten((template.features, template.labels)))
+    given = {tensor.name for op in inputs for tensor in op.outputs}
+    return upstream(_ops(tf.nest.flatten(results)), given=given)
+
+
+def _ops(leaves: Iterable[Any]) -> Iterator[tf.Operation]:
+    for leaf in leaves:
+        if isinstance(leaf, tf.Operation):
+            yield leaf
+        elif isinstance(leaf, (tf.Tensor, tf.Variable)):
+            yield leaf.op
+        elif isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
+            yield from _ops(tf.nest.flatten(leaf, expand_composites=True))

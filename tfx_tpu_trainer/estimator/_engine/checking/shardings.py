@@ -16,7 +16,7 @@ import tensorflow as tf
 # A wire format: its fields keep their numbers from release to release.
 from tensorflow.compiler.xla import xla_data_pb2
 
-from tfx_tpu_trainer.estimator._engine.checking.ops_on_emulated_cores import nodes_of_step
+from tfx_tpu_trainer.estimator._engine.checking.ops_on_tpu import nodes_of_step
 from tfx_tpu_trainer.estimator._engine.checking.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 

@@ -17,7 +17,6 @@ from tfx_tpu_trainer.estimator._engine.sessions.session_configs import (
     fold_no_constants,
     optimizing_config,
 )
-from tfx_tpu_trainer.estimator._engine.sessions.strategy_session import StrategySessionCreator
 
 v1 = tf.compat.v1
 
@@ -223,5 +222,6 @@ def open_restored_session(
 def _in_scope(
     hooks: Sequence[v1.train.SessionRunHook], creator: v1.train.SessionCreator
 ) -> list[v1.train.SessionRunHook]:
-    """Has hooks called in the scope of the strategy that makes the steps, where there is one."""
-    return creator.in_scope(hooks) if isinstance(creator, StrategySessionCreator) else list(hooks)
+    """Has hooks called where the session's steps are made, if its creator has such a place."""
+    in_scope = getattr(creator, "in_scope", None)
+    return list(hooks) if in_scope is None else in_scope(hooks)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.feeding.core_layout import InputMode
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu.cores.layout import InputMode
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.configs import FeatureConfig, TableConfig
 from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (

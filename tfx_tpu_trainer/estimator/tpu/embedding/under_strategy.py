@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.embedding.strategy_tables import HostTables, StrategyTables
-from tfx_tpu_trainer.estimator._engine.feeding.strategy_feed import is_of_tpus, spans_processes
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.placements.placement import Call
+from tfx_tpu_trainer.estimator.places.place import Call
+from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus, spans_processes
+from tfx_tpu_trainer.estimator.places.strategy.tables import HostTables, StrategyTables
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import plan_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec

@@ -1,1 +1,0 @@
-"""Where a template's nodes run: one small module for each place."""

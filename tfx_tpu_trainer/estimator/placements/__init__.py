@@ -1,1 +1,0 @@
-"""Where a call of train, evaluate or predict runs: one module for each place."""

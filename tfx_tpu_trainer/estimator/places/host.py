@@ -1,0 +1,258 @@
+"""A call on this host: of an Estimator, and of a TPUEstimator with `use_tpu=False`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
+from tfx_tpu_trainer.estimator._engine.copying.one_core import addend, bypass_sums
+from tfx_tpu_trainer.estimator._engine.copying.variable_changes import VariableChanges
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import add_to_summaries
+from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import (
+    TrainingPlan,
+    plan_training_on_host,
+)
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Trace, asked_of
+from tfx_tpu_trainer.estimator.places.refused_ops import refuse_ops_that_end_the_process
+
+v1 = tf.compat.v1
+
+_logger = tf.get_logger()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnHost:
+    """A `Placement` on this host, whole batches at a time.
+
+    Attributes:
+        call: The call.
+        input_context: What input_fn may know of other workers; `None` where there are none.
+        warns_of_endless_input: Whether a prediction whose input nothing ends is told of. Defaults
+            to `True`.
+    """
+
+    call: Call
+    input_context: tf.distribute.InputContext | None = None
+    warns_of_endless_input: bool = True
+
+    def trace(self) -> Trace:
+        """Calls input_fn and model_fn, and makes the template runnable here."""
+        mode = self.call.mode
+        inputs = as_input_tensors(self.call.call_input_fn({}, self.input_context))
+        if mode == ModeKeys.PREDICT and self.warns_of_endless_input:
+            _warn_of_endless_input(inputs)
+        if mode != ModeKeys.TRAIN:
+            inputs = inputs.with_hidden_batches()
+        labels = None if mode == ModeKeys.PREDICT else inputs.labels
+        spec = self.call.call_model_fn(inputs.features, labels, {})
+        template = spec.as_template(mode=mode, features=inputs.features, labels=labels)
+        step = None
+        if mode == ModeKeys.TRAIN:
+            step = _random_draws_by_step(template, self.call.config)
+        template, placement_hooks = place_on_host(template, read_before_changes=step)
+        return Trace(template, [*inputs.hooks, *placement_hooks])
+
+    def plan_training(
+        self, *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans training, a step in each session call that hooks must see; see `Placement`.
+
+        Raises:
+            ValueError: If the model sums over cores, and another process runs it.
+        """
+        trace = self.trace()
+        if self.call.config.cluster_spec.jobs and self.call.config.master:
+            check_runs_in_cluster(trace.template.graph)
+        if asked := asked_of(self.call.config):
+            add_to_summaries(trace.template, asked)
+        plan = plan_training_on_host(trace.template, steps=steps, max_steps=max_steps)
+        return plan, trace.hooks
+
+    def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
+        """Plans an evaluation, a batch in each session call that hooks must see; see `Placement`."""
+        trace = self.trace()
+        return plan_evaluation_on_host(trace.template, steps=steps), trace.hooks
+
+    def plan_prediction(
+        self, predict_keys: Sequence[str] | str | None
+    ) -> tuple[PredictionPlan, Hooks]:
+        """Plans a prediction, a batch in each session call that hooks must see; see `Placement`."""
+        trace = self.trace()
+        predictions = select_predictions(trace.template.predictions, predict_keys)
+        return PredictionPlan(trace.template, predictions), trace.hooks
+
+
+def _random_draws_by_step(template: ModelTemplate, config: RunConfig) -> tf.Tensor | None:
+    """Makes random ops draw by the global step where a training that resumes needs it, or XLA does.
+
+    Returns:
+        The global step as the ops read it; see `draw_by_step`.
+    """
+    if not (config.save_input_position or config.jit_compile):
+        return None
+    # TensorFlow refuses unseeded ops while ops have to be deterministic, and is to go on doing so.
+    unseeded = bool(config.jit_compile) and not tf_private.is_op_determinism_enabled()
+    return draw_by_step(template, unseeded=unseeded)
+
+
+def _warn_of_endless_input(inputs: InputTensors) -> None:
+    flat = tf.nest.flatten(inputs.features)
+    ends = inputs.iterator is not None or any(
+        isinstance(leaf, tf.Tensor) and leaf.op.type == "IteratorGetNext" for leaf in flat
+    )
+    if not ends and not v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+        _logger.warning(
+            "Input graph does not use tf.data.Dataset or contain a QueueRunner. That means "
+            "predict yields forever. This is probably a mistake."
+        )
+
+
+def place_on_host(
+    template: ModelTemplate, *, read_before_changes: tf.Tensor | None = None
+) -> tuple[ModelTemplate, list[v1.train.SessionRunHook]]:
+    """Makes a template runnable on one host.
+
+    Sums over cores become what they are on one core, so that a model_fn with a
+    `CrossShardOptimizer` trains here too: TensorFlow has no CPU kernel for `CrossReplicaSum`.
+    The host_call, if there is one, is called and runs with every step. What it needs of a variable
+    is read before the step changes it, as everywhere else, unless the model says otherwise.
+
+    Args:
+        template: The template. Its graph must be the default one and not have run yet; it is
+            changed in place.
+        read_before_changes: A reading of a variable that comes before the step changes it.
+            Defaults to `None`.
+
+    Returns:
+        The template to run, and the hooks that the session needs for it.
+
+    Raises:
+        ValueError: It has an op at which TensorFlow itself would end the process here.
+    """
+    refuse_ops_that_end_the_process(template)
+    hooks: list[v1.train.SessionRunHook] = []
+    if any(op.type == SUM for op in template.graph.get_operations()):
+        # They stay in the graph, unread, and in no file of it.
+        hooks.append(OneCoreGraphHook(cores=1))
+    bypass_sums(template.graph)
+    template = dataclasses.replace(
+        template,
+        loss=_without_sums(template.loss),
+        predictions=_without_sums(template.predictions),
+        eval_metrics=_with_addends(template.eval_metrics),
+        eval_metric_ops=_without_sums(template.eval_metric_ops),
+        host_call=_with_addends(template.host_call),
+    )
+    if read_before_changes is not None:
+        _let_reads_come_first(template.graph, [read_before_changes], train_op=template.train_op)
+    if template.host_call is None:
+        return template, hooks
+    fetched = template.host_call()
+    # What host_call made was not there at the first look.
+    refuse_ops_that_end_the_process(dataclasses.replace(template, predictions=fetched))
+    if template.train_op is not None:
+        _let_reads_come_first(template.graph, fetched, train_op=template.train_op)
+    return template, [*hooks, HostCallHook(fetched)]
+
+
+def check_runs_in_cluster(graph: tf.Graph) -> None:
+    """Checks that a graph placed on the host can be sent to another process's session.
+
+    Sums that are passed by are still nodes of it, and a distributed session wants a kernel for each
+    node.
+
+    Args:
+        graph: The graph.
+
+    Raises:
+        ValueError: It has a sum over cores.
+    """
+    for op in graph.get_operations():
+        if op.type == SUM:
+            raise ValueError(
+                f"{op.name!r} is a sum over TPU cores (CrossReplicaSum), which can't run in the "
+                "processes of a TF_CONFIG cluster: wrap the optimizer in CrossShardOptimizer only "
+                "if params['use_tpu'] is true."
+            )
+
+
+def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> None:
+    """Makes a step's changes of variables wait for what reads them and does not wait for a change.
+
+    In a session either may come first. Functions order them: see `reads_before_changes`.
+
+    Args:
+        graph: The graph of both.
+        fetched: Nested structure of what reads.
+        train_op: What changes.
+    """
+    kinds = (tf.Operation, tf.Tensor, tf.Variable)
+    flat = tf.nest.flatten(fetched, expand_composites=True)
+    wanted = [graph.as_graph_element(node) for node in flat if isinstance(node, kinds)]
+    needed = set(upstream(wanted))
+    of_step = set(upstream([graph.as_graph_element(train_op)]))
+    if any(op.type == "Enter" for op in needed):
+        # No op outside of a loop of TensorFlow 1 can wait for one inside.
+        return
+    changes = VariableChanges(graph.as_graph_def().library)
+    changing, waiting = [], set[tf.Operation]()
+    readers: dict[str, list[tf.Operation]] = {}
+    for op in graph.get_operations():
+        if op not in needed and op not in of_step:
+            continue
+        if changes.made_by(op.node_def):
+            changing.append(op)
+            waiting.add(op)
+        elif not waiting.isdisjoint([*(tensor.op for tensor in op.inputs), *op.control_inputs]):
+            waiting.add(op)
+        elif op in needed:
+            for handle in _handles(op):
+                readers.setdefault(handle, []).append(op)
+    for op in changing:
+        reads = [read for handle in _handles(op) for read in readers.get(handle, ())]
+        if op in of_step and reads:
+            done = [end for read in reads for end in _ends(read)]
+            tf_private.replace_control_inputs(op, [*op.control_inputs, *done])
+
+
+def _ends(op: tf.Operation) -> list[tf.Operation]:
+    """Returns what to wait for so that an operation's reads are done.
+
+    A call or a conditional is taken apart when it runs, and what waits for it alone need not wait
+    for the reads in it; what waits for its results does.
+    """
+    if op.type == "ReadVariableOp":
+        return [op]
+    return [tf.identity(result).op for result in op.outputs if result.dtype != tf.resource]
+
+
+def _handles(op: tf.Operation) -> list[str]:
+    return [tensor.name for tensor in op.inputs if tensor.dtype == tf.resource]
+
+
+def _without_sums(structure: Any) -> Any:
+    """Replaces the sums that a template names itself: what is made of them comes later."""
+    return tf.nest.map_structure(addend, structure)
+
+
+def _with_addends(function: HostFunction | None) -> HostFunction | None:
+    if function is None:
+        return None
+    return dataclasses.replace(function, tensors=_without_sums(function.tensors))

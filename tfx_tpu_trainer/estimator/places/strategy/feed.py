@@ -1,0 +1,345 @@
+"""An input_fn's dataset under a `tf.distribute` strategy."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import split_features_and_labels
+from tfx_tpu_trainer.estimator.places.strategy import tf_private_strategy
+from tfx_tpu_trainer.estimator.places.strategy.lost_process import ProcessLostError, lost_process
+
+v1 = tf.compat.v1
+
+_T = TypeVar("_T")
+
+
+def spans_processes(strategy: tf.distribute.Strategy) -> bool:
+    """Tells whether a strategy has replicas in other processes, which run the same steps."""
+    return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
+
+
+def is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
+    """Tells whether a strategy has replicas in other processes, or on TPUs."""
+    return spans_processes(strategy) or is_of_tpus(strategy)
+
+
+def is_of_tpus(strategy: Any) -> bool:
+    """Tells whether a strategy is TensorFlow's for TPUs, of either generation of its class; `None` is not."""
+    return type(strategy).__name__.startswith("TPUStrategy")
+
+
+def _cluster_of(strategy: tf.distribute.Strategy) -> tf.train.ClusterSpec:
+    resolver = strategy.cluster_resolver if spans_processes(strategy) else None
+    return tf.train.ClusterSpec({}) if resolver is None else resolver.cluster_spec()
+
+
+def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
+    """Refuses a strategy whose devices elsewhere a program without eager execution can't reach."""
+    if is_elsewhere(strategy):
+        raise RuntimeError(
+            f"{type(strategy).__name__} connects to its devices eagerly, but this program disabled "
+            "eager execution with tf.compat.v1.disable_eager_execution() or "
+            "disable_v2_behavior(). Remove that call; model_fn is traced into a v1 graph anyway. "
+            "A strategy with its replicas in this process (MirroredStrategy) needs no change."
+        )
+
+
+def _made_eagerly(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
+    """Makes a strategy of GPUs again: what orders their collectives is made with it, when eager."""
+    kinds = (tf.distribute.MirroredStrategy, v1.distribute.MirroredStrategy)
+    devices = strategy.extended.worker_devices
+    if isinstance(strategy, kinds) and any("GPU" in device for device in devices):
+        return type(strategy)(list(devices))
+    return strategy
+
+
+class EagerThread:
+    """A thread in which TensorFlow executes eagerly.
+
+    A strategy runs eagerly, and what drives it, a session and its hooks, lives in a graph.
+    Whether TensorFlow executes eagerly is a property of the thread, and there is no public way
+    to leave a graph but to close it.
+    """
+
+    def __init__(self, cluster: tf.train.ClusterSpec) -> None:
+        """Starts no thread yet.
+
+        Args:
+            cluster: The processes that the strategy runs in, with their addresses; empty for one.
+        """
+        self._cluster = cluster
+        self._executor: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def run(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Calls a function in the thread and waits for its result, or raises its error.
+
+        Raises:
+            ProcessLostError: If another process of the strategy no longer answers.
+        """
+        return self._result_of(self._eagerly, function, *args)
+
+    def run_beside(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Calls a function in the caller's thread, eagerly, while the other one may be busy."""
+        return self._eagerly(function, *args)
+
+    def is_switched_on(self) -> bool:
+        """Whether the program lets TensorFlow execute eagerly, where nothing else is said."""
+        return self._result_of(tf.executing_eagerly)
+
+    def end(self) -> None:
+        """Ends the thread; the next call starts another one.
+
+        A graph refers to whoever makes its steps, and waits for Python's collector. Threads that waited with it would
+        each keep one of glibc's arenas, with what it has freed there.
+        """
+        if self._executor is not None:
+            # It has nothing to do by now. Python's collector may be closing a session, and must not wait for threads.
+            self._executor.shutdown(wait=False)
+            self._executor = None
+
+    def _result_of(self, function: Callable[..., _T], *args: Any) -> _T:
+        if self._executor is None:
+            self._executor = concurrent.futures.ThreadPoolExecutor(1, "strategy")
+        return self._executor.submit(function, *args).result()
+
+    def _eagerly(self, function: Callable[..., _T], *args: Any) -> _T:
+        # Also where the program has called disable_v2_behavior(), as programs for TensorFlow 1 do.
+        try:
+            with tf_private_strategy.eager_mode():
+                return function(*args)
+        except tf.errors.OpError as error:
+            if (lost := lost_process(error, self._cluster)) is None:
+                raise
+            raise ProcessLostError(lost) from error
+
+
+class StrategyFeed:
+    """Feeds the replicas of a strategy: each gets whole batches of the dataset, in turn.
+
+    So a batch of the dataset is one replica's, and a step takes as many as there are replicas.
+
+    Attributes:
+        strategy: The strategy.
+        eager: The thread that runs it.
+        placeholders: What stands for one replica's batch in the traced graph, and, last of all,
+            `replica_id`.
+        replica_id: What stands for the number of the replica.
+        pipeline: Which part of the input this process draws, as dataset_fn was told.
+        is_saved: Whether the iterator is one that can be saved.
+        ends_unevenly: Whether some replicas may have a batch of training when others have none.
+            TensorFlow gives those one of zeros.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        dataset_fn: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+        *,
+        repeated: bool,
+        saved: bool = False,
+        on_host: bool = False,
+    ) -> None:
+        """Calls dataset_fn, eagerly.
+
+        Args:
+            strategy: The strategy.
+            dataset_fn: Returns the dataset of one worker; called once for each worker.
+            repeated: Whether steps are drawn by the strategy itself, on its workers, as training
+                needs it; else by this process, batch by batch, so that no row is lost when the
+                input ends.
+            saved: Whether the position of a training input must be one that can be saved, which
+                the strategy's own iterators have not. Nothing is brought to the replicas' devices
+                ahead then. Without effect on TPUs. Defaults to `False`.
+            on_host: Whether a step's batches are to be on their worker's host, not brought ahead
+                to the replicas' devices, as embeddings need it. Defaults to `False`.
+
+        Raises:
+            TypeError: If dataset_fn gives no dataset.
+            RuntimeError: If the program has switched eager execution off, and the strategy has
+                replicas in other processes or on a TPU.
+        """
+        self.eager = EagerThread(_cluster_of(strategy))
+        # TPUs draw in loops of their own, which no test without one could show to be the same.
+        self.is_saved = saved and repeated and not is_of_tpus(strategy)
+        if not self.eager.is_switched_on():
+            _check_devices_are_here(strategy)
+            # As an estimator's sessions place by default, and TensorFlow 2's eager execution does:
+            # programs make strategies of GPUs that a host may lack.
+            tf.config.set_soft_device_placement(True)
+            strategy = self.eager.run(_made_eagerly, strategy)
+        self.strategy = strategy
+        self._element_spec: Any = None
+        self._last_dataset: Any = None
+        self.pipeline = tf.distribute.InputContext(
+            num_replicas_in_sync=strategy.num_replicas_in_sync
+        )
+        self.ends_unevenly = spans_processes(strategy)
+
+        def noted(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            # As in the original: input_fn may ask which strategy it feeds.
+            with strategy.scope():
+                dataset = dataset_fn(context)
+            if not isinstance(dataset, tf.data.Dataset):
+                raise TypeError(
+                    "Under a tf.distribute strategy input_fn must return a tf.data.Dataset; got "
+                    f"{dataset!r}."
+                )
+            self._element_spec, self._last_dataset = dataset.element_spec, dataset
+            self.pipeline = context
+            return dataset
+
+        def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            dataset = noted(context)
+            # Where batches are all of one shape TensorFlow ends every replica's input with the first
+            # that ends; where they may differ, it goes on, with batches of zeros that do not say so.
+            endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
+            self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
+            # So each batch brings a 1 along, which is a 0 in those.
+            return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))
+
+        def make() -> Any:
+            if repeated and not self.is_saved:
+                options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+                return strategy.distribute_datasets_from_function(
+                    marked, options if on_host else None
+                )
+            if repeated and spans_processes(strategy):
+                # It alone knows which of the processes this one is.
+                strategy.distribute_datasets_from_function(noted)
+                return self._last_dataset
+            return noted(self.pipeline)
+
+        self._dataset = self.eager.run(make)
+        if self.is_saved and not spans_processes(strategy):
+            self.ends_unevenly = False
+        self.placeholders: tuple[tf.Tensor, ...] = ()
+        self.replica_id: tf.Tensor
+
+    @property
+    def description(self) -> str:
+        """What the input is: its structure, the batches' shapes, and which process's part."""
+        context, structure = self.pipeline, str(self._element_spec)
+        if context.num_input_pipelines == 1:
+            return structure
+        return f"{structure}, {context.input_pipeline_id} of {context.num_input_pipelines}"
+
+    def make_placeholders(self) -> tuple[Any, Any]:
+        """Makes one replica's features and labels, placeholders of the default graph.
+
+        Returns:
+            The features, and the labels or `None`.
+        """
+        specs = tf.nest.flatten(self._element_spec, expand_composites=True)
+        batch = tuple(v1.placeholder(spec.dtype, spec.shape) for spec in specs)
+        self.replica_id = v1.placeholder(tf.int32, (), name="replica_id")
+        self.placeholders = (*batch, self.replica_id)
+        return split_features_and_labels(
+            tf.nest.pack_sequence_as(self._element_spec, batch, expand_composites=True)
+        )
+
+    def named(self, batch: Sequence[Any]) -> dict[str, tf.Tensor]:
+        """Names a replica's tensors by the placeholders that they stand for.
+
+        Args:
+            batch: Its tensors, flat, without the replica's number.
+        """
+        return {
+            placeholder.name: tf.convert_to_tensor(tensor)
+            for placeholder, tensor in zip(self.placeholders[:-1], batch, strict=True)
+        }
+
+    def batches(self, element: Any) -> list[list[tf.Tensor]]:
+        """Takes a step's element apart; to be called in a function of the strategy.
+
+        Returns:
+            For each replica of this process its tensors, flat.
+        """
+        leaves = map(self.strategy.experimental_local_results, tf.nest.flatten(element))
+        return [list(tf.nest.flatten(batch, expand_composites=True)) for batch in zip(*leaves)]
+
+    def iterator(self) -> Any:
+        """Starts the dataset; to be called in the eager thread."""
+        with tf.device("/device:CPU:0" if self.is_saved else None):
+            return iter(self._dataset)
+
+    def next_step(self, iterator: Any) -> tuple[Callable[[], Any], tf.Tensor | None]:
+        """Draws the batches of a step of training; to be called in a function of the strategy.
+
+        Args:
+            iterator: What `iterator` gave.
+
+        Returns:
+            What gives the replicas' batches, and whether every replica has one; `None` where an
+            error tells.
+        """
+        if not self.is_saved:
+            element, here = next(iterator)
+            return lambda: element, self._have_all(here) if self.ends_unevenly else None
+        draws = range(len(self.strategy.extended.worker_devices))
+        if not self.ends_unevenly:
+            # The end of the input is an error of whichever replica finds it.
+            batches = [tf.nest.flatten(next(iterator), expand_composites=True) for _ in draws]
+            return lambda: self.distribute(batches), None
+        drawn = [iterator.get_next_as_optional() for _ in draws]
+        here = self.distribute([[tf.cast(one.has_value(), tf.int32)] for one in drawn])[0]
+
+        def element_of_all() -> Any:
+            values = (one.get_value() for one in drawn)
+            return self.distribute([tf.nest.flatten(v, expand_composites=True) for v in values])
+
+        return element_of_all, self._have_all(here)
+
+    def _have_all(self, here: Any) -> tf.Tensor:
+        """Tells whether every replica, those of other processes too, brings a 1 along."""
+        having = self.strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
+        return tf.equal(having, self.strategy.num_replicas_in_sync)
+
+    def groups(self) -> Generator[list[list[tf.Tensor]], None, None]:
+        """Draws the dataset to its end, in the eager thread.
+
+        Yields:
+            A step's batches, as flat tensors: one for each replica and all of the shape of the
+            first batch of all, or a single batch that found no such company.
+        """
+        replicas = self.strategy.num_replicas_in_sync
+        full_shapes: list[tf.TensorShape] | None = None
+        waiting: list[list[tf.Tensor]] = []
+        for element in self._dataset:
+            batch = tf.nest.flatten(element, expand_composites=True)
+            shapes = [tensor.shape for tensor in batch]
+            full_shapes = full_shapes or shapes
+            waiting.append(batch)
+            # Replicas may be one program on several cores (TPUStrategy), which has one shape.
+            if shapes != full_shapes:
+                yield from ([one] for one in waiting)
+                waiting = []
+            elif len(waiting) == replicas:
+                yield waiting
+                waiting = []
+        yield from ([one] for one in waiting)
+
+    def distribute(self, group: list[list[tf.Tensor]]) -> list[Any]:
+        """Hands each replica here one batch of a group; to be called in the eager thread, or a function."""
+
+        def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
+            return tf_private_strategy.distribute_values(
+                self.strategy,
+                lambda context: parts[context.replica_id_in_sync_group % len(parts)],
+            )
+
+        return [distributed(parts) for parts in zip(*group)]
+
+    def host_values(self, batch: list[tf.Tensor]) -> dict[tf.Tensor, np.ndarray]:
+        """Returns a batch as what a session is fed; this host stands for the first replica."""
+        values = [*(tensor.numpy() for tensor in batch), np.int32(0)]
+        return dict(zip(self.placeholders, values, strict=True))
+
+
+def _is_static(element_spec: Any) -> bool:
+    specs = tf.nest.flatten(element_spec, expand_composites=True)
+    return all(spec.shape.is_fully_defined() for spec in specs)

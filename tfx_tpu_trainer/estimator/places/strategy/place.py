@@ -1,0 +1,413 @@
+"""A call under a `tf.distribute` strategy: `RunConfig(train_distribute=..., ...)`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.checking.captured_tensors import refuse_captured_tensors
+from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings, tiled
+from tfx_tpu_trainer.estimator._engine.checking.train_op_check import (
+    check_gradients_are_combined,
+    check_train_op,
+)
+from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import ObjectScaffold
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
+from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
+from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
+    outside_marked,
+    with_effects,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import create_iterations
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    add_histograms_of_weights,
+    find_gradients,
+    log_no_gradients,
+    log_not_written,
+)
+from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._on_cores import on_cores
+from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator.places.input_partitions import (
+    check_input_partitions,
+    input_partitions,
+)
+from tfx_tpu_trainer.estimator.places.place import (
+    Call,
+    Hooks,
+    Trace,
+    asked_of,
+    gradient_hook,
+)
+from tfx_tpu_trainer.estimator.places.refused_ops import refuse_ops_that_end_the_process
+from tfx_tpu_trainer.estimator.places.strategy import kinds, tf_private_strategy
+from tfx_tpu_trainer.estimator.places.strategy.feed import (
+    StrategyFeed,
+    is_elsewhere,
+    is_of_tpus,
+    spans_processes,
+)
+from tfx_tpu_trainer.estimator.places.strategy.plan import (
+    place_evaluation_under_strategy,
+    place_prediction_under_strategy,
+    place_training_under_strategy,
+)
+from tfx_tpu_trainer.estimator.places.strategy.tables import StrategyTables
+
+v1 = tf.compat.v1
+
+_SCAFFOLD_PARTS = (
+    "init_op",
+    "init_fn",
+    "ready_op",
+    "ready_for_local_init_op",
+    "local_init_op",
+    "summary_op",
+    "saver",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class StrategyTrace(Trace):
+    """A call that was traced for one replica of a strategy.
+
+    Attributes:
+        feed: Returns each replica its batches.
+        tables: The tables of its embeddings, beside the replicas; `None` where there are none.
+    """
+
+    feed: StrategyFeed
+    tables: StrategyTables | None
+
+
+class EmbeddedCall(Protocol):
+    """A call whose ids are looked up beside its model.
+
+    Attributes:
+        call: The call, its functions wrapped.
+    """
+
+    call: Call
+
+    def update(self) -> HostFunction | None:
+        """Returns what trains the tables, once the call was traced."""
+
+    def make_tables(self) -> StrategyTables | None:
+        """Makes the tables in the graph of the trace; `None` where there are none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnderStrategy:
+    """A `Placement` under a `tf.distribute` strategy.
+
+    Attributes:
+        call: The call. Its input_fn is called with the context of a worker, once for each worker;
+            its dataset's batch is one replica's. Its model_fn is called with one replica's
+            features and labels.
+        strategy: The strategy.
+        added: What the params of both functions have besides. Defaults to nothing.
+        sees_strategy: Whether model_fn is a program for strategies: `tf.distribute` shows it the
+            replicas, and its optimizers put gradients together over them. One for TPU cores wraps
+            its optimizer in a `CrossShardOptimizer`. Defaults to `True`.
+        loops: How many steps of training a session call makes. Defaults to `None`, one.
+        num_cores_per_replica: TPU cores of a replica, as `TPUConfig` has it. Defaults to `None`: as many as
+            the strategy says.
+        input_partition_dims: How a replica's input is cut over its cores. Defaults to `None`: it is not.
+        embed: Wraps the call where embeddings stand beside it; called for each trace. Defaults to
+            `None`: there are none.
+    """
+
+    call: Call
+    strategy: tf.distribute.Strategy
+    added: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sees_strategy: bool = True
+    loops: Loops | None = None
+    num_cores_per_replica: int | None = None
+    input_partition_dims: Sequence[Any] | None = None
+    embed: Callable[[Call, tf.distribute.Strategy], EmbeddedCall] | None = None
+
+    def trace(self) -> StrategyTrace:
+        """Calls model_fn once, on placeholders of one replica.
+
+        Raises:
+            ValueError: If model_fn brings a Scaffold, embeddings can't be looked up here, or a replica has other
+                cores than the configuration says, or does not divide its tensors among them.
+        """
+        call, strategy = self.call, self.strategy
+        cores = self._cores_of_replica()
+        embedded = None if self.embed is None else self.embed(call, strategy)
+        call = call if embedded is None else embedded.call
+        feed = StrategyFeed(
+            strategy,
+            lambda context: call.call_input_fn(self.added, context),
+            repeated=call.mode == ModeKeys.TRAIN,
+            saved=call.config.save_input_position,
+            on_host=embedded is not None,
+        )
+        features, labels = feed.make_placeholders()
+        labels = None if call.mode == ModeKeys.PREDICT else labels
+        inputs = self._cut_input(features, labels)
+        replicas = strategy.num_replicas_in_sync
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(tf_private.replicas(replicas))
+            stack.enter_context(on_cores())
+            stack.enter_context(outside_marked())
+            if self.sees_strategy:
+                traced = tf_private_strategy.TracedStrategy(replicas)
+                stack.enter_context(traced.tracing(feed.replica_id))
+            spec = call.call_model_fn(*inputs, self.added)
+        template = with_effects(spec.as_template(mode=call.mode, features=features, labels=labels))
+        if template.loss is not None and template.loss.dtype.is_integer:
+            # The mean of the replicas' losses is no integer.
+            template = dataclasses.replace(template, loss=tf.cast(template.loss, tf.float64))
+        template = refuse_captured_tensors(template, runs_on=f"the replicas of {_named(strategy)}")
+        check_shardings(template, cores=cores)
+        if embedded is not None:
+            template = dataclasses.replace(template, table_update=embedded.update())
+        if call.mode == ModeKeys.TRAIN and call.config.save_input_position:
+            draw_by_step(template)
+        if not is_of_tpus(strategy):
+            refuse_ops_that_end_the_process(template)
+        scaffold = template.make_scaffold()
+        given = [part for part in _SCAFFOLD_PARTS if getattr(scaffold, part) is not None]
+        if given and not isinstance(scaffold, ObjectScaffold):
+            raise ValueError(
+                f"A Scaffold with {given} can't be used under {_named(strategy)}, a tf.distribute "
+                "strategy, whose variables do not belong to a session. Leave scaffold "
+                "(scaffold_fn) out, or train without the strategy."
+            )
+        template = dataclasses.replace(template, make_scaffold=lambda: scaffold)
+        tables = None if embedded is None else embedded.make_tables()
+        return StrategyTrace(template, [], feed, tables)
+
+    def plan_training(
+        self, *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans training; see `Placement`.
+
+        Raises:
+            ValueError: If model_fn brings a Scaffold, or several replicas train without a sum over
+                them.
+        """
+        trace = self.trace()
+        trains = check_train_op(trace.template)
+        if self.strategy.num_replicas_in_sync > 1 and trains:
+            self._check_replicas_train_together(trace.template.graph)
+        asked = asked_of(self.call.config)
+        gradients = self._watched_gradients(trace.template, asked) if asked else None
+        stop_hook: v1.train.SessionRunHook | None = None
+        if self.loops is None:
+            iterations, longest, every = None, 1, 1
+            if steps is not None or max_steps is not None:
+                stop_hook = v1.train.StopAtStepHook(num_steps=steps, last_step=max_steps)
+        else:
+            iterations = create_iterations()
+            longest, every = self.loops.longest, self.loops.host_call_every_n_steps
+            stop_hook = self.loops.hook(iterations, steps=steps, max_steps=max_steps)
+        placed = place_training_under_strategy(
+            trace.template,
+            trace.feed,
+            iterations=iterations,
+            host_call_every_n_steps=every,
+            gradients=gradients,
+            tables=trace.tables,
+        )
+        hooks = [*placed.hooks, OneCoreGraphHook(cores=self.strategy.num_replicas_in_sync)]
+        if gradients is not None:
+            assert placed.gradients is not None
+            hooks.append(gradient_hook(gradients, placed.gradients, self.call.config))
+            if asked.histograms:
+                add_histograms_of_weights(placed.template, after=placed.template.loss)
+        plan = TrainingPlan(
+            template=placed.template,
+            train_op=placed.template.train_op,
+            loss=placed.template.loss,
+            stop_hook=stop_hook,
+            steps_per_call=longest,
+            session_creator=placed.session_creator,
+            saved_input=placed.saved_input,
+            end_loop=placed.end_loop,
+            agreed_stop=placed.agreed_stop,
+            ran_on=_named(self.strategy),
+        )
+        return plan, hooks
+
+    def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
+        """Plans an evaluation, a step of all replicas in each session call; see `Placement`.
+
+        Its `loss` is the mean of the batch losses, as on the host.
+
+        Raises:
+            ValueError: If the strategy has replicas in other processes.
+        """
+        self._check_in_this_process()
+        trace = self.trace()
+        placed = place_evaluation_under_strategy(trace.template, trace.feed, tables=trace.tables)
+        plan = plan_evaluation_on_host(placed.template, steps=steps, batches=placed.batches)
+        plan = dataclasses.replace(
+            plan,
+            make_loop=None,
+            session_creator=placed.session_creator,
+            ran_on=_named(self.strategy),
+        )
+        return plan, list(placed.hooks)
+
+    def plan_prediction(
+        self, predict_keys: Sequence[str] | str | None
+    ) -> tuple[PredictionPlan, Hooks]:
+        """Plans a prediction, a step of all replicas in each session call; see `Placement`.
+
+        Raises:
+            ValueError: If the strategy has replicas in other processes.
+        """
+        self._check_in_this_process()
+        trace = self.trace()
+        predictions = select_predictions(trace.template.predictions, predict_keys)
+        placed = place_prediction_under_strategy(
+            trace.template, predictions, trace.feed, tables=trace.tables
+        )
+        plan = PredictionPlan(
+            placed.template, placed.template.predictions, session_creator=placed.session_creator
+        )
+        return plan, list(placed.hooks)
+
+    def _watched_gradients(self, template: ModelTemplate, asked: Asked) -> FirstStepOfLoop | None:
+        if is_elsewhere(self.strategy) or spans_processes(self.strategy):
+            # From a TPU they would come with every step, and processes must all make the same sums.
+            log_not_written(_named(self.strategy))
+            return None
+        gradients = find_gradients(template, replicas=self.strategy.num_replicas_in_sync)
+        if not gradients:
+            log_no_gradients()
+            return None
+        return FirstStepOfLoop(gradients, asked)
+
+    def _check_replicas_train_together(self, graph: tf.Graph) -> None:
+        if not self.sees_strategy:
+            check_gradients_are_combined(graph)
+        elif not any(op.type == SUM for op in graph.get_operations()):
+            raise ValueError(
+                f"The train_op of model_fn has no sum over the replicas of {_named(self.strategy)},"
+                " so each would train on its own. Let an optimizer of tf.compat.v1.train or "
+                "tf.keras.optimizers.legacy apply the gradients, or sum them with "
+                "tf.distribute.get_replica_context().all_reduce('SUM', gradients)."
+            )
+
+    def _cores_of_replica(self) -> int:
+        cores = tf_private_strategy.cores_per_replica(self.strategy)
+        asked = self.num_cores_per_replica
+        if asked in (None, cores) or not is_elsewhere(self.strategy):
+            # Replicas of other strategies are single devices, as emulated ones are.
+            return asked or cores
+        raise ValueError(
+            f"TPUConfig(num_cores_per_replica={asked}) needs replicas of {asked} cores, and those of "
+            f"{_named(self.strategy)} have {cores}: make it with TPUStrategy(resolver, "
+            "experimental_device_assignment=tf.tpu.experimental.DeviceAssignment.build(topology, "
+            "computation_shape=..., num_replicas=...)), or change the number."
+        )
+
+    def _cut_input(self, features: Any, labels: Any) -> tuple[Any, Any]:
+        """Tells a TPU's compiler how the input is cut; the strategy itself sends it whole."""
+        dims = self.input_partition_dims
+        cuts = tf_private_strategy.cores_per_replica(self.strategy) > 1
+        check_input_partitions(dims, features=features, labels=labels, evenly=cuts)
+        counts = input_partitions(dims, features=features, labels=labels) if cuts else {}
+
+        def cut(leaf: Any) -> Any:
+            if not isinstance(leaf, tf.Tensor) or leaf.name not in counts:
+                return leaf
+            return tf_private.with_sharding(leaf, tiled(counts[leaf.name]))
+
+        return tf.nest.map_structure(cut, (features, labels))
+
+    def _check_in_this_process(self) -> None:
+        if spans_processes(self.strategy):
+            raise ValueError(
+                f"{_named(self.strategy)} has replicas in other processes, but only training runs "
+                "over several processes. Leave eval_distribute out of RunConfig, or add an "
+                "evaluator task for train_and_evaluate."
+            )
+
+
+def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
+    """Returns the strategy that runs the steps of a mode, as a configuration has it.
+
+    As in the original, prediction has none. `experimental_distribute` wins over the others. A
+    parameter server strategy leaves the steps to each worker's own session.
+
+    Raises:
+        ValueError: If it is a parameter server strategy with several replicas in this process, or
+            trains in this process only while TF_CONFIG has several that train.
+    """
+    strategy = _configured(config, mode)
+    if kinds.is_none(strategy):
+        return None
+    if kinds.is_parameter_server(strategy):
+        _check_one_replica(strategy)
+        return None
+    if mode == ModeKeys.TRAIN:
+        _check_cluster(config, strategy)
+    return strategy
+
+
+def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext | None:
+    """Returns what an input_fn may know of the other workers of a parameter server strategy.
+
+    `None` where there is no such strategy.
+    """
+    if not kinds.is_parameter_server(_configured(config, mode)):
+        return None
+    if mode != ModeKeys.TRAIN or not config.cluster_spec.jobs:
+        return tf.distribute.InputContext()
+    return tf.distribute.InputContext(
+        num_input_pipelines=config.num_worker_replicas,
+        input_pipeline_id=config.global_id_in_cluster,
+    )
+
+
+def _configured(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
+    name = {ModeKeys.TRAIN: "train_distribute", ModeKeys.EVAL: "eval_distribute"}.get(mode)
+    if name is None:
+        return None
+    both = config.experimental_distribute
+    return getattr(both, name, None) or getattr(config, name)
+
+
+def _check_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
+    if config.num_worker_replicas > 1 and not spans_processes(strategy):
+        raise ValueError(
+            f"{_named(strategy)} covers only this process, but the cluster of TF_CONFIG has "
+            f"{config.num_worker_replicas} tasks that train: {config.cluster_spec.as_dict()}. Use "
+            "tf.distribute.MultiWorkerMirroredStrategy, created before anything else runs, or "
+            "tf.compat.v1.distribute.experimental.ParameterServerStrategy; or leave TF_CONFIG "
+            "out."
+        )
+
+
+def _check_one_replica(strategy: tf.distribute.Strategy) -> None:
+    if strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            f"{type(strategy).__name__} has {strategy.num_replicas_in_sync} replicas in this "
+            "process, one for each GPU. A worker of a parameter server strategy may have only "
+            "one: let it see one GPU (CUDA_VISIBLE_DEVICES), or use CentralStorageStrategy or "
+            "MirroredStrategy in one process."
+        )
+
+
+def _named(strategy: tf.distribute.Strategy) -> str:
+    return f"{type(strategy).__name__} ({strategy.num_replicas_in_sync} replicas)"

@@ -1,0 +1,319 @@
+"""Training, evaluation and prediction under a `tf.distribute` strategy.
+
+The road to TPU v5e and newer (`TPUStrategy`), and to `RunConfig(train_distribute=...)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
+from tfx_tpu_trainer.estimator._engine.feeding import saved_iterators
+from tfx_tpu_trainer.estimator._engine.feeding.input_values import count_rows
+from tfx_tpu_trainer.estimator._engine.feeding.saved_iterators import SavedInput
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
+from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import (
+    HostCallHook,
+    leave_out_summaries,
+)
+from tfx_tpu_trainer.estimator._engine.sessions import polite_stop
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, spans_processes
+from tfx_tpu_trainer.estimator.places.strategy.session import (
+    StrategySessionCreator,
+    VariableAccess,
+)
+from tfx_tpu_trainer.estimator.places.strategy.steps import (
+    BatchSteps,
+    TrainingSteps,
+    with_tensors,
+)
+from tfx_tpu_trainer.estimator.places.strategy.tables import StrategyTables
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+@dataclasses.dataclass(frozen=True)
+class StrategyPlacement:
+    """A template placed under a strategy.
+
+    Attributes:
+        template: What a session runs: its loss, predictions and the tensors of its host
+            functions stand for what the replicas give, put together.
+        hooks: The hooks that the session needs for it.
+        session_creator: Makes the session's creator; called as
+            `tf.compat.v1.train.ChiefSessionCreator` is, with keyword arguments.
+        batches: Number of batches in a step of evaluation; `None` in other modes.
+        saved_input: The input of training, where its position can be saved.
+        gradients: The summary of gradients that a session call was asked for; `None` where none is written.
+        end_loop: Ends a loop of training steps that is running; see `TrainingPlan`.
+        agreed_stop: Stops training in several processes together; see `TrainingPlan`.
+    """
+
+    template: ModelTemplate
+    hooks: tuple[v1.train.SessionRunHook, ...]
+    session_creator: Callable[..., v1.train.SessionCreator]
+    batches: tf.Tensor | None = None
+    saved_input: SavedInput | None = None
+    gradients: tf.Tensor | None = None
+    end_loop: Callable[[], None] | None = None
+    agreed_stop: v1.train.SessionRunHook | None = None
+
+
+class _StrategyInput:
+    """The iterator of a strategy's training; a `SavedInput`."""
+
+    def __init__(self, steps: TrainingSteps, feed: StrategyFeed) -> None:
+        self._steps = steps
+        self.description = feed.description
+        self.host = feed.pipeline.input_pipeline_id
+        self.hosts = feed.pipeline.num_input_pipelines
+
+    def any_host(self, flag: bool) -> bool:
+        return self._steps.any_process(flag)[0] if self.hosts > 1 else flag
+
+    def save(self, session: v1.Session, path: str, *, policy: int) -> None:
+        del session
+        self._steps.with_iterator(
+            lambda iterator: saved_iterators.write(
+                path, [iterator], self.description, policy=policy
+            )
+        )
+
+    def check(self, session: v1.Session, path: str) -> None:
+        del session
+        self._steps.with_iterator(lambda iterator: saved_iterators.read(path, 1))
+
+    def restore(self, session: v1.Session, path: str) -> None:
+        del session
+        self._steps.with_iterator(
+            lambda iterator: saved_iterators.restore([iterator], saved_iterators.read(path, 1))
+        )
+
+    def start(self, session: v1.Session) -> None:
+        del session
+        self._steps.start_input()
+
+
+class AgreedStopHook(v1.train.SessionRunHook):
+    """Stops the processes of a strategy together, when a hook or a signal of one of them asks for it.
+
+    Must be the last of the hooks. A process that stopped alone would leave the others waiting for
+    its part of a sum.
+    """
+
+    def __init__(self, steps: TrainingSteps) -> None:
+        """Takes the steps.
+
+        Args:
+            steps: What the processes run.
+        """
+        self._steps = steps
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Asks the others."""
+        del run_values
+        asked = polite_stop.signal_received()
+        stops, *signals = self._steps.any_process(
+            run_context.stop_requested, *(number == asked for number in polite_stop.SIGNALS)
+        )
+        for number, received in zip(polite_stop.SIGNALS, signals):
+            if received:
+                polite_stop.ask_to_stop(number)
+        if stops or any(signals):
+            run_context.request_stop()
+
+
+def place_training_under_strategy(
+    template: ModelTemplate,
+    feed: StrategyFeed,
+    *,
+    iterations: tf.Variable | None = None,
+    host_call_every_n_steps: int = 1,
+    gradients: FirstStepOfLoop | None = None,
+    tables: StrategyTables | None = None,
+) -> StrategyPlacement:
+    """Places training under a strategy.
+
+    Every replica runs the model on its own batch and its own copy of the variables, which the
+    sums over replicas keep equal.
+
+    Args:
+        template: A template of mode `"train"`, traced on the feed's placeholders, in the default
+            graph.
+        feed: Returns each replica its batches; made with `repeated=True`.
+        iterations: Variable of the graph that tells how many steps a session call makes; a
+            `LoopHook` sets it. Defaults to `None`, one step.
+        host_call_every_n_steps: Steps between host calls. Defaults to 1.
+        gradients: What is written of the gradients. Defaults to `None`: nothing is.
+        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
+
+    Returns:
+        The placement. Its loss is the mean over the replicas, of the last step of a session
+        call; fetching it makes the steps.
+
+    Raises:
+        ValueError: If the model can't run under a strategy: it sums over replicas in the body of
+            a loop or over some replicas only, or has tables, or a host_call where replicas are in
+            other processes.
+    """
+    leave_out_summaries()
+    replicas = feed.strategy.num_replicas_in_sync
+    host_call = trace_host_function(template.host_call, cores=replicas, broadcast=False, full=False)
+    in_several = spans_processes(feed.strategy)
+    if in_several and host_call is not None:
+        raise ValueError(
+            f"host_call can't see the replicas of other processes, but {_named(feed.strategy)} has "
+            "some there. Leave host_call out, or train in one process."
+        )
+    steps = TrainingSteps(
+        template,
+        feed,
+        host_call=host_call,
+        iterations=iterations,
+        host_call_every_n_steps=host_call_every_n_steps,
+        gradients=gradients,
+        tables=tables,
+    )
+    loss, *summaries = steps.outputs
+    # A placeholder stands for loss and train_op alike: a session that needs its value has the
+    # strategy make the steps.
+    placed = dataclasses.replace(template, loss=loss, train_op=loss, host_call=None)
+    # The steps run the host call themselves, once for each; the hook sees to its writers.
+    hooks = () if host_call is None else (HostCallHook([]),)
+    saved_input = _StrategyInput(steps, feed) if feed.is_saved else None
+    return StrategyPlacement(
+        placed,
+        hooks,
+        _session_creator(steps),
+        saved_input=saved_input,
+        gradients=summaries[0] if summaries else None,
+        end_loop=steps.end_loop,
+        agreed_stop=AgreedStopHook(steps) if in_several else None,
+    )
+
+
+def place_evaluation_under_strategy(
+    template: ModelTemplate, feed: StrategyFeed, *, tables: StrategyTables | None = None
+) -> StrategyPlacement:
+    """Places evaluation under a strategy, exact to the last row.
+
+    A session call makes one step: a batch on each replica. Batches that are left over at the end,
+    or are short, run one by one in the session itself, on this host. The functions of eval_metrics
+    run on this host, on the tensors of all replicas; metrics that the model built itself
+    (eval_metric_ops) count on each replica and are added up.
+
+    Args:
+        template: A template of mode `"eval"`, traced on the feed's placeholders, in the default
+            graph.
+        feed: Returns each replica its batches; made with `repeated=False`.
+        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
+
+    Returns:
+        The placement, to be planned as an evaluation on the host is.
+
+    Raises:
+        ValueError: As `place_training_under_strategy`.
+    """
+    values, updates = metric_ops.split(template.eval_metric_ops)
+    functions = [template.eval_metrics, template.host_call]
+    rows = count_rows(template.features, template.labels)
+    gathered = [
+        tensor for function in functions if function for tensor in tf.nest.flatten(function.tensors)
+    ]
+    steps = BatchSteps(
+        feed,
+        averaged=[template.loss],
+        summed=[] if rows is None else [rows],
+        gathered=gathered,
+        effects=tf.nest.flatten(updates),
+        graph=template.graph,
+        tables=tables,
+    )
+    outputs = iter(steps.outputs)
+    loss = next(outputs)
+    # What counts rows reads the features, so these stand here as rows without content.
+    features = None if rows is None else tf.zeros([next(outputs)], tf.bool)
+    eval_metrics, host_call = (
+        function and with_tensors(function, outputs) for function in functions
+    )
+    # The replicas update the metrics in the step that the loss comes from: once it is there, what
+    # a session runs as update ops has nothing left to do.
+    with tf.control_dependencies([loss]):
+        counted = tf.no_op()
+    placed = dataclasses.replace(
+        template,
+        features=features,
+        labels=None,
+        loss=loss,
+        eval_metrics=eval_metrics,
+        eval_metric_ops={name: (value, counted) for name, value in values.items()},
+        host_call=None,
+    )
+    hooks = () if host_call is None else (HostCallHook(host_call()),)
+    return StrategyPlacement(placed, hooks, _session_creator(steps), steps.batches)
+
+
+def place_prediction_under_strategy(
+    template: ModelTemplate,
+    predictions: Any,
+    feed: StrategyFeed,
+    *,
+    tables: StrategyTables | None = None,
+) -> StrategyPlacement:
+    """Places prediction under a strategy: one result for each row, in the order of the input.
+
+    Args:
+        template: A template of mode `"infer"`, traced on the feed's placeholders, in the default
+            graph.
+        predictions: The part of the template's predictions to give.
+        feed: Returns each replica its batches; made with `repeated=False`.
+        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
+
+    Returns:
+        The placement; its template's predictions are those asked for, those of all replicas one
+        after the other.
+
+    Raises:
+        ValueError: As `place_training_under_strategy`.
+    """
+    host_call = template.host_call
+    steps = BatchSteps(
+        feed,
+        averaged=[],
+        summed=[],
+        gathered=tf.nest.flatten([predictions, host_call.tensors if host_call else []]),
+        effects=[],
+        graph=template.graph,
+        tables=tables,
+    )
+    outputs = iter(steps.outputs)
+    placed = dataclasses.replace(
+        template,
+        predictions=tf.nest.map_structure(lambda _: next(outputs), predictions),
+        host_call=None,
+    )
+    hooks = () if host_call is None else (HostCallHook(with_tensors(host_call, outputs)()),)
+    return StrategyPlacement(placed, hooks, _session_creator(steps))
+
+
+def _named(strategy: tf.distribute.Strategy) -> str:
+    return f"{type(strategy).__name__} ({strategy.num_replicas_in_sync} replicas)"
+
+
+def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
+    access = VariableAccess(steps.handles)
+
+    def create(*, master: str = "", **options: Any) -> StrategySessionCreator:
+        del master  # The cluster is the strategy's; the session is on this host.
+        return StrategySessionCreator(steps, access, **options)
+
+    return create

@@ -1,0 +1,146 @@
+"""A call on emulated TPU cores, which are copies of the model on this host."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.checking.ops_on_tpu import nodes_of_step
+from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings
+from tfx_tpu_trainer.estimator._engine.checking.train_op_check import check_training_on_cores
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop, build_step_loop
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    find_gradients,
+    log_no_gradients,
+)
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places.refused_ops import (
+    refuse_ops_not_emulated,
+    warn_of_ops_for_hosts,
+)
+from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
+from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, OnCores
+from tfx_tpu_trainer.estimator.tpu.cores.turns import ends_of_turns
+
+
+class OnEmulatedCores(OnCores):
+    """A `Placement` on emulated cores."""
+
+    def trace(self) -> CoreTrace:
+        """Calls the user's functions as on cores, and lets ops pass that can't be emulated."""
+        return self.core_call.trace_on(None)
+
+    def trace_to_run(self) -> CoreTrace:
+        """Traces a call, and refuses ops that can't be emulated and tensors that can't be cut."""
+        trace = self.trace()
+        step = nodes_of_step(trace.template)
+        refuse_ops_not_emulated(step)
+        check_shardings(trace.template, cores=trace.run.layout.num_cores_per_replica)
+        warn_of_ops_for_hosts(step)
+        return trace
+
+    def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
+        """Finds the gradients of the train_op, which are those of all cores."""
+        # What is added for the gradients has sums over cores, which the check looks for.
+        check_training_on_cores(trace.template, cores=trace.run.cores)
+        gradients = find_gradients(trace.template, replicas=trace.run.cores)
+        if not gradients:
+            log_no_gradients()
+            return None
+        return FirstStepOfLoop(gradients, asked)
+
+    def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
+        """Makes the loop of steps of a session call."""
+        return place_training_on_cores(
+            trace.template,
+            trace.feed,
+            cores=trace.run.cores,
+            broadcast=trace.run.broadcast,
+            host_call_every_n_steps=self.core_call.loops.host_call_every_n_steps,
+            gradients=gradients,
+        )
+
+    def named(self, cores: int) -> str:
+        """Returns where a call runs, in words."""
+        return f"{cores} emulated TPU core{'' if cores == 1 else 's'}"
+
+    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> CoreCopier:
+        """Returns the same copier: emulated cores are on this host, as all else is."""
+        del trace
+        return copier
+
+
+def place_training_on_cores(
+    template: ModelTemplate,
+    feed: CoreFeed,
+    *,
+    cores: int,
+    broadcast: bool,
+    host_call_every_n_steps: int,
+    gradients: FirstStepOfLoop | None = None,
+) -> StepLoop:
+    """Makes a loop of training steps over emulated cores.
+
+    Each core has its own copy of the model on its own rows; variables are shared, gradients are
+    combined where the model sums over replicas, and only the first core's train_op runs, as its
+    gradients are everybody's.
+
+    Args:
+        template: A template of mode `"train"`, traced on the feed's placeholders.
+        feed: Returns each core its rows.
+        cores: Number of replicas.
+        broadcast: Whether every core has the whole batch, so that host tensors are taken from
+            the first core only.
+        host_call_every_n_steps: Steps of a loop between host calls.
+        gradients: Keeps what is written of the gradients. Defaults to `None`: nothing is.
+
+    Returns:
+        The loop. Its loss is the mean over the cores.
+
+    Raises:
+        ValueError: If several cores train without a sum over replicas.
+    """
+    check_training_on_cores(template, cores=cores)
+    host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
+    table_update = trace_host_function(
+        template.table_update, cores=cores, broadcast=False, full=False
+    )
+    copier = GraphCopier(template.graph)
+    turns = ends_of_turns(
+        copier, [template.train_op, template.loss], inputs=feed.placeholders, cores=cores
+    )
+
+    def step(number: tf.Tensor) -> tf.Tensor:
+        fetches = [Fetch(0, template.train_op)]
+        fetches += [Fetch(core, template.loss) for core in range(cores)]
+        table_fetches = [] if table_update is None else table_update.fetches()
+        fetches += table_fetches
+        fetches += [] if host_call is None else host_call.fetches()
+        watched = () if gradients is None else gradients.tensors
+        # The first core's are everybody's.
+        fetches += [Fetch(0, tensor) for tensor in watched]
+        copies = copier.copy(fetches, replaced=feed.read(copier), name="cores", ends_of_turns=turns)
+        effects = [copies[0]]
+        end = cores + 1 + len(table_fetches)
+        if gradients is not None:
+            copies, of_gradients = copies[: -len(watched)], copies[-len(watched) :]
+            effects.append(gradients.keep(number, of_gradients))
+        if table_update is not None:
+            slices = table_update.gathered(copies[cores + 1 : end])
+            effects.append(table_update.run(copier, slices, name="table_update"))
+        if host_call is not None:
+            gathered = host_call.gathered(copies[end:])
+
+            def call_host() -> tf.Tensor:
+                with tf.control_dependencies([host_call.run(copier, gathered, name="host_call")]):
+                    return tf.constant(True)
+
+            due = tf.equal(number % host_call_every_n_steps, 0)
+            effects.append(tf.cond(due, call_host, lambda: tf.constant(False)))
+        with tf.control_dependencies(effects):
+            return tf.add_n(copies[1 : cores + 1]) / cores
+
+    return build_step_loop(step, loss_dtype=template.loss_dtype)

@@ -1,0 +1,212 @@
+"""Evaluation on TPU cores, emulated or real, exact to the last row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import (
+    TracedHostFunction,
+    trace_host_function,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
+    GLOBAL_STEP,
+    LOSS,
+    SECONDS_PER_CALL,
+    EvaluationPlan,
+    EvaluationSums,
+    StopAfterLastBatchHook,
+    check_metrics,
+    clock,
+    create_eval_step,
+    create_left_out,
+    is_time_up,
+)
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.tpu.cores.short_batches import DrawnBatches, FiniteFeed
+
+v1 = tf.compat.v1
+
+
+def plan_evaluation_on_cores(
+    template: ModelTemplate,
+    feed: FiniteFeed,
+    *,
+    cores: int,
+    broadcast: bool,
+    steps: int | None,
+    for_cores: Callable[[GraphCopier], CoreCopier],
+) -> EvaluationPlan:
+    """Plans an evaluation over cores: as many batches in one session call as hooks need not see.
+
+    A number of steps is one call, as in the original, unless nobody could tell; to the end of the
+    input, which may have none, a call each second.
+
+    Full batches are cut over the cores. A short batch that is left for the last step runs whole on
+    one copy of the same template, unpadded, so that a metric_fn needs no padding logic. Where every
+    batch is full, metric_fn is told so, as on a TPU: its tensors have the rows of all cores, and
+    what is left for some cores only does not count, as in the original.
+
+    Args:
+        template: A template of mode `"eval"`, traced on the feed's placeholders.
+        feed: Returns each core its rows.
+        cores: Number of replicas.
+        broadcast: Whether every core has the whole batch.
+        steps: Batches to evaluate; `None` goes to the end of the input.
+        for_cores: Returns what copies the template onto the cores, given what copies it onto this
+            host; the same emulates them.
+
+    Returns:
+        The plan.
+    """
+    evaluation = _CoreEvaluation(
+        template, feed, cores=cores, broadcast=broadcast, steps=steps, for_cores=for_cores
+    )
+    return evaluation.plan()
+
+
+class _CoreEvaluation:
+    """Evaluates step by step, in a loop of the graph.
+
+    What must happen in order is ordered by what the methods return: a branch of a conditional and
+    the body of a loop give tensors, so each gives how many batches it has counted, once they are.
+    """
+
+    def __init__(
+        self,
+        template: ModelTemplate,
+        feed: FiniteFeed,
+        *,
+        cores: int,
+        broadcast: bool,
+        steps: int | None,
+        for_cores: Callable[[GraphCopier], CoreCopier],
+    ) -> None:
+        self._template = template
+        self._feed = feed
+        self._cores = cores
+        self._steps = steps
+        self._sums, self._eval_step = EvaluationSums(), create_eval_step()
+        # Of batches that are one each for a core, those of the last step may not suffice for all.
+        may_lack = feed.always_full and len(feed.draws()) > 1
+        self._left_out = create_left_out() if may_lack else None
+        self._metrics, self._host_call = (
+            trace_host_function(function, cores=cores, broadcast=broadcast, full=feed.always_full)
+            for function in (template.eval_metrics, template.host_call)
+        )
+        self._values, self._updates = _split_metrics(self._metrics)
+        self._copier = GraphCopier(template.graph)
+        self._cores_copier = for_cores(self._copier)
+
+    def plan(self) -> EvaluationPlan:
+        seconds = v1.placeholder_with_default(
+            tf.constant(SECONDS_PER_CALL if self._steps is None else math.inf, tf.float64),
+            (),
+            name="seconds_per_call",
+        )
+        all_done = tf.function(self._run, autograph=False)(seconds)
+        return EvaluationPlan(
+            template=self._template,
+            update_op=all_done,
+            seconds_per_call=seconds,
+            values={**self._values, LOSS: self._sums.loss_by_rows(self._template.loss_dtype)},
+            sums=self._sums,
+            stop_hook=StopAfterLastBatchHook(
+                self._eval_step, all_done, steps=self._steps, left_out=self._left_out
+            ),
+        )
+
+    def _run(self, seconds: tf.Tensor) -> tf.Tensor:
+        """Runs steps until all are done or the time is up; tells whether all are."""
+        started = clock()
+
+        def all_done(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
+            return ended if self._steps is None else tf.logical_or(ended, count >= self._steps)
+
+        def goes_on(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
+            return tf.logical_not(
+                tf.logical_or(all_done(count, ended), is_time_up(started, seconds))
+            )
+
+        start = (tf.cast(self._eval_step.read_value(), tf.int32), tf.constant(False))
+        return all_done(*tf.while_loop(goes_on, self._one_step, start, parallel_iterations=1))
+
+    def _one_step(self, count: tf.Tensor, ended: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        del ended
+        drawn = self._feed.draw(self._copier)
+        has_rows = drawn.total_rows > 0
+        done = tf.cond(has_rows, lambda: self._count_step(drawn), lambda: tf.constant(0))
+        return count + done, drawn.ended
+
+    def _count_step(self, drawn: DrawnBatches) -> tf.Tensor:
+        def count_full() -> tf.Tensor:
+            return self._count(self._on_cores(self._feed.cut_full(drawn)), drawn.total_rows)
+
+        if self._feed.always_full and self._left_out is None:
+            counted = count_full()
+        else:
+            is_full = self._feed.is_full(drawn)
+            counted = tf.cond(is_full, count_full, lambda: self._count_rest(drawn))
+        with tf.control_dependencies([counted]):
+            incremented = self._eval_step.assign_add(tf.cast(counted, tf.int64), read_value=False)
+        with tf.control_dependencies([incremented]):
+            return tf.identity(counted)
+
+    def _count_rest(self, drawn: DrawnBatches) -> tf.Tensor:
+        """Counts what is left for the last step, on one copy of the template."""
+        if self._left_out is None:
+            return self._count(self._on_one(self._feed.whole(drawn)), drawn.total_rows)
+        more = tf.cast(drawn.total_rows, self._left_out.dtype)
+        with tf.control_dependencies([self._left_out.assign_add(more, read_value=False)]):
+            return tf.constant(0)
+
+    def _count(self, outputs: list[tf.Tensor], rows: tf.Tensor) -> tf.Tensor:
+        loss, of_metrics, of_host_call = self._unpacked(outputs)
+        effects = self._sums.add(loss=loss, rows=rows)
+        if self._metrics is not None:
+            effects += self._metrics.copy(self._copier, of_metrics, self._updates, name="metrics")
+        if self._host_call is not None:
+            effects.append(self._host_call.run(self._copier, of_host_call, name="host_call"))
+        with tf.control_dependencies(effects):
+            return tf.constant(1)
+
+    def _on_cores(self, fed: list[dict[str, tf.Tensor]]) -> list[tf.Tensor]:
+        """Returns loss and host tensors of a full batch, from all cores."""
+        fetches = [Fetch(core, self._template.loss) for core in range(self._cores)]
+        parts = [(f, f.fetches()) for f in (self._metrics, self._host_call) if f is not None]
+        wanted = [*fetches, *(fetch for _, part in parts for fetch in part)]
+        copies = self._cores_copier.copy(wanted, replaced=fed, name="cores")
+        outputs = [tf.add_n(copies[: self._cores]) / self._cores]
+        start = self._cores
+        for function, part in parts:
+            outputs += function.gathered(copies[start : start + len(part)])
+            start += len(part)
+        return outputs
+
+    def _on_one(self, fed: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the same of a batch that runs on one copy."""
+        functions = [f for f in (self._metrics, self._host_call) if f is not None]
+        nodes = [self._template.loss, *(tensor for f in functions for tensor in f.tensors)]
+        fetches = [Fetch(0, node) for node in nodes]
+        return self._copier.copy(fetches, replaced=[fed], name="short_batch", alone=True)
+
+    def _unpacked(
+        self, outputs: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        loss, *rest = outputs
+        count = 0 if self._metrics is None else len(self._metrics.tensors)
+        return loss, rest[:count], rest[count:]
+
+
+def _split_metrics(metrics: TracedHostFunction | None) -> tuple[dict[str, Any], list[Any]]:
+    """Returns the metrics' values by name, the global step among them, and their update ops."""
+    values: dict[str, Any] = {GLOBAL_STEP: v1.train.get_global_step().read_value()}
+    if metrics is None:
+        return values, []
+    of_metrics, updates = metric_ops.split(check_metrics(metrics.result))
+    return {**of_metrics, **values}, tf.nest.flatten(updates)

@@ -1,0 +1,250 @@
+"""From an input's batches to what each replica of a template reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors
+from tfx_tpu_trainer.estimator._engine.feeding.input_values import (
+    is_number,
+    named_leaves,
+    structure_difference,
+)
+from tfx_tpu_trainer.estimator.tpu.cores.layout import RowSlice
+
+v1 = tf.compat.v1
+
+
+class CoreFeed:
+    """Feeds the replicas of a template with full batches.
+
+    The sources' tensors stand at the top level of the graph, where they were made; a step copies
+    what makes them, an iterator's get_next as well as any other op, and cuts the copies into the
+    replicas' pieces. The template is traced on placeholders with one replica's static shapes;
+    only where short batches may come, and are not padded, the batch is unknown to it. Numbers have
+    no rows to cut: each replica has them as they are.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[InputTensors],
+        slices: Sequence[RowSlice],
+        *,
+        batch_axes: Sequence[int | None] | None,
+        batch_size: int | None = None,
+        padded: bool = False,
+    ) -> None:
+        """Makes the placeholders of one replica.
+
+        Args:
+            sources: What the calls of input_fn gave, all of one structure.
+            slices: The rows of each replica.
+            batch_axes: The axis to cut, one for each flattened tensor, features before labels.
+                `None` cuts axis 0 of all.
+            batch_size: Rows of a full batch where the shapes do not tell. Defaults to `None`:
+                they must.
+            padded: Whether batches are padded to `batch_size`, whatever size their shapes tell.
+                Defaults to `False`.
+
+        Raises:
+            ValueError: If the sources differ in structure, a shape is not static, or a batch
+                does not cut into equal pieces.
+        """
+        self.slices = tuple(slices)
+        self.sources = tuple(sources)
+        self._structure = (sources[0].features, sources[0].labels)
+        for source in sources[1:]:
+            _check_same_input(self._structure, (source.features, source.labels))
+            _check_same_numbers(self._structure, (source.features, source.labels))
+        self._numbers = [
+            tf.constant(tf.get_static_value(leaf), leaf.dtype)
+            for leaf in tf.nest.flatten(self._structure)
+            if is_number(leaf)
+        ]
+        _check_dense(*self._structure)
+        features, labels = _dense(sources[0].features), _dense(sources[0].labels)
+        flat = [*features, *labels]
+        self.axes = _axes(batch_axes, tf.nest.flatten(self._structure))
+        names = ["features"] * len(features) + ["labels"] * len(labels)
+        self.full_shapes = [
+            _full_shape(name, tensor, axis, batch_size, padded=padded)
+            for name, tensor, axis in zip(names, flat, self.axes)
+        ]
+        self.dtypes = [tensor.dtype for tensor in flat]
+        self.always_full = all(tensor.shape.is_fully_defined() for tensor in flat)
+        cut: list[list[int | None]] = [
+            _cut(name, shape, axis, self.slices[0].pieces)
+            for name, shape, axis in zip(names, self.full_shapes, self.axes)
+        ]
+        if not (self.always_full or padded):
+            # A short batch may come: a model that was told a static batch would reckon with it,
+            # as tf.losses does when it divides by the number of rows.
+            cut = [_with_open_axis(shape, axis) for shape, axis in zip(cut, self.axes)]
+        self.placeholders = [v1.placeholder(*both) for both in zip(self.dtypes, cut)]
+
+    @property
+    def features(self) -> Any:
+        """Placeholders of one replica's features."""
+        return self._packed()[0]
+
+    @property
+    def labels(self) -> Any:
+        """Placeholders of one replica's labels, or `None`."""
+        return self._packed()[1]
+
+    @property
+    def first_sources(self) -> dict[str, str]:
+        """Name of each placeholder's node -> the tensor whose first rows the first replica gets."""
+        tensors = self._tensors_of(0)
+        return {p.op.name: tensor.name for p, tensor in zip(self.placeholders, tensors)}
+
+    def read(self, copier: GraphCopier) -> list[dict[str, tf.Tensor]]:
+        """Reads the rows of one step, in the graph under construction.
+
+        Args:
+            copier: Copies from the graph of the sources.
+
+        Returns:
+            For each replica, placeholder name -> the replica's tensor.
+        """
+        return self.cut({draw: self._copy_source(copier, draw[0]) for draw in self.draws()})
+
+    def draws(self) -> list[tuple[int, int]]:
+        """Returns what a step takes: pairs of a source and a number, in the replicas' order."""
+        return list(dict.fromkeys((part.source, part.draw) for part in self.slices))
+
+    def cut(self, drawn: dict[tuple[int, int], list[tf.Tensor]]) -> list[dict[str, tf.Tensor]]:
+        """Cuts full batches into the replicas' pieces.
+
+        Args:
+            drawn: For each of `draws`, its flattened tensors.
+
+        Returns:
+            For each replica, placeholder name -> the replica's tensor.
+        """
+        pieces = {
+            draw: [
+                tf.split(tensor, self.slices[0].pieces, axis=axis)
+                for tensor, axis in zip(tensors, self.axes)
+            ]
+            for draw, tensors in drawn.items()
+        }
+        return [
+            self.fed(split[part.piece] for split in pieces[part.source, part.draw])
+            for part in self.slices
+        ]
+
+    def fed(self, tensors: Iterable[tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Names one replica's flattened tensors by the placeholders that they stand for."""
+        return {p.name: tensor for p, tensor in zip(self.placeholders, tensors)}
+
+    def _copy_source(self, copier: GraphCopier, source: int) -> list[tf.Tensor]:
+        return copier.copy(
+            [Fetch(0, tensor) for tensor in self._tensors_of(source)],
+            replaced=[{}],
+            name=f"input_pipeline_source{source}",
+        )
+
+    def _tensors_of(self, source: int) -> list[tf.Tensor]:
+        return [*_dense(self.sources[source].features), *_dense(self.sources[source].labels)]
+
+    def _packed(self) -> Any:
+        rows, numbers = iter(self.placeholders), iter(self._numbers)
+
+        def standing_for(leaf: Any) -> Any:
+            if leaf is None:
+                return None
+            return next(numbers) if is_number(leaf) else next(rows)
+
+        return tf.nest.map_structure(standing_for, self._structure)
+
+
+def _check_same_input(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    difference = structure_difference(first, other)
+    if difference is not None:
+        raise ValueError(
+            "input_fn must return the same features and labels in every call, one for each core "
+            f"or host, but {difference}."
+        )
+    tf.nest.assert_same_structure(first, other)
+
+
+def _check_same_numbers(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    for one, another in zip(tf.nest.flatten(first), tf.nest.flatten(other)):
+        if not is_number(one) and not is_number(another):
+            continue
+        values = [tf.get_static_value(leaf) for leaf in (one, another)]
+        if values[0] != values[1]:
+            raise ValueError(
+                "A scalar that input_fn returns is passed to every core, so it must be the same "
+                f"in every call; got {values[0]} and {values[1]}. Return it with a batch axis."
+            )
+
+
+def _axes(batch_axes: Sequence[int | None] | None, leaves: Sequence[Any]) -> list[int]:
+    """Returns the axis to cut for each leaf that has rows."""
+    tensors = [leaf for leaf in leaves if leaf is not None]
+    if batch_axes is None:
+        batch_axes = [0] * len(tensors)
+    if len(batch_axes) != len(tensors):
+        raise ValueError(
+            f"batch_axis has {len(batch_axes)} entries {tuple(batch_axes)}, but the input "
+            f"has {len(tensors)} tensors (features before labels, dict keys sorted)."
+        )
+    return [axis or 0 for axis, leaf in zip(batch_axes, tensors) if not is_number(leaf)]
+
+
+def _dense(structure: Any) -> list[tf.Tensor]:
+    """Flattens a structure of dense tensors; `None` leaves and numbers are left out."""
+    return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None and not is_number(leaf)]
+
+
+def _check_dense(features: Any, labels: Any) -> None:
+    for name, leaf in named_leaves(features, labels).items():
+        if isinstance(leaf, (tf.SparseTensor, tf.RaggedTensor)):
+            raise ValueError(
+                f"{type(leaf).__name__} inputs can't be passed to TPU cores: {name}, {leaf.dtype.name} "
+                f"{leaf.shape}. Make it dense in input_fn (in TFX also in Transform), or look it up "
+                "with a TPU embedding."
+            )
+
+
+def _full_shape(
+    name: str, tensor: tf.Tensor, axis: int, batch_size: int | None, *, padded: bool
+) -> list[int]:
+    if tensor.shape.rank is None:
+        raise ValueError(
+            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as that of "
+            f"what tf.py_function returns: tell it in input_fn with tf.ensure_shape. Got {tensor}."
+        )
+    if tensor.shape.rank <= axis:
+        raise ValueError(
+            f"{name} to TPU must have an axis {axis} to split over the replicas; got {tensor}."
+        )
+    shape = tensor.shape.as_list()
+    if shape[axis] is None or padded:
+        shape[axis] = batch_size
+    if None in shape:
+        raise ValueError(
+            f"The {name} to the model returned by input_fn must have static shape. Tensor: "
+            f"{tensor}. If the batch is unknown, batch the dataset with drop_remainder=True; if "
+            "another dimension is, pad it."
+        )
+    return shape
+
+
+def _cut(name: str, shape: list[int], axis: int, pieces: int) -> list[int | None]:
+    if shape[axis] % pieces:
+        raise ValueError(
+            f"{name} of shape {tuple(shape)} can't be cut into {pieces} equal pieces along axis "
+            f"{axis}: choose a batch size that {pieces} divides."
+        )
+    return [size // pieces if index == axis else size for index, size in enumerate(shape)]
+
+
+def _with_open_axis(shape: list[int | None], axis: int) -> list[int | None]:
+    return [None if index == axis else size for index, size in enumerate(shape)]

@@ -1,0 +1,126 @@
+"""Prediction on TPU cores, emulated or real: short batches are padded, the padding is cut off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.tpu.cores.short_batches import FiniteFeed
+
+_MAX_BYTES = 1 << 30
+
+
+def plan_prediction_on_cores(
+    template: ModelTemplate,
+    predictions: Mapping[str, tf.Tensor],
+    feed: FiniteFeed,
+    is_padding: tf.Tensor,
+    *,
+    cores: int,
+    broadcast: bool,
+    for_cores: Callable[[GraphCopier], CoreCopier],
+) -> PredictionPlan:
+    """Plans predictions over cores, a batch in each session call.
+
+    Args:
+        template: A template of mode `"infer"`, traced on the feed's placeholders.
+        predictions: The part of the template's predictions to fetch.
+        feed: Returns each core its rows.
+        is_padding: Placeholder that the model may have read: which of a core's rows are padding.
+        cores: Number of replicas.
+        broadcast: Whether every core has the whole batch.
+        for_cores: Returns what copies the template onto the cores, given what copies it onto this
+            host; the same emulates them.
+
+    Returns:
+        The plan.
+
+    Raises:
+        TypeError: If the predictions are no dict.
+        ValueError: If a prediction has no static batch, or they are too large for a transfer.
+    """
+    check_predictions(template.predictions)
+    taken_from = range(1 if broadcast else cores)
+    host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
+    copier = GraphCopier(template.graph)
+    cores_copier = for_cores(copier)
+    names = list(predictions)
+
+    def one_batch() -> list[tf.Tensor]:
+        drawn = feed.draw(copier)
+        fed, masks = feed.cut_padded(drawn)
+        for tensors, mask in zip(fed, masks):
+            tensors[is_padding.name] = mask
+        fetches = [Fetch(core, predictions[name]) for name in names for core in taken_from]
+        count = len(fetches)
+        fetches += [] if host_call is None else host_call.fetches()
+        copies = cores_copier.copy(fetches, replaced=fed, name="cores")
+        effects = []
+        if host_call is not None:
+            gathered = host_call.gathered(copies[count:])
+            effects.append(host_call.run(copier, gathered, name="host_call"))
+        is_real = tf.logical_not(tf.concat([masks[core] for core in taken_from], axis=0))
+        n = len(taken_from)
+        with tf.control_dependencies(effects):
+            outputs = [
+                _real_rows(tf.concat(copies[start : start + n], axis=0), is_real)
+                for start in range(0, count, n)
+            ]
+            return [*outputs, tf.identity(drawn.total_rows)]
+
+    *outputs, rows = tf.function(one_batch, autograph=False)()
+    return PredictionPlan(template, dict(zip(names, outputs)), rows)
+
+
+def _real_rows(prediction: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
+    """Cuts off the padding.
+
+    A prediction that is not one for each row keeps what it has of a full batch, and its first rows
+    of a padded one, as in the original: who iterates over rows is told of it there.
+    """
+    if prediction.shape[0] == is_real.shape[0]:
+        return tf.boolean_mask(prediction, is_real)
+    count = tf.reduce_sum(tf.cast(is_real, tf.int32))
+    all_rows = tf.shape(prediction)[0]
+    return prediction[: tf.where(tf.reduce_all(is_real), all_rows, count)]
+
+
+def check_predictions(predictions: Any) -> None:
+    """Checks that predictions can come from TPU cores.
+
+    Raises:
+        TypeError: If they are no dict.
+        ValueError: If one has no static batch, or they are too large for a transfer.
+    """
+    if not isinstance(predictions, Mapping):
+        raise TypeError(
+            f"TPUEstimatorSpec.predictions must be dict of Tensors; got {predictions!r}."
+        )
+    sizes = {}
+    for name, tensor in predictions.items():
+        if tensor.shape.rank == 0:
+            raise ValueError(
+                f"The tensor with key ({name}) in TPUEstimatorSpec.predictions must have the batch as its first "
+                f"dimension, but is a scalar. Tensor: {tensor}. Repeat it for each row, as by tf.fill, or leave it out."
+            )
+        if tensor.shape.rank is None or tensor.shape[0] is None:
+            raise ValueError(
+                f"The tensor with key ({name}) in TPUEstimatorSpec.predictions has dynamic shape "
+                f"(should be static). Tensor: {tensor}. Keep the batch as its first dimension."
+            )
+        known = [size or 1 for size in tensor.shape.as_list()]
+        sizes[name] = math.prod(known) * tensor.dtype.size
+    if sum(sizes.values()) >= _MAX_BYTES:
+        shapes = {name: tuple(predictions[name].shape.as_list()) for name in sizes}
+        raise ValueError(
+            f"The predictions of a batch come to {sum(sizes.values())} bytes, which is too large "
+            f"for a transfer from TPU (1 GiB): {shapes}. Return fewer of them, or use a smaller "
+            "predict_batch_size."
+        )

@@ -1,0 +1,401 @@
+"""What emulated and real cores share: the call, its trace, and what a session runs of it."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.checking import nan_checks
+from tfx_tpu_trainer.estimator._engine.checking.captured_tensors import refuse_captured_tensors
+from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
+from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, GraphCopier
+from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
+    outside_marked,
+    with_effects,
+)
+from tfx_tpu_trainer.estimator._engine.embedding.lookups import Lookups
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
+from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop
+from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
+    Asked,
+    FirstStepOfLoop,
+    add_histograms_of_weights,
+)
+from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import (
+    HostCallHook,
+    leave_out_summaries,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.guarded_hooks import keep_from_hooks
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._one_graph import check_tensors_are_inside
+from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator.places.input_partitions import check_input_partitions
+from tfx_tpu_trainer.estimator.places.place import (
+    Call,
+    Hooks,
+    Trace,
+    asked_of,
+    gradient_hook,
+)
+from tfx_tpu_trainer.estimator.tpu._is_padding import with_padding
+from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation import plan_evaluation_on_cores
+from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
+from tfx_tpu_trainer.estimator.tpu.cores.layout import (
+    InputMode,
+    number_of_sources,
+    row_slices,
+)
+from tfx_tpu_trainer.estimator.tpu.cores.prediction import (
+    check_predictions,
+    plan_prediction_on_cores,
+)
+from tfx_tpu_trainer.estimator.tpu.cores.run import READ_ONCE, CoreRun, core_run_of
+from tfx_tpu_trainer.estimator.tpu.cores.short_batches import FiniteFeed
+from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreTrace(Trace):
+    """A call that was traced for one core.
+
+    Attributes:
+        run: How the call runs.
+        feed: Returns each core its rows; outside of training a `FiniteFeed`.
+        is_padding: In mode `"infer"` the placeholder of which rows are padding.
+        embeddings: What passes between the core and embedding tables, or `None`.
+    """
+
+    run: CoreRun
+    feed: CoreFeed
+    is_padding: tf.Tensor | None
+    embeddings: Lookups | None = None
+
+    @property
+    def finite_feed(self) -> FiniteFeed:
+        """The feed of an evaluation or prediction, whose input ends."""
+        assert isinstance(self.feed, FiniteFeed)
+        return self.feed
+
+
+def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
+    """Calls the user's functions in the default graph, model_fn on one replica's placeholders.
+
+    Args:
+        run: How the call runs.
+        call: The call; its input_fn is called once for each source.
+
+    Returns:
+        The trace.
+
+    Raises:
+        TypeError: If input_fn returns what its mode does not take, or the loss is an integer.
+        RuntimeError: If model_fn returns another spec than the mode needs.
+        ValueError: If the input's shapes do not hold.
+    """
+    sources = [_source(run, call, i) for i in range(number_of_sources(run.input_mode, run.layout))]
+    slices = row_slices(run.input_mode, run.layout)
+    feed: CoreFeed
+    if run.mode == ModeKeys.TRAIN:
+        feed = CoreFeed(sources, slices, batch_axes=run.batch_axis)
+    else:
+        feed = FiniteFeed(
+            sources,
+            slices,
+            batch_axes=run.batch_axis,
+            batch_size=run.sizes.input_fn,
+            padded=run.mode == ModeKeys.PREDICT,
+        )
+    features, is_padding = feed.features, None
+    if run.mode == ModeKeys.PREDICT:
+        is_padding = v1.placeholder(tf.bool, [run.sizes.model_fn], name="is_padding")
+        features = with_padding(features, is_padding)
+    check_input_partitions(
+        run.input_partition_dims,
+        features=feed.features,
+        labels=feed.labels,
+        evenly=run.system is not None,
+    )
+    if v1.get_collection(v1.GraphKeys.QUEUE_RUNNERS):
+        _logger.warning(
+            "Input pipeline contains one or more QueueRunners. It could be slow and not scalable. "
+            "Please consider converting your input pipeline to use `tf.data` instead (see "
+            "https://www.tensorflow.org/guide/datasets for instructions.)"
+        )
+    added = {
+        "batch_size": run.sizes.model_fn,
+        "use_tpu": True,
+        "context": TPUContext(
+            run.layout, run.input_mode, job=run.job, device_assignment=run.device_assignment
+        ),
+    }
+    of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
+    with tf_private.replicas(run.cores), outside_marked():
+        spec = _call_for_spec(call, features, feed.labels, added)
+    leave_out_summaries(kept=of_input, told=run.mode == ModeKeys.TRAIN)
+    template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
+    _check_loss(template)
+    template = refuse_captured_tensors(with_effects(template), runs_on="TPU cores")
+    if run.mode == ModeKeys.TRAIN and call.config.save_input_position:
+        draw_by_step(template)
+    make_scaffold = v1.train.Scaffold
+    if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
+        make_scaffold = functools.partial(
+            make_host_scaffold, spec.scaffold_fn, [*feed.placeholders, is_padding]
+        )
+    template = dataclasses.replace(template, make_scaffold=make_scaffold)
+    keep_from_hooks([*feed.placeholders, *([] if is_padding is None else [is_padding])])
+    hooks = [hook for source in sources for hook in source.hooks]
+    # Summary writers need opening wherever they were made: in host_call or in model_fn itself.
+    hooks.append(HostCallHook([]))
+    hooks.append(OneCoreGraphHook(cores=run.cores, sources=feed.first_sources))
+    return CoreTrace(template, hooks, run, feed, is_padding)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CoreCall:
+    """A call on cores, whichever they are.
+
+    Attributes:
+        call: The call.
+        config: The configuration of the run.
+        batch_size: Rows of a step over all replicas.
+        batch_axis: The axis of each input tensor to split, or `None`.
+        loops: How many steps of training a session call makes.
+        trace: Traces the call. Defaults to `trace_on_cores`; embeddings wrap it.
+    """
+
+    call: Call
+    config: RunConfig
+    batch_size: int | None
+    batch_axis: Sequence[int | None] | None
+    loops: Loops
+    trace: Callable[[CoreRun, Call], CoreTrace] = trace_on_cores
+
+    def trace_on(self, system: TPUSystem | None) -> CoreTrace:
+        """Traces the call on a TPU's cores, or on emulated ones where there is no TPU."""
+        run = core_run_of(
+            self.call.mode,
+            config=self.config,
+            global_batch_size=self.batch_size,
+            batch_axis=self.batch_axis,
+            system=system,
+        )
+        return self.trace(run, self.call)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnCores(abc.ABC):
+    """A `Placement` on cores: what emulated and real ones share.
+
+    Attributes:
+        core_call: The call.
+    """
+
+    core_call: CoreCall
+
+    @abc.abstractmethod
+    def trace(self) -> CoreTrace:
+        """Calls the user's functions as on cores; see `Placement`."""
+
+    @abc.abstractmethod
+    def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
+        """Returns what is written of gradients; `None` where they can't be read, which is said."""
+
+    @abc.abstractmethod
+    def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
+        """Makes the loop of steps of a session call, which keeps what is written of gradients."""
+
+    @abc.abstractmethod
+    def named(self, cores: int) -> str:
+        """Returns where a call runs, in words, given the number of replicas."""
+
+    @abc.abstractmethod
+    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> CoreCopier:
+        """Returns what copies a trace's template onto the cores, given what copies it onto this host."""
+
+    def trace_to_run(self) -> CoreTrace:
+        """Traces a call that will be run here."""
+        return self.trace()
+
+    def plan_training(
+        self, *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans training, a loop of steps in each session call; see `Placement`.
+
+        Raises:
+            ValueError: If several replicas train without a sum over them.
+        """
+        trace, loops = self.trace_to_run(), self.core_call.loops
+        config = self.core_call.config
+        asked = asked_of(config)
+        gradients = self.watched_gradients(trace, asked) if asked else None
+        loop = self.place_training(trace, gradients)
+        loop_hook = loops.hook(loop.iterations, steps=steps, max_steps=max_steps)
+        hooks = trace.hooks
+        if gradients is not None:
+            hooks = [*hooks, gradient_hook(gradients, gradients.kept_after(loop.loss), config)]
+            if asked.histograms:
+                add_histograms_of_weights(trace.template, after=loop.loss)
+        # Variables are checked after each loop, though not under BROADCAST, as in the original.
+        plan = TrainingPlan(
+            template=trace.template,
+            train_op=loop.loss if trace.run.broadcast else nan_checks.fail_at_nan_after(loop.loss),
+            loss=loop.loss,
+            stop_hook=loop_hook,
+            steps_per_call=loops.longest,
+            end_loop=loop_hook.end_loop,
+            ran_on=self.named(trace.run.cores),
+        )
+        return plan, hooks
+
+    def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
+        """Plans an evaluation, all its batches in one session call; see `Placement`."""
+        trace = self.trace_to_run()
+        plan = plan_evaluation_on_cores(
+            trace.template,
+            trace.finite_feed,
+            cores=trace.run.cores,
+            broadcast=trace.run.broadcast,
+            steps=steps,
+            for_cores=functools.partial(self.for_cores, trace),
+        )
+        plan = dataclasses.replace(plan, ran_on=self.named(trace.run.cores))
+        return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
+
+    def plan_prediction(
+        self, predict_keys: Sequence[str] | str | None
+    ) -> tuple[PredictionPlan, Hooks]:
+        """Plans a prediction, a batch in each session call; see `Placement`.
+
+        Raises:
+            TypeError: If the predictions are no dict.
+            ValueError: If none of the keys is there, a prediction has no static batch, or they are
+                too large for a transfer.
+        """
+        trace = self.trace_to_run()
+        assert trace.is_padding is not None
+        check_predictions(trace.template.predictions)
+        plan = plan_prediction_on_cores(
+            trace.template,
+            select_predictions(trace.template.predictions, predict_keys),
+            trace.finite_feed,
+            trace.is_padding,
+            cores=trace.run.cores,
+            broadcast=trace.run.broadcast,
+            for_cores=functools.partial(self.for_cores, trace),
+        )
+        return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
+
+
+def _variable_check_hooks(run: CoreRun) -> Hooks:
+    """Returns the hooks that look for variables which are not finite, once in a session."""
+    return [] if run.broadcast else [nan_checks.VariableChecksHook()]
+
+
+def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
+    context = TPUContext(run.layout, run.input_mode, invocation=index, job=run.job)
+    with _input_scope(run, index, context):
+        returned = call.call_input_fn({"batch_size": run.sizes.input_fn, "context": context})
+    is_dataset = isinstance(returned, tf.data.Dataset)
+    if run.input_mode is InputMode.PER_SHARD_V1 and is_dataset:
+        raise TypeError(
+            "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
+            "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
+            "`features` and `labels` from `input_fn`."
+        )
+    if run.input_mode is InputMode.PER_HOST_V2 and not is_dataset:
+        raise TypeError(
+            "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline configuration; "
+            f"got {returned!r}."
+        )
+    if run.mode == ModeKeys.PREDICT and not is_dataset:
+        raise TypeError(
+            "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
+            f"`labels`: only a dataset has a known end; got {returned!r}."
+        )
+    if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
+        returned = returned.map(lambda features: features)
+    inputs = as_input_tensors(returned).with_tensors()
+    check_tensors_are_inside(inputs.features, inputs.labels)
+    return inputs
+
+
+def _has_features_alone(dataset: tf.data.Dataset) -> bool:
+    """Tells whether the elements are tuples of one, which the original takes to predict from."""
+    return type(dataset.element_spec) is tuple and len(dataset.element_spec) == 1
+
+
+def _input_scope(
+    run: CoreRun, index: int, context: TPUContext
+) -> contextlib.AbstractContextManager[Any]:
+    """Returns the name scope of a call of input_fn; names of the original's graphs."""
+    if run.input_mode in READ_ONCE:
+        return contextlib.nullcontext()
+    scope = f"input_pipeline_task{context.current_host}/"
+    if run.input_mode is InputMode.PER_SHARD_V1:
+        scope += f"ordinal_{index % run.layout.replicas_per_host}/"
+    return v1.name_scope(scope)
+
+
+def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]) -> Any:
+    try:
+        spec = call.call_model_fn(features, labels, added)
+    except _spec_checks.NoSpecError as error:
+        if call.mode == ModeKeys.TRAIN:
+            raise
+        # In the original this is an error of the spec's type, whatever it is.
+        _check_spec(error.returned, call.mode)
+        raise
+    _check_spec(spec, call.mode)
+    return spec
+
+
+def _check_loss(template: ModelTemplate) -> None:
+    """Refuses an integer loss, which a host trains with, and neither the original's cores nor ours."""
+    loss = template.loss
+    if template.mode == ModeKeys.PREDICT or loss is None or loss.dtype.is_floating:
+        return
+    raise TypeError(
+        "Mismatch between input types and output types for training loop body: loss must be of a "
+        f"floating-point type on TPU cores, given: {loss!r}. Cast it: tf.cast(loss, tf.float32)."
+    )
+
+
+def _check_spec(spec: Any, mode: str) -> None:
+    if isinstance(spec, TPUEstimatorSpec):
+        return
+    if mode != ModeKeys.TRAIN:
+        raise RuntimeError(
+            f"estimator_spec used by TPU {'evaluation' if mode == ModeKeys.EVAL else 'prediction'} "
+            f"must have type`TPUEstimatorSpec`. Got {type(spec)}. The metrics and the scaffold of "
+            "other specs can't be read from the cores; a head makes one with "
+            "create_tpu_estimator_spec."
+        )
+    if spec.training_chief_hooks:
+        raise ValueError(
+            "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator. If "
+            "you want to pass training hooks, please pass via training_hooks."
+        )
+    _logger.warning(
+        "EstimatorSpec.Scaffold is ignored by TPU train/eval. Please use TPUEstimatorSpec."
+    )
