@@ -189,6 +189,9 @@ def preflight(**options: Any) -> None:
     # Of Google's client libraries, which nothing here calls.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     with of_extra("preflight", for_what="The preflight"):
+        # What is missing is told before TensorFlow is imported, which takes seconds and logs lines of its own.
+        from tfx_tpu_trainer.hardware import TpuSpec  # noqa: F401
+
         if options["embeddings"] is not None:
             from tfx_tpu_trainer.workbench.cli.preflight_embeddings import run
         else:
