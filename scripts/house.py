@@ -10,46 +10,33 @@ import ast
 import collections
 import io
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
+
+import grimp
+
+from scripts import draw_layers
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tfx_tpu_trainer"
-# From the ground up; the wings of one line do not know each other.
-LEVELS = (
-    ("_support",),
-    ("hardware",),
-    ("estimator",),
-    ("compat", "serving"),
-    ("preflight",),
-    ("components",),
-    ("workbench",),
-)
 
 
-def modules() -> dict[str, Path]:
-    """Returns the package's files by the name of their module, without those of templates."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if "templates" not in parts:
-            found[".".join(part for part in parts if part != "__init__")] = path
-    return found
+def files() -> list[Path]:
+    """Returns the package's files, without those of templates."""
+    found = sorted(PACKAGE.rglob("*.py"))
+    return [path for path in found if "templates" not in path.relative_to(PACKAGE).parts]
 
 
 def arrows() -> dict[tuple[str, str], list[str]]:
     """Returns the imports between folders, as `module -> module`, by the two folders."""
-    known = modules()
+    graph = grimp.build_graph(PACKAGE.name, cache_dir=None)
+    packages = {module for module in graph.modules if graph.find_children(module)}
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-    for module, path in known.items():
-        if path.name == "__init__.py":
-            continue
-        for name in _imported(path):
-            target = name if name in known else name.rpartition(".")[0]
-            if target in known:
-                there = target if known[target].name == "__init__.py" else _folder(target)
-                if there != _folder(module):
-                    found[_folder(module), there].append(f"{module} -> {target}")
+    for module in sorted(graph.modules - packages):
+        here = module.rpartition(".")[0]
+        for target in sorted(graph.find_modules_directly_imported_by(module)):
+            there = target if target in packages else target.rpartition(".")[0]
+            if here != there:
+                found[_short(here), _short(there)].append(f"{_short(module)} -> {_short(target)}")
     return found
 
 
@@ -64,27 +51,20 @@ def circles() -> dict[tuple[str, str], list[str]]:
 
 
 def upward() -> list[str]:
-    """Returns the imports of a wing from one that stands beside it or above."""
-    level = {wing: number for number, wings in enumerate(LEVELS) for wing in wings}
+    """Returns the imports that a wing makes from a wing on its own level or above it."""
+    rows = draw_layers.rows_of(draw_layers.contracts())[""]
+    level = {wing: -number for number, wings in enumerate(rows) for wing in wings}
     return [
         each
         for (here, there), imports in arrows().items()
         for one, other in [(here.partition(".")[0], there.partition(".")[0])]
-        if one != other and level.get(one, len(LEVELS)) <= level.get(other, len(LEVELS))
+        if one != other and one in level and other in level and level[one] <= level[other]
         for each in imports
     ]
 
 
-def _imported(path: Path) -> Iterator[str]:
-    prefix = f"{PACKAGE.name}."
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(prefix):
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}".removeprefix(prefix)
-
-
-def _folder(module: str) -> str:
-    return module.rpartition(".")[0]
+def _short(module: str) -> str:
+    return module.removeprefix(PACKAGE.name).removeprefix(".")
 
 
 def _lines(source: str) -> collections.Counter[str]:
@@ -124,12 +104,12 @@ def _numbers(node: ast.stmt) -> range:
 def main() -> None:
     """Prints the counts, and the imports of each circle and upward arrow."""
     counts: collections.Counter[str] = collections.Counter()
-    paths = modules().values()
+    paths = files()
+    top = {path.relative_to(PACKAGE).parts[0] for path in paths}
     for path in paths:
         counts.update(_lines(path.read_text(encoding="utf-8")))
     tests = sorted((ROOT / "tests").rglob("*.py"))
     test_lines = sum(path.read_text(encoding="utf-8").count("\n") for path in tests)
-    top = [path for path in PACKAGE.iterdir() if path.name not in ("__pycache__", "py.typed")]
     lines = counts["lines"]
     for name, value in [
         ("entries at the top", f"{len(top)}"),

@@ -14,16 +14,19 @@ def _write(root, files):
 
 def test_circles_and_upward_imports_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(house, "PACKAGE", tmp_path / "package")
+    monkeypatch.syspath_prepend(tmp_path)
     _write(
         tmp_path / "package",
         {
+            "__init__.py": "",
             "estimator/__init__.py": "from package.estimator.tpu import b\n",
             "estimator/a.py": "from package.estimator.tpu import b\n",
             "estimator/tpu/__init__.py": "",
             # A folder and one inside of it may import each other.
             "estimator/tpu/b.py": "from package.estimator import a\nfrom package.estimator.keras.c import d\n",
             "estimator/keras/__init__.py": "",
-            "estimator/keras/c.py": "from package.estimator.tpu.b import x, y\nd = 1\n",
+            "estimator/keras/c.py": "from package.estimator.tpu.b import x\nd = 1\n",
+            "estimator/keras/e.py": "from package.estimator.tpu.b import x\n",
             "serving/__init__.py": "",
             "serving/d.py": "from package.compat.e import f\n",
             "compat/__init__.py": "",

@@ -9,7 +9,9 @@ from typing import Final
 PACKAGE_FOLDER: Final = Path(os.path.abspath(__file__)).parents[1]
 """The folder `tfx_tpu_trainer`; its parent goes onto the path of a child process."""
 
+_PREFIX: Final = f"{PACKAGE_FOLDER}{os.sep}"
+
 
 def is_of_this_package(path: str) -> bool:
     """Whether a file, such as that of a stack frame, is one of this package's."""
-    return path.startswith(f"{PACKAGE_FOLDER}{os.sep}")
+    return path.startswith(_PREFIX)

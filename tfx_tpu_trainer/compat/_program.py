@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
 from tfx_tpu_trainer._support.printable import printable
 from tfx_tpu_trainer.compat._program_errors import in_one_line
 
@@ -151,7 +152,7 @@ def _drop_first_folder() -> None:
     if sys.path and not _safe_path():
         del sys.path[0]
     # Where this package was found in that folder, it is still needed.
-    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    home = str(PACKAGE_FOLDER.parent)
     if home not in map(os.path.abspath, sys.path):
         sys.path.append(home)
 

@@ -254,7 +254,7 @@ def _in_a_fork() -> str:
 
 
 def _answers_of_forks(before: Any) -> None:
-    """Runs in a process of its own: forks it when TensorFlow is imported and traces, and after a session."""
+    """Forks a fresh process after it has imported TensorFlow and traced a graph, and again after a session."""
     with fresh_graph():
         first = _in_a_fork()
     with tf.Graph().as_default(), v1.Session():

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
 from tfx_tpu_trainer.estimator._engine.checking import ops_on_tpu
 from tfx_tpu_trainer.estimator._engine.checking.ops_on_tpu import StepNodes, nodes_of_step
 from tfx_tpu_trainer.estimator._engine.checking.source_lines import is_of_a_library, source_line
@@ -162,9 +162,10 @@ def _is_module_of_several_devices(node: Any) -> bool:
 
 
 _SHOWN = 5
-_ESTIMATOR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What these make of the input for an emulated core, serialized sparse rows, a TPU never sees.
-_PREPARING = (os.path.join(_ESTIMATOR, "_engine"), os.path.join(_ESTIMATOR, "tpu"))
+_PREPARING = tuple(
+    str(PACKAGE_FOLDER / "estimator" / folder) for folder in ("_engine", "places", "tpu")
+)
 
 
 def warn_of_ops_for_hosts(step: StepNodes) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_tpu_trainer._support.file_systems import check_can_be_written
+from tfx_tpu_trainer._support.package_folder import is_of_this_package
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.components.user_module import (
     FeatureSpec,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 
 STEPS = ("train", "eval", "predict", "serve")
 
-_PACKAGE = f"{os.sep}tfx_tpu_trainer{os.sep}"
 _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
 
@@ -463,13 +463,13 @@ def _errors_in_one_line(module: str | None) -> Iterator[None]:
         message = " ".join(str(error).split())
         frames = traceback.extract_tb(error.__traceback__)
         ours = isinstance(error, (ValueError, TypeError, KeyError, RuntimeError, OSError))
-        if ours and _PACKAGE in frames[-1].filename:
+        if ours and is_of_this_package(frames[-1].filename):
             raise PreflightFailed(message) from None
         line = next(
             (
                 f" (at {frame.filename}:{frame.lineno}: {frame.line})"
                 for frame in reversed(frames)
-                if _PACKAGE not in frame.filename and _LIBRARIES not in frame.filename
+                if not is_of_this_package(frame.filename) and _LIBRARIES not in frame.filename
             ),
             "",
         )

@@ -11,6 +11,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.run_errors import (
     run_errors_explained,
 )
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
+from tfx_tpu_trainer.estimator.places.strategy import feed
 
 v1 = tf.compat.v1
 
@@ -53,8 +54,9 @@ def test_python_code_speaks_first_and_shows_its_own_frames_only(template):
     )
 
 
-def test_of_an_error_that_the_engine_raises_its_words_stay(template):
-    file = evaluation.__file__
+@pytest.mark.parametrize("module", [evaluation, feed])
+def test_of_an_error_that_the_package_raises_its_words_stay(template, module):
+    file = module.__file__
     message = PYTHON_ERROR.format(error="ValueError: ours", node="PyFunc").replace("rows.py", file)
     assert explain(message, template) == "ValueError: ours"
 

@@ -1,6 +1,7 @@
 """What a TPU runs of a graph, and which of it no TPU can run, by what the nodes say of themselves.
 
-Nodes are read, not ops: so the same holds for a graph that is being built and for a file.
+Nodes are read, not ops, so that the same holds for a graph that is being built and for a file; `nodes_of_step` takes
+them from a traced template.
 """
 
 from __future__ import annotations

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer._support.package_folder import is_of_this_package
 from tfx_tpu_trainer.estimator._engine.feeding.input_values import named_leaves
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
@@ -19,7 +18,6 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 _COPIES = re.compile(r"^(?:.*/)?(?:batch|step|cores|short_batch)/core\d+/")
 _SHORT_BATCH = "short_batch/"
 _PREAMBLE = "Graph execution error:"
-_ENGINE = f"{Path(__file__).parents[1]}{os.sep}"
 
 _PYTHON_ERROR = re.compile(r"\A(\w[\w.]*: .*?)\nTraceback \(most recent call last\):\n(.*)", re.S)
 _PYTHON_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in .*\n(?:    .*\n)?')
@@ -154,7 +152,7 @@ def _explain_python_error(error: re.Match[str], of_input: bool, leaves: Mapping[
     frames = [
         frame[0]
         for frame in _PYTHON_FRAME.finditer(error[2])
-        if not _is_tensorflow(frame["file"]) and not frame["file"].startswith(_ENGINE)
+        if not _is_tensorflow(frame["file"]) and not is_of_this_package(frame["file"])
     ]
     if not frames:
         return error[1]
