@@ -24,12 +24,7 @@ PARSED = {
 
 
 def batches(model: str, folder: str | pathlib.Path) -> tf.data.Dataset:
-    """Returns an endless dataset of (features, labels), in an order that never changes.
-
-    Args:
-        model: Name of the model.
-        folder: Where `write_records` wrote.
-    """
+    """Returns an endless dataset of (features, labels), in an order that never changes."""
     size = MODELS[model].batch_size
     if model == "wide_and_deep":
         records = tf.data.TFRecordDataset(str(pathlib.Path(folder) / RECORDS))
@@ -42,11 +37,7 @@ def batches(model: str, folder: str | pathlib.Path) -> tf.data.Dataset:
 
 
 def write_records(folder: str | pathlib.Path) -> None:
-    """Writes what the wide-and-deep model reads.
-
-    Args:
-        folder: A folder that exists.
-    """
+    """Writes what the wide-and-deep model reads."""
     generator = np.random.default_rng(seed=2)
     rows = _ROWS["wide_and_deep"]
     ids = {name: generator.integers(0, size, rows) for name, size in IDS.items()}

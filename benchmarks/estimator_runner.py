@@ -31,14 +31,6 @@ class EstimatorRunner:
     def __init__(
         self, tpu: Any, request: Request, *, use_tpu: bool = False, **run_options: Any
     ) -> None:
-        """Takes the estimator.
-
-        Args:
-            tpu: The namespace of its classes.
-            request: What is measured.
-            use_tpu: Whether it runs on (emulated) TPU cores.
-            **run_options: More arguments of its RunConfig.
-        """
         model = MODELS[request.model]
         self.train_end_seconds = self.build_seconds = math.nan
         self.batch_size = model.batch_size

@@ -93,18 +93,7 @@ Costs = dict[str, dict[str, dict[int, list[float]]]]
 
 
 def measure(axis: str, size: int, *, threads: int, timeout: float) -> dict[str, Any]:
-    """Measures a point in a separate process.
-
-    Args:
-        axis: A key of `AXES`.
-        size: How large.
-        threads: Threads of TensorFlow's pools.
-        timeout: Seconds that it may take.
-
-    Returns:
-        `calls`, by name seconds of `cpu` and `wall`, and `memory` in MiB; or the `reason` why there
-        is none.
-    """
+    """Measures a point in a separate process."""
     with tempfile.TemporaryDirectory(prefix="growth-") as folder:
         found = result_of(
             ["benchmarks.growth_points", axis, str(size), folder],
@@ -115,11 +104,7 @@ def measure(axis: str, size: int, *, threads: int, timeout: float) -> dict[str, 
 
 
 def costs_of(points: Sequence[Mapping[str, Any]]) -> Costs:
-    """Sorts points into costs: seconds of the axis's clock, and MiB.
-
-    Args:
-        points: What `measure` has found, each with its `axis` and `size`.
-    """
+    """Sorts points into costs: seconds of the axis's clock, and MiB."""
     costs: Costs = {}
     for point in points:
         if "reason" in point:
@@ -181,13 +166,7 @@ def tables(costs: Costs, growths: Mapping[tuple[str, str], Growth]) -> list[Tabl
 
 
 def draw(costs: Costs, growths: Mapping[tuple[str, str], Growth], path: Path) -> None:
-    """Draws each axis, its calls by the logarithms of size and cost.
-
-    Args:
-        costs: The costs.
-        growths: How they grow.
-        path: The PNG file to write.
-    """
+    """Draws each axis, its calls by the logarithms of size and cost."""
     columns = min(4, len(costs))
     lines = -(-len(costs) // columns)
     figure, grid = plt.subplots(

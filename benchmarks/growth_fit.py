@@ -48,17 +48,7 @@ class Growth:
 
 
 def growth_of(costs: Mapping[int, Sequence[float]]) -> Growth:
-    """Finds how a cost grows.
-
-    Args:
-        costs: By size, the cost in each round; three sizes at least.
-
-    Returns:
-        The growth.
-
-    Raises:
-        ValueError: If there are less than three sizes.
-    """
+    """Finds how a cost grows."""
     sizes = np.array(sorted(costs), float)
     if len(sizes) < 3:
         raise ValueError(

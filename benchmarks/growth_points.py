@@ -305,14 +305,7 @@ PROGRAMS: dict[str, Callable[[int, Path, Clock], None]] = {
 
 
 def main(axis: str, size: int, folder: Path, output: Path) -> None:
-    """Measures one point, and writes what was found as JSON.
-
-    Args:
-        axis: A key of `PROGRAMS`.
-        size: How large the program is made.
-        folder: An empty folder.
-        output: The file to write.
-    """
+    """Measures one point, and writes what was found as JSON."""
     clock = Clock()
     PROGRAMS[axis](size, folder, clock)
     found = {"calls": clock.calls, "memory": peak_memory_mb()}

@@ -38,11 +38,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def ratios(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the ratios of ours to the original: by model, contender and metric, value, low and high.
-
-    Args:
-        results: The content of a `results.json`.
-    """
+    """Returns the ratios of ours to the original: by model, contender and metric, value, low and high."""
     found: dict[str, dict[str, Any]] = {}
     for model, rows in results["summaries"].items():
         for row in rows:
@@ -57,12 +53,7 @@ def ratios(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Draws the ratios over the versions: a row for each model, a column for each metric.
-
-    Args:
-        history: What `read` returns.
-        path: The PNG file to write.
-    """
+    """Draws the ratios over the versions: a row for each model, a column for each metric."""
     versions = list(history)
     drawn = [ratios(each) for each in history.values()]
     models = [m for m in TITLES if any(m in each for each in drawn)]

@@ -21,12 +21,7 @@ from benchmarks.weights import Weight
 
 
 def build(keras: Any, name: str) -> Any:
-    """Returns the Keras model of the logits, with the initial values that all contenders have.
-
-    Args:
-        keras: The Keras to use.
-        name: Name of the model.
-    """
+    """Returns the Keras model of the logits, with the initial values that all contenders have."""
     return _BUILDERS[name](keras, {weight.name: weight for weight in MODELS[name].weights})
 
 

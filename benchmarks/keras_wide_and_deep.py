@@ -21,12 +21,7 @@ METRICS_FILE = "keras_metrics.json"
 
 
 def run_fn(fn_args: tfx.components.FnArgs) -> None:
-    """Trains, evaluates on the whole eval split, and saves; the stock Trainer calls it.
-
-    Args:
-        fn_args: TFX's arguments; `custom_config` holds the taxi config's `trainer`, the
-            model's params as `model`, and a `seed`.
-    """
+    """Trains, evaluates on the whole eval split, and saves; the stock Trainer calls it."""
     trainer, model_settings = (fn_args.custom_config[key] for key in ("trainer", "model"))
     tf_keras.utils.set_random_seed(fn_args.custom_config["seed"])
     transform = tft.TFTransformOutput(fn_args.transform_output)

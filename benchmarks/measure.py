@@ -50,15 +50,7 @@ class Runner(Protocol):
 
 
 def measure(request: Request, wait: Callable[[], object] = lambda: None) -> Measurement:
-    """Measures one contender on one model, in this process.
-
-    Args:
-        request: What to measure.
-        wait: Called between two activities, where others have their turns. Defaults to going on.
-
-    Returns:
-        What was found.
-    """
+    """Measures one contender on one model, in this process."""
     contender, plan = CONTENDERS[request.contender], request.plan
     runner: Runner = importlib.import_module(contender.module).make(request, **contender.options)
     first_step_seconds = runner.first_steps(plan.first_steps) - request.started

@@ -14,12 +14,7 @@ v1 = tf.compat.v1
 
 
 def make_model_fn(model: Model, tpu: Any) -> Callable[..., Any]:
-    """Returns the model_fn.
-
-    Args:
-        model: The model.
-        tpu: The namespace of the estimator's classes: `tf.compat.v1.estimator.tpu`, or ours.
-    """
+    """Returns the model_fn."""
 
     def model_fn(features: Any, labels: tf.Tensor, mode: str, params: dict[str, Any]) -> Any:
         weights = {weight.name: _variable(weight) for weight in model.weights}

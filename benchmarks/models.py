@@ -45,13 +45,7 @@ class Model:
     knows_training: bool = False
 
     def logits_of(self, weights: Tensors, features: Any, *, training: bool) -> tf.Tensor:
-        """Computes the logits.
-
-        Args:
-            weights: The weights by name.
-            features: A batch.
-            training: Whether it is trained on.
-        """
+        """Computes the logits."""
         options = {"training": training} if self.knows_training else {}
         return self.logits(weights, features, **options)
 

@@ -65,16 +65,7 @@ def main(python: str) -> None:
 def timed(
     command: Sequence[str], folder: Path, environment: dict[str, str]
 ) -> tuple[str, float, float]:
-    """Runs a command.
-
-    Args:
-        command: The command; a relative program is the folder's.
-        folder: Where it runs.
-        environment: Its environment.
-
-    Returns:
-        What it printed, its seconds, and the processor seconds of it and of what it started.
-    """
+    """Runs a command."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     ended = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -22,26 +22,12 @@ _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECO
 
 
 def oracle_python(venv: Path = VENV) -> Path:
-    """Returns the interpreter of the original's environment, which is created if missing.
-
-    Args:
-        venv: Where it is.
-
-    Raises:
-        click.ClickException: If it can't be made.
-    """
+    """Returns the interpreter of the original's environment, which is created if missing."""
     return _python_of(venv, LOCK, "TensorFlow 2.15.1 (1.7 GB, once")
 
 
 def jax_python(venv: Path = JAX_VENV) -> Path:
-    """Returns the interpreter of JAX's environment, which is created if missing.
-
-    Args:
-        venv: Where it is.
-
-    Raises:
-        click.ClickException: If it can't be made.
-    """
+    """Returns the interpreter of JAX's environment, which is created if missing."""
     return _python_of(venv, JAX_LOCK, "JAX 0.6.2 (0.5 GB, once")
 
 

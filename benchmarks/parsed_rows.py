@@ -85,12 +85,7 @@ class Rows:
     """
 
     def __init__(self, folder: Path, *, zipped: bool) -> None:
-        """Writes them.
-
-        Args:
-            folder: Where to.
-            zipped: Whether they are compressed, as they are by default in a pipeline.
-        """
+        """Writes them."""
         schema = schema_utils.schema_from_feature_spec(data.PARSED)
         metadata = dataset_metadata.DatasetMetadata(schema)
         metadata_io.write_metadata(metadata, str(folder / "transformed_metadata"))
@@ -106,11 +101,7 @@ class Rows:
                     writer.write(record)
 
     def train_input(self, cache: RowCache | None = None) -> TransformedInput:
-        """Returns the input of a TpuTrainer.
-
-        Args:
-            cache: What keeps the rows parsed. Defaults to `None`: they are parsed in each epoch.
-        """
+        """Returns the input of a TpuTrainer."""
         return TransformedInput(
             transform_graph_path=str(self._folder),
             file_patterns=self.paths,

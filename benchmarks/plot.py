@@ -22,12 +22,7 @@ _OTHER = "#8fa3b0"
 
 
 def draw(report: Report, path: Path) -> None:
-    """Draws the medians of a report.
-
-    Args:
-        report: The report.
-        path: The PNG file to write.
-    """
+    """Draws the medians of a report."""
     models = list(report.summaries)
     most_rows = max(len(rows) for rows in report.summaries.values())
     figure, grid = plt.subplots(

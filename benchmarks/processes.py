@@ -46,16 +46,7 @@ def result_of(
     environment: Mapping[str, str],
     timeout: float,
 ) -> str | Failed:
-    """Runs a module of the benchmarks in a separate process.
-
-    Args:
-        arguments: Its name and arguments, but the last: the file that it writes.
-        environment: The process's environment.
-        timeout: Seconds after which it is stopped.
-
-    Returns:
-        What it has written, or why it has written nothing.
-    """
+    """Runs a module of the benchmarks in a separate process."""
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         output, errors = Path(scratch) / "result", Path(scratch) / "errors"
         with errors.open("wb") as stderr:
@@ -77,12 +68,7 @@ def result_of(
 
 
 def reason_of(errors: str, exit_code: int) -> str:
-    """Returns one line that says why a process failed.
-
-    Args:
-        errors: What it printed.
-        exit_code: Its exit code; negative for a signal.
-    """
+    """Returns one line that says why a process failed."""
     if exit_code < 0:
         return f"ended by signal {-exit_code}"
     lines = errors.strip().splitlines()
@@ -94,11 +80,7 @@ def reason_of(errors: str, exit_code: int) -> str:
 
 
 def gpus_of(python: str) -> list[str]:
-    """Returns the names of the GPUs that an environment's TensorFlow finds on this machine.
-
-    Args:
-        python: The environment's interpreter.
-    """
+    """Returns the names of the GPUs that an environment's TensorFlow finds on this machine."""
     if not any(glob.glob(pattern) for pattern in _GPU_DEVICES):
         return []
     code = (

@@ -29,17 +29,7 @@ RESULTS = click.argument(
 def read_rounds(
     paths: Sequence[Path],
 ) -> tuple[dict[str, list[Round]], list[Mapping[str, Any]]]:
-    """Reads the rounds of several runs, which count together.
-
-    Args:
-        paths: The results.json of `make bench`, or of releases.
-
-    Returns:
-        The rounds of each model, in the benchmark's order of models, and the conditions of each run.
-
-    Raises:
-        click.ClickException: If one is not such a file.
-    """
+    """Reads the rounds of several runs, which count together."""
     found: dict[str, list[Round]] = {}
     conditions: list[Mapping[str, Any]] = []
     for path in paths:
@@ -57,11 +47,7 @@ def read_rounds(
 
 
 def rounds_of(results: Mapping[str, Any]) -> dict[str, list[Round]]:
-    """Reads the rounds of a `results.json`, by model, those on a busy machine left out.
-
-    Args:
-        results: The file's content.
-    """
+    """Reads the rounds of a `results.json`, by model, those on a busy machine left out."""
     runs: dict[tuple[str, int], list[Mapping[str, Any]]] = collections.defaultdict(list)
     for run in results["runs"]:
         runs[run["model"], run["round"]].append(run)

@@ -45,11 +45,7 @@ class Machine:
 
     @classmethod
     def over(cls, turns: Sequence[Machine]) -> Machine:
-        """Returns what it did in several turns.
-
-        Args:
-            turns: The machine in each of them.
-        """
+        """Returns what it did in several turns."""
         seconds = sum(turn.seconds for turn in turns)
         if not seconds:
             return turns[-1]
@@ -94,18 +90,6 @@ def make_rounds(
     The contenders take turns, so that what else the machine does meets all of them, and each round
     begins with another one, so that none always follows the same. One that has failed is not tried
     again.
-
-    Args:
-        contenders: Their names.
-        start: Returns the turns of one, in the round of a number that counts from 0.
-        settled: Tells of the rounds that count whether they are enough. Asked from `LEAST` on.
-        together: Whether each has one turn after the other's, so that those at the same activity follow each other;
-            else each has all of its turns before the next one starts. Defaults to `True`.
-        most: Rounds after which they are enough. Defaults to `MOST`.
-        watch: Calls a function and tells what the machine did meanwhile. Defaults to `watched`.
-
-    Returns:
-        All rounds, those on a busy machine too: see `counted`.
     """
     made: list[Round] = []
     failed: set[str] = set()
@@ -134,15 +118,7 @@ def make_rounds(
 def _taken(
     turns: Mapping[str, Turns], watch: Callable[[Callable[[], Any]], tuple[Any, Machine]]
 ) -> dict[str, tuple[Measurement | Failed, Machine]]:
-    """Lets contenders take one turn after the other's until each has had its last.
-
-    Args:
-        turns: By contender.
-        watch: See `make_rounds`.
-
-    Returns:
-        What each found, and the machine in its turns, in the contenders' order.
-    """
+    """Lets contenders take one turn after the other's until each has had its last."""
     found: dict[str, Measurement | Failed] = {}
     machines: dict[str, list[Machine]] = {name: [] for name in turns}
     with contextlib.ExitStack() as stack:
@@ -158,11 +134,7 @@ def _taken(
 
 
 def counted(rounds: Sequence[Round]) -> list[Round]:
-    """Returns the rounds that count: all but the first few on a busy machine.
-
-    Args:
-        rounds: Rounds in the order in which they were made.
-    """
+    """Returns the rounds that count: all but the first few on a busy machine."""
     counting, repeated = [], 0
     for each in rounds:
         if each.is_busy and repeated < REPEATS:
@@ -173,14 +145,7 @@ def counted(rounds: Sequence[Round]) -> list[Round]:
 
 
 def watched(call: Callable[[], Any]) -> tuple[Any, Machine]:
-    """Calls a function, and tells what the machine did meanwhile.
-
-    Args:
-        call: The function; the processes that this one has started are ours.
-
-    Returns:
-        What it returned, and the machine.
-    """
+    """Calls a function, and tells what the machine did meanwhile."""
     busy, ours, began = _busy_seconds(), _our_seconds(), time.monotonic()
     found = call()
     seconds = time.monotonic() - began

@@ -167,20 +167,7 @@ def measure_all(
     console: Console,
     gpu: bool = False,
 ) -> dict[str, list[Round]]:
-    """Makes the rounds of each model.
-
-    Args:
-        plans: How much is measured, by model.
-        contenders: Names of the contenders, in the order of the tables.
-        most_rounds: Rounds after which a model's ratios are known well enough.
-        threads: Threads of TensorFlow's pools.
-        timeout: Seconds that a contender may take for one activity.
-        console: Where progress is shown.
-        gpu: Whether the contenders see the machine's GPUs. Defaults to `False`.
-
-    Returns:
-        The rounds of each model, those on a busy machine too.
-    """
+    """Makes the rounds of each model."""
     made: dict[str, list[Round]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-data-") as folder, console.status("") as status:
         processes.write_records(Path(folder), threads=threads)
@@ -213,13 +200,7 @@ def measure_all(
 def report_of(
     made: Mapping[str, Sequence[Round]], contenders: Sequence[str], conditions: Mapping[str, Any]
 ) -> Report:
-    """Returns what the rounds have shown.
-
-    Args:
-        made: The rounds of each model.
-        contenders: Names of the contenders, in the order of the tables.
-        conditions: Where and how it was measured, by name.
-    """
+    """Returns what the rounds have shown."""
     rounds = {model: counted(each) for model, each in made.items()}
     return Report(
         summaries={
@@ -256,11 +237,7 @@ def _conditions(made: Mapping[str, Sequence[Round]]) -> dict[str, Any]:
 
 
 def _gpus(python: str) -> list[str]:
-    """Returns the names of the GPUs that an environment can use.
-
-    Raises:
-        click.ClickException: If there is none.
-    """
+    """Returns the names of the GPUs that an environment can use."""
     found = processes.gpus_of(python)
     if not found:
         raise click.ClickException(

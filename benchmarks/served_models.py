@@ -25,15 +25,7 @@ _LONE_INPUT = "x"
 
 
 def export_both(model: str, folder: str) -> tuple[str, str]:
-    """Exports a model both ways.
-
-    Args:
-        model: Name of the model.
-        folder: An empty folder.
-
-    Returns:
-        The folders of the SavedModels: ours, Keras's.
-    """
+    """Exports a model both ways."""
     network = keras_models.predicting(keras, keras_models.build(keras, model))
     network.export(f"{folder}/keras", verbose=False)
     return _export_ours(model, f"{folder}/ours"), f"{folder}/keras"

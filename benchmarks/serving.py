@@ -60,18 +60,7 @@ def measure_all(
     timeout: float,
     console: Console,
 ) -> list[Served]:
-    """Measures each model in a separate process.
-
-    Args:
-        models: Names of the models.
-        segments: Readings of the clock, for each of the two exports, ways and batch sizes.
-        threads: Threads of TensorFlow's pools.
-        timeout: Seconds that one process may take.
-        console: Where failures are shown.
-
-    Returns:
-        What was found for each model, way and batch size; a model that failed is not there.
-    """
+    """Measures each model in a separate process."""
     results = []
     for model in models:
         found = _run(model, segments=segments, threads=threads, timeout=timeout)
@@ -136,13 +125,7 @@ def _run(model: str, *, segments: int, threads: int, timeout: float) -> list[Ser
 
 
 def measure(model: str, *, segments: int, batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Served]:
-    """Exports a model both ways, checks that the answers are the same, and times them in turns.
-
-    Args:
-        model: Name of the model.
-        segments: Readings of the clock for each.
-        batch_sizes: Examples of a call.
-    """
+    """Exports a model both ways, checks that the answers are the same, and times them in turns."""
     # Only the processes that measure need TensorFlow.
     from benchmarks import served_models
 

@@ -96,27 +96,13 @@ class Curve:
 
 
 def curves_of(lines: Path, *, warm_up: int = WARM_UP) -> list[Curve]:
-    """Reads the curves from the lines that a process has written.
-
-    Args:
-        lines: The file: a JSON object for each round.
-        warm_up: Rounds at the beginning that do not count.
-    """
+    """Reads the curves from the lines that a process has written."""
     rounds = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
     return [Curve(name, [made[name] for made in rounds], warm_up) for name in UNITS]
 
 
 def make_rounds(placement: str, rounds: int, output: Path) -> None:
-    """Makes rounds in a new process.
-
-    Args:
-        placement: One of `PLACEMENTS`.
-        rounds: How many.
-        output: The file that gets a line after each.
-
-    Raises:
-        subprocess.CalledProcessError: The process failed; what it said is in its `stderr`.
-    """
+    """Makes rounds in a new process."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         subprocess.run(
             [

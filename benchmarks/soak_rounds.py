@@ -109,10 +109,6 @@ def make_round(placement: str, folder: Path) -> None:
     """Makes one round.
 
     It makes an estimator in a folder of its own, as each trial of a search does.
-
-    Args:
-        placement: `host`, `cores` or `strategy`.
-        folder: A new folder for the model and its exports.
     """
     made = _estimator_of(placement, folder)
     made.train(_training_input_fn, steps=_STEPS)
@@ -127,14 +123,7 @@ def make_round(placement: str, folder: Path) -> None:
 
 
 def main(placement: str, number: int, folder: Path, output: Path) -> None:
-    """Makes the rounds, and writes a line of JSON after each.
-
-    Args:
-        placement: `host`, `cores` or `strategy`.
-        number: How many rounds.
-        folder: A folder for those of the rounds.
-        output: The file of the readings.
-    """
+    """Makes the rounds, and writes a line of JSON after each."""
     if placement == "strategy":
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(

@@ -26,13 +26,7 @@ _TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
 
 
 def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], former: str) -> str:
-    """Returns the page's part about the targets.
-
-    Args:
-        found: The targets and what was found; the page has them by model.
-        rounds: The rounds of each model.
-        former: The part as it was, of which the models without rounds are kept.
-    """
+    """Returns the page's part about the targets."""
     titles = list(TITLES.values())
     measured = {TITLES[model]: len(each) for model, each in rounds.items()}
     head, line, *rows = targets_lines(found)

@@ -93,16 +93,7 @@ class Row:
 
 
 def summarize(rounds: Sequence[Round], contenders: Sequence[str], *, baseline: str) -> list[Row]:
-    """Summarizes one model.
-
-    Args:
-        rounds: The rounds that count.
-        contenders: Names of the contenders, in the order of the table.
-        baseline: The contender that the others are divided by.
-
-    Returns:
-        A row for each contender. One that failed in any round has no numbers.
-    """
+    """Summarizes one model."""
     failures = {name: why for each in rounds for name, why in each.failures.items()}
     rows = []
     for name in contenders:
@@ -133,16 +124,6 @@ def ratios(
     """Divides a contender's number by that of others in the same round.
 
     What the machine did in a round has met both.
-
-    Args:
-        rounds: The rounds.
-        field: A field of `Measurement`.
-        contender: Name of the contender.
-        references: Names of the others; without any the number is divided by 1.
-        best: Chooses among their numbers. Defaults to `max`.
-
-    Returns:
-        A ratio for each round in which all of them have a number.
     """
     found = []
     for each in rounds:
@@ -155,11 +136,7 @@ def ratios(
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Returns the median of some numbers, with its 95 % interval by bootstrap.
-
-    Args:
-        values: A number for each round; NaN where it has none.
-    """
+    """Returns the median of some numbers, with its 95 % interval by bootstrap."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return Interval(math.nan, math.nan, math.nan)

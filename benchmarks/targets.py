@@ -168,11 +168,7 @@ WIDTH = 0.1
 
 
 def outcomes(rounds: Mapping[str, Sequence[Round]]) -> list[Outcome]:
-    """Checks the targets whose contenders were measured.
-
-    Args:
-        rounds: The rounds of each model that count.
-    """
+    """Checks the targets whose contenders were measured."""
     found = []
     for target in TARGETS:
         values = ratios(
@@ -188,10 +184,5 @@ def outcomes(rounds: Mapping[str, Sequence[Round]]) -> list[Outcome]:
 
 
 def settled(model: str, rounds: Sequence[Round]) -> bool:
-    """Tells whether the intervals of all targets of a model are narrow enough.
-
-    Args:
-        model: Name of the model.
-        rounds: Its rounds that count.
-    """
+    """Tells whether the intervals of all targets of a model are narrow enough."""
     return all(outcome.ratio.width <= WIDTH for outcome in outcomes({model: rounds}))

@@ -27,15 +27,6 @@ def take_turns(
 
     A turn is one step of this iterator: the process starts and makes its first step, then trains, then evaluates, then
     predicts, and is idle until it is asked for the next. It is stopped where the iterator is closed before its end.
-
-    Args:
-        request: What to measure; `started` and `model_dir` are set here.
-        threads: Threads of TensorFlow's pools.
-        timeout: Seconds after which a turn that has not ended ends the process.
-        gpu: Whether it sees the machine's GPUs. Defaults to `False`.
-
-    Yields:
-        None after a turn that another one follows; at the end what the process found, or why it found nothing.
     """
     contender = CONTENDERS[request.contender]
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:

@@ -26,12 +26,7 @@ DATA = (".j2", ".pyi", "py.typed")
 
 
 def missing_or_foreign(names: Iterable[str], root: Path) -> Iterator[str]:
-    """Yields a line for each file that a wheel lacks, or should not have.
-
-    Args:
-        names: The files of the wheel.
-        root: The checkout.
-    """
+    """Yields a line for each file that a wheel lacks, or should not have."""
     held = set(names)
     for path in sorted((root / PACKAGE).rglob("*")):
         name = path.relative_to(root).as_posix()
@@ -58,14 +53,7 @@ def _run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def build(folder: Path) -> Path:
-    """Builds both distributions.
-
-    Args:
-        folder: Where they go; what was there is removed.
-
-    Returns:
-        The wheel.
-    """
+    """Builds both distributions."""
     shutil.rmtree(folder, ignore_errors=True)
     _run(
         sys.executable, "-m", "uv", "build", "--quiet", "--no-build-isolation", "--out-dir", folder
@@ -79,12 +67,7 @@ def build(folder: Path) -> Path:
 
 
 def try_out(wheel: Path, lock: Path) -> None:
-    """Installs a wheel in a fresh environment, and runs the README's program and the commands there.
-
-    Args:
-        wheel: The wheel.
-        lock: What it needs, with hashes.
-    """
+    """Installs a wheel in a fresh environment, and runs the README's program and the commands there."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         _run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")

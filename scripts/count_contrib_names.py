@@ -97,15 +97,7 @@ _SDISTS = ["--no-binary", ":all:"]
 
 
 def download(package: str, folder: Path) -> Path:
-    """Returns the package's archive, downloaded by pip where it is not there yet.
-
-    Args:
-        package: Name and version, `name==1.0`.
-        folder: Where it goes, in a folder of its own.
-
-    Raises:
-        ValueError: If pip can't get it; with its last line.
-    """
+    """Returns the package's archive, downloaded by pip where it is not there yet."""
     there = folder / package.replace("==", "-")
     there.mkdir(parents=True, exist_ok=True)
     said = ""
@@ -141,17 +133,7 @@ def sources(archive: Path) -> Iterator[bytes]:
 
 
 def names_in(source: bytes) -> collections.Counter[str]:
-    """Counts the uses of tf.contrib in one file.
-
-    Args:
-        source: The file.
-
-    Returns:
-        Name without `tf.contrib.` -> uses. What hangs on a class belongs to the class.
-
-    Raises:
-        SyntaxError: If it is not Python 3.
-    """
+    """Counts the uses of tf.contrib in one file."""
     found: collections.Counter[str] = collections.Counter()
     if b"contrib" not in source:
         return found

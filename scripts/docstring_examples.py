@@ -12,11 +12,7 @@ PROMPT = ">>> "
 
 
 def examples(package: Path = PACKAGE) -> dict[str, str]:
-    """Returns each docstring with an example by its place, such as `estimator/_estimator.py:Estimator`.
-
-    Args:
-        package: The folder to read.
-    """
+    """Returns each docstring with an example by its place, such as `estimator/_estimator.py:Estimator`."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         source = path.read_text("utf-8")

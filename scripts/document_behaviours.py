@@ -87,14 +87,7 @@ class MarkedTest:
 
 
 def read_table(text: str) -> list[Group]:
-    """Reads the table.
-
-    Args:
-        text: YAML, as of docs/behaviours.yaml.
-
-    Raises:
-        ValueError: For a key that no behaviour has.
-    """
+    """Reads the table."""
     groups = []
     for group in yaml.safe_load(text):
         for each in group["behaviours"]:
@@ -135,12 +128,7 @@ def _marked(test: ast.FunctionDef) -> Iterator[int]:
 
 
 def sections(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str:
-    """Returns the sections of the page, in Markdown.
-
-    Args:
-        groups: The table.
-        tests: The tests of each number.
-    """
+    """Returns the sections of the page, in Markdown."""
     closest = {number: _closest(marked) for number, marked in tests.items()}
     listed = [each.number for group in groups for each in group.behaviours]
     paths = sorted({path for number in listed for _, path in closest.get(number, [])[:_MOST_TESTS]})
@@ -219,11 +207,7 @@ def _item(
 
 
 def page(text: str) -> str:
-    """Returns the page with today's sections in it.
-
-    Args:
-        text: The page as it is.
-    """
+    """Returns the page with today's sections in it."""
     return with_block(text, sections(read_table(TABLE.read_text("utf-8")), marked_tests(TESTS)))
 
 

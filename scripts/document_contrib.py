@@ -121,11 +121,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """Returns the page with today's table in it.
-
-    Args:
-        text: The page as it is.
-    """
+    """Returns the page with today's table in it."""
     return with_block(text, table())
 
 

@@ -106,11 +106,7 @@ def _literal(value: object) -> str:
 
 
 def page(text: str) -> str:
-    """Returns the page with today's tables in it.
-
-    Args:
-        text: The page as it is.
-    """
+    """Returns the page with today's tables in it."""
     return with_block(text, tables())
 
 

@@ -34,11 +34,7 @@ def contracts() -> Sequence[Contract]:
 
 
 def rows_of(given: Iterable[Contract]) -> dict[str, list[list[str]]]:
-    """Returns the layers from top to bottom, those side by side in one row, by what holds them.
-
-    Args:
-        given: Import contracts. Layers without containers are the package's, under "".
-    """
+    """Returns the layers from top to bottom, those side by side in one row, by what holds them."""
     rows: dict[str, list[list[str]]] = {}
     for each in given:
         if each["type"] == "layers":
@@ -65,11 +61,7 @@ def forbidden(given: Iterable[Contract]) -> str:
 
 
 def picture(rows: Mapping[str, Sequence[Sequence[str]]]) -> str:
-    """Returns the layers as SVG: a row may import those below it. No script is needed to show it.
-
-    Args:
-        rows: As `rows_of` returns them. The rows of a container stand under its name.
-    """
+    """Returns the layers as SVG: a row may import those below it. No script is needed to show it."""
     drawn: list[str] = []
     top = _GAP
     for container, layers in rows.items():
@@ -94,22 +86,13 @@ def _short(module: str) -> str:
 
 
 def with_block(page: str, block: str) -> str:
-    """Returns a page with a generated block instead of the one between its two marks.
-
-    Args:
-        page: The page as it is.
-        block: The new block.
-    """
+    """Returns a page with a generated block instead of the one between its two marks."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + block + END + rest.split(END)[1]
 
 
 def page(text: str) -> str:
-    """Returns the page with today's picture in it.
-
-    Args:
-        text: The page as it is.
-    """
+    """Returns the page with today's picture in it."""
     image = (
         "![The layers of the package: each row may import those below it](images/layers.svg)\n\n"
     )

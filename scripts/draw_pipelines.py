@@ -14,11 +14,7 @@ PIPELINES = ("taxi", "digits")
 
 
 def graph_of(pipeline: str) -> Graph:
-    """Returns the graph of an example pipeline with its own config.
-
-    Args:
-        pipeline: Its name in `pipelines/`.
-    """
+    """Returns the graph of an example pipeline with its own config."""
     project = find_pipeline(pipeline)
     config = project.config()
     # Nothing is read.
@@ -26,11 +22,7 @@ def graph_of(pipeline: str) -> Graph:
 
 
 def page(text: str) -> str:
-    """Returns the page with today's pictures in it.
-
-    Args:
-        text: The page as it is.
-    """
+    """Returns the page with today's pictures in it."""
     parts = [f"`{name}`:\n\n```mermaid\n{to_mermaid(graph_of(name))}```\n" for name in PIPELINES]
     return with_block(text, "\n".join(parts))
 

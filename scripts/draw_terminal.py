@@ -21,13 +21,7 @@ _FONTS = '"DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace'
 
 
 def picture(text: str, *, title: str, width: int = 100) -> str:
-    """Returns a terminal with a text in it, as SVG.
-
-    Args:
-        text: What was printed, with the terminal's colours.
-        title: The window's title.
-        width: Columns. Longer lines are folded.
-    """
+    """Returns a terminal with a text in it, as SVG."""
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(text.rstrip()))
     drawn = console.export_svg(title=title, theme=MONOKAI, unique_id="terminal")

@@ -16,11 +16,7 @@ _LANGUAGES = {"%%bash": "sh", ".py": "python", ".json": "json"}
 
 
 def page_of(path: Path) -> str:
-    """Returns the Markdown of a notebook.
-
-    Args:
-        path: The notebook, of format 4.
-    """
+    """Returns the Markdown of a notebook."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
     title, *rest = (block for cell in cells for block in _blocks(cell))
     download = f'<p><a href="{path.name}" download>Download this notebook</a></p>'

@@ -54,15 +54,7 @@ class Screen:
 
 
 def record(command: list[str], *, every_secs: float) -> list[str]:
-    """Runs a program on a terminal of its own.
-
-    Args:
-        command: The program.
-        every_secs: Seconds between two looks at the terminal.
-
-    Returns:
-        The recording's lines.
-    """
+    """Runs a program on a terminal of its own."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"}

@@ -30,15 +30,7 @@ _PROGRESS = '<pre style="white-space:pre'
 
 
 def execute(path: Path, folder: str) -> NotebookNode:
-    """Runs a notebook in a kernel of its own, as Jupyter does.
-
-    Args:
-        path: The notebook, which stays as it is.
-        folder: The kernel's working directory.
-
-    Returns:
-        The notebook with what it shows.
-    """
+    """Runs a notebook in a kernel of its own, as Jupyter does."""
     notebook = nbformat.read(path, as_version=4)
     # Under pytest ipykernel does not show what goes to file descriptors, as C++ and child processes write to them.
     left_out = ("PYTEST_CURRENT_TEST", "TF_CPP_MIN_LOG_LEVEL")
@@ -66,15 +58,7 @@ def printed(cell: NotebookNode) -> str:
 
 
 def keep_outputs(notebook: NotebookNode, folder: str) -> None:
-    """Leaves what a reader learns from in an executed notebook.
-
-    Args:
-        notebook: The notebook.
-        folder: The kernel's working directory, of which nothing is left.
-
-    Raises:
-        ValueError: An output is too long for a repository, or holds a path of this machine.
-    """
+    """Leaves what a reader learns from in an executed notebook."""
     for cell in code_cells(notebook):
         cell.metadata.pop("execution", None)
         cell.outputs = list(_kept(cell))

@@ -92,11 +92,7 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Checks what was built.
-
-    Raises:
-        PluginError: With a line for each fault.
-    """
+    """Checks what was built."""
     site = Path(config.site_dir)
     package = griffe.load("tfx_tpu_trainer", search_paths=[str(ROOT)])
     faults = [
@@ -116,24 +112,14 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def boost_of(page: str) -> float:
-    """Returns what the search multiplies a page's score with.
-
-    Args:
-        page: Its path on the site.
-    """
+    """Returns what the search multiplies a page's score with."""
     if page.startswith("reference/api/"):
         return 0.2
     return 2.0 if page.startswith(("start/", "how-to/", "explanation/")) else 1.0
 
 
 def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
-    """Returns a page's Markdown with the links that leave docs/ rewritten; code blocks stay as they are.
-
-    Args:
-        markdown: The page.
-        page: Its path on the site, such as `how-to/bert.md`.
-        missing: Takes the targets that name no file of the repository.
-    """
+    """Returns a page's Markdown with the links that leave docs/ rewritten; code blocks stay as they are."""
     source = PAGES_FROM_ELSEWHERE.get(page, f"docs/{page}")
     defined = {each["label"]: each["target"] for each in _DEFINITION.finditer(markdown)}
 

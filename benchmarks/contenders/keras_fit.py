@@ -17,13 +17,7 @@ class KerasRunner:
     """See `benchmarks.measure.Runner`."""
 
     def __init__(self, keras: Any, request: Request, *, steps_per_execution: int) -> None:
-        """Builds the models.
-
-        Args:
-            keras: Keras 3 or tf_keras.
-            request: What is measured.
-            steps_per_execution: Steps of one call of the compiled function.
-        """
+        """Builds the models."""
         model = MODELS[request.model]
         self.batch_size = model.batch_size
         self._keras = keras

@@ -104,11 +104,7 @@ def compare_all() -> list[Comparison]:
 
 
 def spread(rows: Sequence[Comparison]) -> ErrorSpread:
-    """Returns the errors on the results that nothing was fitted to.
-
-    Args:
-        rows: All results.
-    """
+    """Returns the errors on the results that nothing was fitted to."""
     errors = [each.error for each in rows if not each.fitted]
     deciles = statistics.quantiles(errors, n=10, method="inclusive")
     return ErrorSpread(
@@ -132,11 +128,7 @@ def read() -> list[Comparison]:
 
 
 def table(rows: Sequence[Comparison]) -> str:
-    """Returns the comparisons as a table of Markdown.
-
-    Args:
-        rows: The results.
-    """
+    """Returns the comparisons as a table of Markdown."""
     lines = [
         "| model | slice | compiles | HBM | bound | estimate | published | error | used | source |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -161,15 +153,7 @@ def _is_deeper(published: Published) -> bool:
 
 
 def scaled(costs: Sequence[OpCost], published: Published) -> list[OpCost]:
-    """Repeats the blocks of a ResNet-50 for a deeper one, and enlarges its images.
-
-    Args:
-        costs: The instructions of the ResNet-50, each block below a name scope of its own.
-        published: The result.
-
-    Returns:
-        The instructions' costs in the deeper network.
-    """
+    """Repeats the blocks of a ResNet-50 for a deeper one, and enlarges its images."""
     found = []
     for cost in costs:
         times = 1.0

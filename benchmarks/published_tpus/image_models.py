@@ -27,15 +27,7 @@ RESNET_BLOCKS: Mapping[int, tuple[int, int, int, int]] = {
 
 
 def resnet(*, rs: bool) -> Callable[..., TPUEstimatorSpec]:
-    """Returns the model_fn of a ResNet-50, each block below a name scope of its own.
-
-    Args:
-        rs: Whether it is a ResNet-RS: ResNet-D's stem and shortcuts, squeeze and excitation. Else
-            it is version 1.5, as MLPerf and Flax have it.
-
-    Returns:
-        A model_fn that trains in bfloat16 with momentum on `{"image": [rows, size, size, 3]}`.
-    """
+    """Returns the model_fn of a ResNet-50, each block below a name scope of its own."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
         del params
@@ -64,14 +56,7 @@ def _stem(image: tf.Tensor, *, rs: bool) -> tf.Tensor:
 
 
 def vision_transformer(*, width: int, layers: int, heads: int, patch: int) -> Callable[..., Any]:
-    """Returns the model_fn of a ViT that pools the mean of its patches, as in arXiv 2205.01580.
-
-    Args:
-        width: Of the embeddings; the hidden layer of an MLP has four times as many units.
-        layers: Blocks.
-        heads: Of the attention.
-        patch: Edge of a patch, pixels.
-    """
+    """Returns the model_fn of a ViT that pools the mean of its patches, as in arXiv 2205.01580."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
         del params

@@ -167,17 +167,7 @@ class Compiled:
 
 
 def compiled(key: str) -> Compiled:
-    """Compiles a program, or reads what an earlier run has compiled.
-
-    Args:
-        key: Of `PROGRAMS`.
-
-    Returns:
-        What the compiler made of it.
-
-    Raises:
-        RuntimeError: It does not compile.
-    """
+    """Compiles a program, or reads what an earlier run has compiled."""
     path = CACHE / f"{key}.json"
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)

@@ -19,10 +19,5 @@ _RUN_MODULE: Final = (
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """Returns the command of a module.
-
-    Args:
-        module: Full name of a module with a main part.
-        *arguments: Its arguments.
-    """
+    """Returns the command of a module."""
     return [sys.executable, "-c", _RUN_MODULE, module, *arguments]

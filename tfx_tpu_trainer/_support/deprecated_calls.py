@@ -14,11 +14,5 @@ def without_notice(function: Function) -> Function:
 
     TensorFlow logs the place of the call, which would be a line of ours that no user can change. Users who call the
     same function themselves are still told.
-
-    Args:
-        function: A public function whose calls are logged.
-
-    Returns:
-        What it wraps, by the attribute `__wrapped__` that Python has for that.
     """
     return inspect.unwrap(function)

@@ -13,19 +13,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 @contextlib.contextmanager
 def of_extra(extra: str, *, for_what: str) -> Iterator[None]:
-    """Names the extra of what the imports of a block need.
-
-    Args:
-        extra: Its name in setup.py.
-        for_what: What is imported, as the beginning of a sentence.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        MissingExtraError: In place of a ModuleNotFoundError, with the `pip install` that mends it. One about a
-            module of this package, or of another one that is installed, is left as it is.
-    """
+    """Names the extra of what the imports of a block need."""
     try:
         yield
     except ModuleNotFoundError as error:

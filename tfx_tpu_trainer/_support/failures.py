@@ -29,15 +29,6 @@ def failures_are_named(module: types.ModuleType) -> Iterator[None]:
     """Says of an exception that comes out of a user's module which of its lines it comes from.
 
     An OSError passes as it is: it tells of the machine, which may do better in another attempt.
-
-    Args:
-        module: The module, for as long as its functions are called.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        ModuleFailedError: In place of an exception that was raised by the module, or by what it called.
     """
     try:
         yield

@@ -62,16 +62,7 @@ def renames_folders(path: str | os.PathLike[str]) -> bool:
 
 
 def path_text(name: str, path: Any) -> str:
-    """Returns a path as text, as TensorFlow takes it.
-
-    Args:
-        name: What the path was given as, such as `model_dir`.
-        path: The path: a string, bytes or a path object.
-
-    Raises:
-        TypeError: It is something else.
-        ValueError: Its bytes are no UTF-8.
-    """
+    """Returns a path as text, as TensorFlow takes it."""
     try:
         text = os.fsdecode(path)
     except TypeError:
@@ -87,13 +78,6 @@ def check_is_no_pattern(name: str, path: str) -> None:
 
     In a folder `run[lr=0.1]` it finds none of the checkpoints that it has written there; in `run*` it removes those
     of `run1`, too.
-
-    Args:
-        name: What the path was given as, such as `model_dir`.
-        path: The path of a folder, or of a checkpoint.
-
-    Raises:
-        ValueError: TensorFlow takes the name for a pattern.
     """
     if found := _PATTERN.search(path):
         raise ValueError(
@@ -109,15 +93,7 @@ def as_pattern(path: str) -> str:
 
 
 def check_is_utf8(name: str, path: str | bytes | os.PathLike[str]) -> None:
-    """Checks that a path has no bytes that TensorFlow can't take.
-
-    Args:
-        name: What the path was given as, such as `model_dir`.
-        path: The path; Python has such bytes as surrogates in it.
-
-    Raises:
-        ValueError: It has some.
-    """
+    """Checks that a path has no bytes that TensorFlow can't take."""
     try:
         os.fsdecode(path).encode()
     except UnicodeEncodeError:
@@ -129,15 +105,7 @@ def check_is_utf8(name: str, path: str | bytes | os.PathLike[str]) -> None:
 
 
 def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
-    """Checks that TensorFlow can open a path: it must be UTF-8, and have a file system; asks no server.
-
-    Args:
-        name: What the path was given as, such as `model_dir`.
-        path: The path.
-
-    Raises:
-        ValueError: It can't.
-    """
+    """Checks that TensorFlow can open a path: it must be UTF-8, and have a file system; asks no server."""
     check_is_utf8(name, path)
     if is_local(path):
         return
@@ -154,19 +122,7 @@ def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
 
 
 def exists(name: str, path: str | os.PathLike[str]) -> bool:
-    """Tells whether there is a file or folder at a path.
-
-    Args:
-        name: What the path was given as, such as `keras_model_path`.
-        path: The path.
-
-    Returns:
-        Whether there is one.
-
-    Raises:
-        ValueError: TensorFlow has no file system for it.
-        OSError: It can't be asked: there is no such server, or no permission.
-    """
+    """Tells whether there is a file or folder at a path."""
     check_can_be_opened(name, path)
     if is_local(path):
         return os.path.exists(local_path(path))
@@ -183,15 +139,7 @@ def exists(name: str, path: str | os.PathLike[str]) -> bool:
 
 
 def check_can_be_written(name: str, path: str | os.PathLike[str]) -> None:
-    """Finds what would keep a file from being written, before that takes the time to make what it is to hold.
-
-    Args:
-        name: What the path was given as, such as `output`.
-        path: The file; it and its folder need not exist.
-
-    Raises:
-        ValueError: It is a folder, below what is not a folder, or where nobody or somebody else may write.
-    """
+    """Finds what would keep a file from being written, before that takes the time to make what it is to hold."""
     given = os.fsdecode(path)
     if not given:
         raise ValueError(f"{name}={given!r} is not a path; give the path of a file.")

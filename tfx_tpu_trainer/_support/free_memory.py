@@ -10,15 +10,7 @@ _NO_LIMIT = 1 << 60
 
 
 def available_memory(root: str = "/") -> int:
-    """Reads how many bytes of memory are available.
-
-    Args:
-        root: Folder that holds `proc` and `sys`. Defaults to that of the system.
-
-    Returns:
-        What the kernel says is available, or what the container's limit (cgroup v1 or v2) leaves where that is
-        less. What is cached of files counts as available.
-    """
+    """Reads how many bytes of memory are available."""
     found = [_of_machine(pathlib.Path(root, "proc/meminfo"))]
     cgroup = pathlib.Path(root, "sys/fs/cgroup")
     for folder, limit, usage in (

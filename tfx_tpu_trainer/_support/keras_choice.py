@@ -27,10 +27,6 @@ def choose_keras_2(*, warns: bool = False) -> None:
     """Chooses Keras 2, whose layers and optimizers programs of tf.estimator use.
 
     TensorFlow asks the environment variable when it is imported. What the program says there stays.
-
-    Args:
-        warns: Whether a log line says what to do where it is too late. Defaults to `False`: whoever
-            uses nothing of Keras 2 need not hear of it.
     """
     if "tensorflow" not in sys.modules:
         os.environ.setdefault(VARIABLE, "1")
@@ -44,17 +40,7 @@ def choose_keras_2(*, warns: bool = False) -> None:
 
 @contextlib.contextmanager
 def keras_2_is_asked_for(function: str) -> Iterator[None]:
-    """Says of a name that Keras 3 does not have how to get Keras 2.
-
-    Args:
-        function: Whose code runs, for the message.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        Keras2NeededError: In place of the error of Keras 3.
-    """
+    """Says of a name that Keras 3 does not have how to get Keras 2."""
     try:
         yield
     except (AttributeError, ImportError) as error:

@@ -14,13 +14,7 @@ from tfx_tpu_trainer._support.extras import of_extra
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], *, extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns a package's `__getattr__` and `__dir__`: they import a name's module when the name is first used.
-
-    Args:
-        package: The `__name__` of the package.
-        homes: The names by module; a module's own name begins with a dot and is one of the package.
-        extra: The extra that a missing module belongs to. Defaults to None: `ImportError` stays as it is.
-    """
+    """Returns a package's `__getattr__` and `__dir__`: they import a name's module when the name is first used."""
     modules = {name: module for module, names in homes.items() for name in names}
 
     def get(name: str) -> Any:

@@ -15,11 +15,7 @@ _KEPT: Final = "\n\t"
 
 
 def printable(text: str) -> str:
-    """Returns a text with what can't be seen escaped, except for tabs and ends of lines.
-
-    Args:
-        text: Any text.
-    """
+    """Returns a text with what can't be seen escaped, except for tabs and ends of lines."""
     if text.isprintable():
         return text
     return "".join(map(_escaped, text))

@@ -21,21 +21,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def text(value: object, style: str = "") -> Text:
-    """Returns text for a console, escaped before a table makes room for it.
-
-    Args:
-        value: What to show.
-        style: Rich's name of a style. Defaults to none.
-    """
+    """Returns text for a console, escaped before a table makes room for it."""
     return Text(printable(str(value)), style=style)
 
 
 class PlainConsole(Console):
-    """A console on which text is text: no control characters, no markup, no smileys by name.
-
-    Args:
-        **options: As of `rich.console.Console`.
-    """
+    """A console on which text is text: no control characters, no markup, no smileys by name."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
@@ -50,11 +41,7 @@ class PlainConsole(Console):
 
 
 def standard_output(*, width: int = 120) -> PlainConsole:
-    """Returns the standard output as a console.
-
-    Args:
-        width: Columns in a file or a pipe, where a line is a line and ends with its last word. Defaults to 120.
-    """
+    """Returns the standard output as a console."""
     console = PlainConsole()
     if console.is_terminal:
         return console

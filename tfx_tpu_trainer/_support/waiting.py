@@ -42,13 +42,6 @@ def said_while_waiting(
     with said_while_waiting("the TPU compiler", change="It is stopped after 300 s (--timeout)."):
         subprocess.run(command, timeout=300)
     ```
-
-    Args:
-        what: What for, in words that follow "Waiting for". A function is asked again each time, in another thread;
-            where it returns `None` nothing is waited for just now.
-        change: What ends the wait, and how to change that: a sentence.
-        first_secs: Seconds to the first line. Defaults to 30.
-        every_secs: Seconds from one line to the next. Defaults to 60.
     """
     ended = threading.Event()
     started = time.monotonic()
@@ -71,12 +64,7 @@ def said_while_waiting(
 
 
 def without_answer(hosts: Mapping[str, str]) -> dict[str, str]:
-    """Returns the hosts that take no connection.
-
-    Args:
-        hosts: Name -> "host:port". What is no such address counts as answering: only who uses it
-            can tell.
-    """
+    """Returns the hosts that take no connection."""
     if not hosts:
         return {}
     with concurrent.futures.ThreadPoolExecutor(min(16, len(hosts)), "connect") as threads:
@@ -97,17 +85,6 @@ def wait_for_hosts(
 
     What TensorFlow waits for nothing can end, and Ctrl-C does not get through: so who needs hosts
     waits for them here before.
-
-    Args:
-        hosts: Name -> "host:port".
-        seconds: How long to wait; `None` is forever.
-        setting: The name of the setting that says so.
-        poll_secs: Seconds between looks. Defaults to 1.
-        first_secs: See `said_while_waiting`.
-        every_secs: See there.
-
-    Raises:
-        HostsMissingError: Some have not answered in time.
     """
     missing = without_answer(hosts)
     if not missing:
@@ -131,27 +108,12 @@ def wait_for_hosts(
 
 
 def named(hosts: Mapping[str, str]) -> str:
-    """Returns hosts in words.
-
-    Args:
-        hosts: Name -> address.
-    """
+    """Returns hosts in words."""
     return ", ".join(f"{name} ({address})" for name, address in hosts.items())
 
 
 def connection_error(address: str, *, seconds: float = _CONNECT_SECONDS) -> Exception | None:
-    """Tries to connect to a host.
-
-    Args:
-        address: Its "host:port".
-        seconds: How long to try. Defaults to 1.
-
-    Returns:
-        Why it takes no connection; `None` where it does.
-
-    Raises:
-        ValueError: If the address is of another form.
-    """
+    """Tries to connect to a host."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError("it is not of the form HOST:PORT")

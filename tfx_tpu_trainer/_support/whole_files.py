@@ -58,16 +58,7 @@ _logger = logging.getLogger(__name__)
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Writes a file, its folder too where it is missing; one that is there is replaced, not its permissions.
-
-    Args:
-        path: Where it goes; any path that `tf.io.gfile` knows, or a device or a pipe.
-        content: What it holds; text is written as UTF-8.
-
-    Raises:
-        OSError: It can't be written to a local disk; no temporary file is left.
-        tf.errors.OpError: The same, elsewhere.
-    """
+    """Writes a file, its folder too where it is missing; one that is there is replaced, not its permissions."""
     data = content.encode() if isinstance(content, str) else content
     with file_written_whole(path) as temporary:
         if is_local(temporary):
@@ -83,17 +74,6 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yields a temporary name beside `path` to write to, and puts it in `path`'s place at the end.
 
     If the block raises, what it has written is removed and `path` stays as it was.
-
-    Args:
-        path: Where it goes; any path that `tf.io.gfile` knows, or a device or a pipe, to which the
-            file is copied at the end. Its folder is created if missing.
-
-    Yields:
-        The temporary path.
-
-    Raises:
-        OSError: It can't be written to a local disk; no temporary file is left.
-        tf.errors.OpError: The same, elsewhere.
     """
     path = followed_link(path)
     if is_written_through(path):
@@ -123,28 +103,12 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
-    """Writes JSON, its folder too where it is missing.
-
-    Args:
-        path: Where it goes; any path that `tf.io.gfile` knows.
-        document: JSON values, the format's "version" among them.
-    """
+    """Writes JSON, its folder too where it is missing."""
     write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def parse_document(text: str | bytes, *, newest: int) -> dict[str, Any]:
-    """Reads what `write_document` wrote.
-
-    Args:
-        text: What the file holds.
-        newest: The newest version of the format that the caller can read.
-
-    Returns:
-        The document.
-
-    Raises:
-        ValueError: It is not valid JSON of such a document, or of a newer version.
-    """
+    """Reads what `write_document` wrote."""
     try:
         document = json.loads(text)
     except RecursionError:
@@ -171,19 +135,6 @@ def folder_written_whole(
     """Yields a temporary folder beside `uri` to write into, and puts it in `uri`'s place at the end.
 
     If the block raises, the temporary folder is removed and `uri` stays as it was.
-
-    Args:
-        uri: The folder to make. It may exist and be empty, as TFX's launcher leaves it.
-        replaceable: Names of files that may be in `uri` already, from an earlier attempt of the same
-            execution, and are replaced. Defaults to none.
-        last: Names of files that appear after all others where a folder can't be renamed. Defaults
-            to none.
-
-    Yields:
-        The temporary folder's path.
-
-    Raises:
-        FileExistsError: `uri` holds something that is not replaceable.
     """
     uri = followed_link(_without_slash(uri))
     _check_replaceable(uri, replaceable)
@@ -198,12 +149,6 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
     """Puts a folder that has been written in its place; what is there goes.
 
     What is there is a former attempt's, which was killed between this and the end of its execution.
-
-    Args:
-        written: The folder, on the same file system.
-        uri: Its place.
-        last: Names of files that appear after all others where a folder can't be renamed. Defaults
-            to none.
     """
     written, uri = _without_slash(written), followed_link(_without_slash(uri))
     gfile = _gfile()
@@ -245,12 +190,6 @@ def move_folder(folder: str, target: str, *, last: Collection[str] = ()) -> None
     """Renames a folder; where it can't be renamed its files move one by one.
 
     An empty folder may stay behind there.
-
-    Args:
-        folder: The folder.
-        target: Its new path, on the same file system, at which there is nothing.
-        last: Names of files that move after all others where a folder can't be renamed. Defaults to
-            none.
     """
     if is_local(folder):
         os.rename(local_path(folder), local_path(target))
@@ -271,16 +210,6 @@ def is_whole(folder: str, markers: Collection[str]) -> bool:
     """Tells whether a folder is whole, and waits for one that is being written file by file.
 
     Where folders are renamed there is nothing to wait for, nor where a folder has no files yet.
-
-    Args:
-        folder: The folder.
-        markers: Names of files of which one is written last.
-
-    Returns:
-        Whether one of them is there.
-
-    Raises:
-        FileNotFoundError: It has other files, and none of these came in a minute.
     """
     gfile = _gfile()
     ends = time.monotonic() + _MARKER_SECONDS
@@ -329,15 +258,7 @@ def sweep(folder: str) -> list[str]:
 
 
 def try_writing(folder: str) -> None:
-    """Makes a folder where there is none, and writes to it.
-
-    Args:
-        folder: The folder. What is written has a temporary name, so that nobody takes it for a result, and
-            the next attempt sweeps it away where this process is killed, or held up for long.
-
-    Raises:
-        tf.errors.OpError: It can't be made or written.
-    """
+    """Makes a folder where there is none, and writes to it."""
     from tensorflow import errors
 
     gfile = _gfile()
@@ -387,11 +308,7 @@ def _check_replaceable(uri: str, replaceable: Collection[str]) -> None:
 
 
 def temporary_beside(path: str) -> str:
-    """Returns a new name in the same folder, which `sweep` knows.
-
-    Args:
-        path: What is written to the name before it gets its own.
-    """
+    """Returns a new name in the same folder, which `sweep` knows."""
     # Not the name and a suffix: object stores go by prefixes of names, and servers by names of versions.
     parent, name = os.path.split(path.rstrip("/"))
     return os.path.join(parent, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}-{name}")

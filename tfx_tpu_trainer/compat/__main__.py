@@ -102,14 +102,7 @@ def main(
 
 
 def separate(words: Sequence[str]) -> list[str]:
-    """Separates this command's words from the program's.
-
-    Args:
-        words: All of them.
-
-    Returns:
-        The words for `main`: `--emulate` has its number, and `--` stands before the program's.
-    """
+    """Separates this command's words from the program's."""
     ours, rest = [], list(words)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         word = rest.pop(0)

@@ -17,14 +17,6 @@ def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.Modu
 
     It is a package without a folder, so that names that it lacks are requested as modules below it, which lets the
     importer say why they are not there.
-
-    Args:
-        name: Its full name.
-        values: Its public attributes.
-        doc: Its docstring.
-
-    Returns:
-        The module; `sys.modules` does not know it yet.
     """
     module = types.ModuleType(name, doc)
     loader = _ReadyLoader(module)

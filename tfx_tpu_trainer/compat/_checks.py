@@ -17,14 +17,7 @@ _LIBRARIES = (ORIGINAL, "tensorflow", "tf_keras", "keras", "tfx_tpu_trainer")
 
 
 def check_names_are_free(places: Mapping[str, types.ModuleType]) -> None:
-    """Checks that TensorFlow has no estimator of its own.
-
-    Args:
-        places: Name of a module of TensorFlow's API -> the module.
-
-    Raises:
-        RuntimeError: If one has an `estimator`, TensorFlow's or somebody's.
-    """
+    """Checks that TensorFlow has no estimator of its own."""
     tensorflow = sys.modules["tensorflow"]
     for name, module in places.items():
         there = vars(module).get("estimator", sys.modules.get(f"{name}.estimator"))
@@ -43,11 +36,7 @@ def check_names_are_free(places: Mapping[str, types.ModuleType]) -> None:
 
 
 def check_nothing_is_bound() -> None:
-    """Checks that no module of the program holds what the old names gave before.
-
-    Raises:
-        RuntimeError: If one does; it would go on using that.
-    """
+    """Checks that no module of the program holds what the old names gave before."""
     for module, name, value in _bound():
         what = (
             "found no tf.estimator and put None there"

@@ -31,27 +31,12 @@ class ContribNames:
     """The modules of `tf.contrib`, made when they are first asked for."""
 
     def __init__(self, log: UndoLog) -> None:
-        """Keeps the log.
-
-        Args:
-            log: Sets the modules, so that it can be undone.
-        """
+        """Keeps the log."""
         self._log = log
         self._modules: dict[str, types.ModuleType] = {}
 
     def module(self, name: str) -> types.ModuleType | None:
-        """Makes the module of a name, if it is one of contrib's.
-
-        Args:
-            name: A full name, such as `"tensorflow.contrib.layers"`, as it is imported.
-
-        Returns:
-            The module; `None` for other names.
-
-        Raises:
-            ModuleNotFoundError: If contrib has nothing of that name that is there today; its text is
-                the doctor's advice.
-        """
+        """Makes the module of a name, if it is one of contrib's."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None

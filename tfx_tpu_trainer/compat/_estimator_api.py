@@ -10,15 +10,7 @@ from tfx_tpu_trainer.compat._original_names import EXPORT_NAMES, NAMES, TPU_NAME
 
 
 def estimator_modules(version: str) -> dict[str, types.ModuleType]:
-    """Makes the modules of one of the API's versions.
-
-    Args:
-        version: `"v2"`, whose root is `tf.estimator`, or `"v1"`, which is
-            `tf.compat.v1.estimator`.
-
-    Returns:
-        Name below the root -> module; `""` is the root. Each is an attribute of the one above it.
-    """
+    """Makes the modules of one of the API's versions."""
     ours = estimator if version == "v2" else estimator.v1
     root = "tensorflow.estimator" if version == "v2" else "tensorflow.compat.v1.estimator"
     names: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {

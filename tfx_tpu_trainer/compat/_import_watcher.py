@@ -28,14 +28,7 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
         module_of: Callable[[str], types.ModuleType | None],
         refusal_of: Callable[[str], str | None],
     ) -> None:
-        """Keeps what to do.
-
-        Args:
-            change_of: Returns what to change in a module of this name once it is imported.
-            module_of: Returns the module of this name, where it is one of this package's making.
-            refusal_of: Returns why there is no module of this name, for names that only this package
-                could have.
-        """
+        """Keeps what to do."""
         self._change_of = change_of
         self._module_of = module_of
         self._refusal_of = refusal_of
@@ -46,11 +39,7 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Finds what the other finders find, to change it once it is there.
-
-        Raises:
-            ImportError: If the name is one that could only be this package's, and is not.
-        """
+        """Finds what the other finders find, to change it once it is there."""
         refusal = self._refusal_of(fullname)
         if refusal is not None:
             # Of a ModuleNotFoundError, `from package import name` would drop the words.

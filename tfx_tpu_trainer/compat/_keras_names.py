@@ -10,11 +10,7 @@ from tfx_tpu_trainer.compat._alias_module import make_module
 
 
 def keras_estimator_module() -> types.ModuleType:
-    """Makes the module `tf.keras.estimator`.
-
-    Returns:
-        The module; with Keras 3 it is that of `tf.compat.v1.keras` too.
-    """
+    """Makes the module `tf.keras.estimator`."""
     return make_module(
         "tensorflow.keras.estimator",
         {"model_to_estimator": estimator.model_to_estimator},
@@ -25,15 +21,6 @@ def keras_estimator_module() -> types.ModuleType:
 def keras_lib_model_to_estimator(
     keras_model: Any = None, *, use_v2_estimator: bool = False, **options: Any
 ) -> Any:
-    """Makes an estimator of a Keras model: what Keras 2's own `model_to_estimator` calls.
-
-    Args:
-        keras_model: The model. Defaults to `None`: `keras_model_path` is among the options.
-        use_v2_estimator: Whose defaults hold. Defaults to `False`: those of `tf.compat.v1`.
-        **options: Arguments of `tfx_tpu_trainer.estimator.model_to_estimator`.
-
-    Returns:
-        The estimator.
-    """
+    """Makes an estimator of a Keras model: what Keras 2's own `model_to_estimator` calls."""
     api = estimator if use_v2_estimator else estimator.v1
     return api.model_to_estimator(keras_model, **options)

@@ -33,14 +33,7 @@ _TPU_IN_TENSORFLOW = "tensorflow.python.tpu"
 def original_modules(
     apis: Mapping[str, Mapping[str, types.ModuleType]],
 ) -> dict[str, types.ModuleType]:
-    """Makes the modules.
-
-    Args:
-        apis: `"v1"` and `"v2"` -> what `estimator_modules` gives.
-
-    Returns:
-        Full name -> module, each an attribute of the one above it.
-    """
+    """Makes the modules."""
     values = _values()
     modules = {f"{_PYTHON}.{below}": _module(below, names) for below, names in values.items()}
     for version, api in apis.items():

@@ -31,19 +31,7 @@ _IMPORTERS = tuple(
 
 
 def run_file(path: str, arguments: Sequence[str], *, make_loader: MakeLoader | None = None) -> int:
-    """Runs a program's file, or a folder or archive that has a `__main__.py`.
-
-    Args:
-        path: The program.
-        arguments: Its arguments.
-        make_loader: Makes the loader that compiles the file. Defaults to `None`: it is compiled unchanged.
-
-    Returns:
-        0; 1 where the program ended with an exception, which was shown.
-
-    Raises:
-        SystemExit: As the program raised it.
-    """
+    """Runs a program's file, or a folder or archive that has a `__main__.py`."""
     sys.argv = [path, *arguments]
     _drop_first_folder()
     if os.path.isdir(path) or _is_compiled(path):
@@ -54,18 +42,7 @@ def run_file(path: str, arguments: Sequence[str], *, make_loader: MakeLoader | N
 
 
 def run_module(name: str, arguments: Sequence[str]) -> int:
-    """Runs a module, as `python -m` does.
-
-    Args:
-        name: The module, or a package that has a `__main__`.
-        arguments: Its arguments.
-
-    Returns:
-        As `run_file`.
-
-    Raises:
-        SystemExit: As the program raised it.
-    """
+    """Runs a module, as `python -m` does."""
     sys.argv = [name, *arguments]
     return _run(lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
 

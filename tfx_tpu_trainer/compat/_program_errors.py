@@ -50,14 +50,7 @@ _WRITTEN_IN_PYTHON_2: Final = re.compile(
 
 
 def in_one_line(error: BaseException) -> str | None:
-    """Explains an error that ended a program, if what to do about it is known.
-
-    Args:
-        error: What the program raised, with its traceback.
-
-    Returns:
-        The line; `None` where the traceback says more.
-    """
+    """Explains an error that ended a program, if what to do about it is known."""
     if isinstance(error, SyntaxError):
         words = _python_2(error)
     elif isinstance(error, ModuleNotFoundError):

@@ -52,15 +52,7 @@ _PARAMETERS = (
 
 
 def put_back(log: UndoLog, *, emulate: bool | None) -> None:
-    """Makes all changes.
-
-    Args:
-        log: Makes each, so that it can be undone.
-        emulate: Whether TPU cores are emulated; `None`: what the environment says.
-
-    Raises:
-        RuntimeError: If a name is there already, or the program has bound an old one.
-    """
+    """Makes all changes."""
     _checks.check_names_are_free(
         {
             "tensorflow": tf,

@@ -15,12 +15,7 @@ _NAMES = ("EvalInputReceiver", "build_parsing_eval_input_receiver_fn", "export_e
 
 
 def add(log: UndoLog, module: types.ModuleType) -> None:
-    """Puts `export` back into a module, where it has none.
-
-    Args:
-        log: Makes the changes.
-        module: One of the modules of `WATCHED`.
-    """
+    """Puts `export` back into a module, where it has none."""
     if "export" in vars(module):
         return
     name = f"{module.__name__}.export"

@@ -19,13 +19,7 @@ class UndoLog:
         self._steps: list[Callable[[], None]] = []
 
     def set_attribute(self, owner: types.ModuleType, name: str, value: Any) -> None:
-        """Sets an attribute of a module.
-
-        Args:
-            owner: The module.
-            name: The attribute.
-            value: Its new value.
-        """
+        """Sets an attribute of a module."""
         before = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)
         if before is _MISSING:
@@ -34,12 +28,7 @@ class UndoLog:
             self._steps.append(lambda: setattr(owner, name, before))
 
     def set_module(self, name: str, module: types.ModuleType) -> None:
-        """Sets what `import` finds under a name.
-
-        Args:
-            name: The module's full name.
-            module: The module.
-        """
+        """Sets what `import` finds under a name."""
         before = sys.modules.get(name, _MISSING)
         sys.modules[name] = module
         if before is _MISSING:
@@ -48,30 +37,17 @@ class UndoLog:
             self._steps.append(lambda: sys.modules.update({name: before}))
 
     def add_finder(self, finder: MetaPathFinder) -> None:
-        """Asks a finder before all others at every import to come.
-
-        Args:
-            finder: The finder.
-        """
+        """Asks a finder before all others at every import to come."""
         sys.meta_path.insert(0, finder)
         self._steps.append(lambda: sys.meta_path.remove(finder))
 
     def add_last_finder(self, finder: MetaPathFinder) -> None:
-        """Asks a finder after all others at every import to come.
-
-        Args:
-            finder: The finder.
-        """
+        """Asks a finder after all others at every import to come."""
         sys.meta_path.append(finder)
         self._steps.append(lambda: sys.meta_path.remove(finder))
 
     def set_environment(self, name: str, value: str) -> None:
-        """Sets an environment variable.
-
-        Args:
-            name: The variable.
-            value: Its new value.
-        """
+        """Sets an environment variable."""
         before = os.environ.get(name)
         os.environ[name] = value
         if before is None:

@@ -23,9 +23,6 @@ def serve_workers(repairs: Repairs | None) -> None:
 
     Forked ones have it all by themselves. What such a process is told at its start it unpickles
     before it imports the program; a value in there does the installation.
-
-    Args:
-        repairs: The program's; `None` where it runs unchanged.
     """
     original: Callable[[str], dict[str, Any]] = multiprocessing.spawn.get_preparation_data
     start = _Start(None if repairs is None else repairs.files.roots)
@@ -53,12 +50,7 @@ class _Start:
 
 
 def start_worker(roots: Sequence[str] | None) -> None:
-    """Begins a worker.
-
-    Args:
-        roots: The folders of the program that is repaired; `None` where it runs unchanged. What is done is not printed:
-            the program's first process did that.
-    """
+    """Begins a worker."""
     install()
     repairs = None
     if roots is not None:

@@ -45,10 +45,6 @@ def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
     """Returns the names of the arguments for which a caller has nothing to give, sorted.
 
     Keyword-only arguments with a default are the function's own affair.
-
-    Args:
-        function: What `argument_names` takes.
-        known: The names for which the caller has something.
     """
     return sorted(
         each.name
@@ -72,18 +68,7 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 def call_with(
     function: Callable[..., Any], available: Mapping[str, Any], *, required: Iterable[str] = ()
 ) -> Any:
-    """Calls a function with those arguments that it takes, each as it can be given.
-
-    Args:
-        function: What `argument_names` takes.
-        available: Argument name -> value.
-        required: The names of arguments that must reach the function. A function that names
-            them all is called without the rest in its `**kwargs`; one that doesn't is given all
-            that is available there. Defaults to none.
-
-    Returns:
-        What the function returns.
-    """
+    """Calls a function with those arguments that it takes, each as it can be given."""
     parameters = [each for each in _parameters(function) if each.kind not in _VARIABLE]
     names = {each.name for each in parameters}
     keywords = {name: value for name, value in available.items() if name in names}
@@ -100,17 +85,7 @@ def call_with(
 
 
 def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any] | None) -> None:
-    """Checks a model_fn's arguments.
-
-    Args:
-        model_fn: The function.
-        params: What will be given to it as `params`; `None` if nothing was given.
-
-    Raises:
-        TypeError: If it is not callable.
-        ValueError: If it takes no `features`, takes an argument that it can't be given, or if
-            there are params and it takes none.
-    """
+    """Checks a model_fn's arguments."""
     if model_fn is None or not callable(model_fn):
         raise TypeError(f"model_fn must be callable, given: {model_fn!r}.")
     names = argument_names(model_fn)
@@ -133,24 +108,13 @@ def check_model_fn(model_fn: Callable[..., Any] | None, params: Mapping[str, Any
 
 
 def check_input_fn(input_fn: Any) -> None:
-    """Checks that an input_fn is a function.
-
-    Raises:
-        TypeError: If it is not callable.
-    """
+    """Checks that an input_fn is a function."""
     if not callable(input_fn):
         raise TypeError(f"`input_fn` must be callable, given: {input_fn!r}.")
 
 
 def as_params(params: Any) -> dict[str, Any]:
-    """Returns params as a dict of their own, empty where there are none.
-
-    Args:
-        params: A mapping, or what else makes a dict; `None` is none.
-
-    Raises:
-        TypeError: If they are something else.
-    """
+    """Returns params as a dict of their own, empty where there are none."""
     try:
         return dict(params or {})
     except (TypeError, ValueError):

@@ -32,11 +32,7 @@ class ToldOfTraining:
     rows_per_step: int | None = None
 
     def mode(self, config: RunConfig) -> str | None:
-        """Returns how progress is shown: with `"auto"`, not where no reports are wanted.
-
-        Args:
-            config: The configuration of the run.
-        """
+        """Returns how progress is shown: with `"auto"`, not where no reports are wanted."""
         return None if config.progress == "auto" and self.every_steps is None else config.progress
 
 
@@ -44,16 +40,7 @@ class Calls(Protocol):
     """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places."""
 
     def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
-        """Returns the place of a call.
-
-        Args:
-            input_fn: As the estimator takes it.
-            mode: One of `ModeKeys`.
-
-        Raises:
-            ValueError: If the configuration allows for no place.
-            RuntimeError: If the place can't be had here.
-        """
+        """Returns the place of a call."""
 
     def call_model_fn(
         self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
@@ -70,25 +57,13 @@ class Calls(Protocol):
         """Returns what is to be told of a training."""
 
     def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
-        """Checks the steps of a training.
-
-        Raises:
-            ValueError: If they do not hold.
-        """
+        """Checks the steps of a training."""
 
     def check_eval_steps(self, steps: int | None) -> None:
-        """Checks the steps of an evaluation.
-
-        Raises:
-            ValueError: If they do not hold.
-        """
+        """Checks the steps of an evaluation."""
 
     def session_master(self, mode: str) -> str:
-        """Returns the address of the master of a mode's sessions; `""` is this process.
-
-        Args:
-            mode: One of `ModeKeys`.
-        """
+        """Returns the address of the master of a mode's sessions; `""` is this process."""
 
 
 class EstimatorCalls:
@@ -97,13 +72,6 @@ class EstimatorCalls:
     def __init__(
         self, model_fn: Callable[..., Any], *, config: RunConfig, params: Mapping[str, Any]
     ) -> None:
-        """Takes what all calls share.
-
-        Args:
-            model_fn: The model.
-            config: The configuration of the runs, complete.
-            params: What the user's functions get as `params`.
-        """
         self._model_fn = model_fn
         self._config = config
         self._params = params
@@ -155,12 +123,7 @@ class EstimatorCalls:
 
 
 def check_train_steps(steps: int | None, max_steps: int | None) -> None:
-    """Checks the steps of a training.
-
-    Raises:
-        TypeError: If they are no numbers.
-        ValueError: If they do not hold.
-    """
+    """Checks the steps of a training."""
     if steps is not None and max_steps is not None:
         raise ValueError(f"Can not provide both steps and max_steps; got {steps} and {max_steps}.")
     check_positive("steps", steps)
@@ -168,10 +131,5 @@ def check_train_steps(steps: int | None, max_steps: int | None) -> None:
 
 
 def master_of(config: RunConfig, mode: str) -> str:
-    """Returns the address of the master of a mode's sessions, as a configuration has it.
-
-    Args:
-        config: The configuration.
-        mode: One of `ModeKeys`.
-    """
+    """Returns the address of the master of a mode's sessions, as a configuration has it."""
     return config.evaluation_master if mode == ModeKeys.EVAL else config.master

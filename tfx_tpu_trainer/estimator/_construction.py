@@ -24,15 +24,7 @@ _MAY_BE_OVERRIDDEN = frozenset(
 
 
 def check_members_are_not_overridden(subclass: type, base: type) -> None:
-    """Refuses a subclass that replaces a member of its base, as the original does.
-
-    Args:
-        subclass: The class of the object under construction.
-        base: `Estimator`; classes of this package may override its members.
-
-    Raises:
-        ValueError: If a class of a user does.
-    """
+    """Refuses a subclass that replaces a member of its base, as the original does."""
     members = {name for name in vars(base) if not name.startswith("__")} - _MAY_BE_OVERRIDDEN
     for cls in subclass.__mro__:
         if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
@@ -47,19 +39,7 @@ def check_members_are_not_overridden(subclass: type, base: type) -> None:
 
 
 def complete_config(config: RunConfig | None, model_dir: Any) -> tuple[RunConfig, str]:
-    """Returns a configuration that has a model folder and a session configuration.
-
-    Args:
-        config: What the constructor was given, or `None`.
-        model_dir: What the constructor was given as model folder, or `None`.
-
-    Returns:
-        A copy of the configuration, and the model folder: a temporary one where none is
-        named.
-
-    Raises:
-        ValueError: If it is not a RunConfig, or names another folder or one that TensorFlow can't open.
-    """
+    """Returns a configuration that has a model folder and a session configuration."""
     if config is None:
         config = RunConfig()
         _logger.info("Using default config.")
@@ -89,15 +69,7 @@ def check_listeners(
     *,
     message: str = "saving_listeners must be a list of CheckpointSaverListener",
 ) -> tuple[v1.train.CheckpointSaverListener, ...]:
-    """Checks saving listeners and returns them as a tuple.
-
-    Args:
-        listeners: The listeners, or `None`.
-        message: The beginning of the error. Defaults to that of `Estimator.train`.
-
-    Raises:
-        TypeError: If one is not a CheckpointSaverListener.
-    """
+    """Checks saving listeners and returns them as a tuple."""
     if listeners is not None and not isinstance(listeners, Iterable):
         raise TypeError(f"{message}, given: {listeners!r}. Give a list of them.")
     listeners = tuple(listeners or ())
@@ -108,11 +80,7 @@ def check_listeners(
 
 
 def has_terminal(config: RunConfig) -> bool:
-    """Tells whether this process may draw on its terminal: not where other tasks share it.
-
-    Args:
-        config: The configuration of the run.
-    """
+    """Tells whether this process may draw on its terminal: not where other tasks share it."""
     return config.is_chief and not config.cluster_spec.jobs
 
 
@@ -131,14 +99,7 @@ def call_graph(config: RunConfig) -> contextlib.AbstractContextManager[tf.Graph]
 
 
 def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
-    """Returns what puts variables on a cluster's parameter servers, the rest on this task.
-
-    Args:
-        config: The configuration of the run.
-
-    Returns:
-        A device function; `None` where there are no parameter servers.
-    """
+    """Returns what puts variables on a cluster's parameter servers, the rest on this task."""
     if not config.num_ps_replicas:
         return None
     return v1.train.replica_device_setter(

@@ -69,30 +69,7 @@ class EstimatorSpec(_Fields):
         evaluation_hooks: Iterable[v1.train.SessionRunHook] | None = None,
         prediction_hooks: Iterable[v1.train.SessionRunHook] | None = None,
     ) -> EstimatorSpec:
-        """Checks the fields and makes a spec.
-
-        Args:
-            mode: One of `ModeKeys`.
-            predictions: A tensor, or a dict of tensors. Defaults to `None`.
-            loss: Scalar tensor, or of shape [1]. Defaults to `None`.
-            train_op: Op that makes one step and raises the global step. Defaults to `None`.
-            eval_metric_ops: Metric name -> (value, update op), or a Keras 2 metric that was
-                updated, of which the spec holds the pair. Defaults to `None`, no metrics.
-            export_outputs: Signature name -> `ExportOutput`, looked at in mode `"infer"` only.
-                Defaults to `None`: one predict signature of all predictions.
-            training_chief_hooks: Hooks of the chief while training. Defaults to `None`.
-            training_hooks: Hooks while training. Defaults to `None`.
-            scaffold: How the session is initialized and saved. Defaults to a new `Scaffold`.
-            evaluation_hooks: Hooks while evaluating. Defaults to `None`.
-            prediction_hooks: Hooks while predicting. Defaults to `None`.
-
-        Returns:
-            The spec.
-
-        Raises:
-            ValueError: If the mode lacks a field, or a field is not what it must be.
-            TypeError: If a field is of the wrong type.
-        """
+        """Checks the fields and makes a spec."""
         train_op = _spec_checks.check_train_op(train_op, mode)
         loss = _spec_checks.check_loss(loss, mode)
         predictions = _spec_checks.check_predictions(predictions, mode)
@@ -114,13 +91,7 @@ class EstimatorSpec(_Fields):
         )
 
     def _replace(self, **changes: Any) -> EstimatorSpec:
-        """Returns a checked copy with some fields changed.
-
-        Raises:
-            ValueError: If the mode would change, there is no such field, or the new ones do not
-                hold.
-            TypeError: If a new field is of the wrong type.
-        """
+        """Returns a checked copy with some fields changed."""
         unknown = sorted(set(changes) - set(self._fields))
         if unknown:
             raise ValueError(

@@ -9,16 +9,7 @@ import tensorflow as tf
 
 
 def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
-    """Tells whether a number meets a condition, which NaN never does.
-
-    Args:
-        name: The argument, for the error.
-        value: Any value.
-        condition: Compares the value.
-
-    Raises:
-        TypeError: If it can't be compared with numbers, as `"100"` can't.
-    """
+    """Tells whether a number meets a condition, which NaN never does."""
     try:
         return bool(condition(value))
     except (TypeError, ValueError):
@@ -26,60 +17,26 @@ def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
 
 
 def check_no_tensor(name: str, value: Any) -> None:
-    """Checks that a number is not a tensor, whose value is unknown in an estimator's graph.
-
-    Args:
-        name: The argument, for the error.
-        value: Any value.
-
-    Raises:
-        TypeError: If it is a tensor.
-    """
+    """Checks that a number is not a tensor, whose value is unknown in an estimator's graph."""
     if isinstance(value, tf.Tensor):
         raise TypeError(f"{name} must be a number; got {value!r}. Give its value, int(...).")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Checks a number that may be left out.
-
-    Args:
-        name: The argument, for the error.
-        value: Its value, or `None`.
-
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is not positive.
-    """
+    """Checks a number that may be left out."""
     check_no_tensor(name, value)
     if value is not None and not holds(name, value, lambda number: number > 0):
         raise ValueError(f"Must specify {name} > 0, given: {value}")
 
 
 def check_is_number(name: str, value: Any) -> None:
-    """Checks that a value, which may be left out, is a number.
-
-    Args:
-        name: The argument, for the error.
-        value: Its value, or `None`.
-
-    Raises:
-        TypeError: If it is not a number.
-    """
+    """Checks that a value, which may be left out, is a number."""
     if value is not None:
         holds(name, value, lambda number: number > 0)
 
 
 def as_items(name: str, value: Any, example: str) -> tuple[Any, ...]:
-    """Returns the items of a list; none where it is left out.
-
-    Args:
-        name: The argument, for the error.
-        value: An iterable, or `None`.
-        example: What to give instead, for the error.
-
-    Raises:
-        TypeError: If it is neither iterable nor 0 or False, which are none too, as in the original.
-    """
+    """Returns the items of a list; none where it is left out."""
     if isinstance(value, Iterable):
         return tuple(value)
     if value:

@@ -31,11 +31,7 @@ _RULES = {
 
 @contextlib.contextmanager
 def in_one_graph(function: str) -> Iterator[None]:
-    """Adds to TensorFlow's error over a tensor or dataset of another graph what the function must not do, and where.
-
-    Args:
-        function: `"input_fn"` or `"model_fn"`, which is called in the block.
-    """
+    """Adds to TensorFlow's error over a tensor or dataset of another graph what the function must not do, and where."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -54,14 +50,7 @@ def in_one_graph(function: str) -> Iterator[None]:
 
 
 def check_dataset_is_inside(returned: Any) -> None:
-    """Checks that a Dataset which input_fn returned can be read where input_fn was called.
-
-    Args:
-        returned: What it returned; all but a Dataset passes.
-
-    Raises:
-        ValueError: If it was made in another graph, or eagerly for a graph.
-    """
+    """Checks that a Dataset which input_fn returned can be read where input_fn was called."""
     if isinstance(returned, tf.data.Dataset) and not _is_here(
         variant := tf.data.experimental.to_variant(returned)
     ):
@@ -72,15 +61,7 @@ def check_dataset_is_inside(returned: Any) -> None:
 
 
 def check_tensors_are_inside(*structures: Any) -> None:
-    """Checks that tensors which input_fn returned belong to the graph that is under construction.
-
-    Args:
-        *structures: Nested structures of tensors, or `None`.
-
-    Raises:
-        ValueError: If one belongs to another graph.
-        RuntimeError: If one is an eager tensor.
-    """
+    """Checks that tensors which input_fn returned belong to the graph that is under construction."""
     for tensor in tf.nest.flatten(structures, expand_composites=True):
         if isinstance(tensor, tf.Tensor) and not _is_here(tensor):
             is_eager = not tf.is_symbolic_tensor(tensor)

@@ -7,19 +7,7 @@ from typing import Any
 
 
 def select_predictions(predictions: Any, predict_keys: Sequence[str] | str | None) -> Any:
-    """Keeps the predictions that were asked for.
-
-    Args:
-        predictions: A tensor or a mapping of tensors.
-        predict_keys: Names to keep; `None` keeps all.
-
-    Returns:
-        The predictions, or the part of them.
-
-    Raises:
-        ValueError: If keys are given and predictions have none, or none of them.
-        TypeError: If the keys are neither a name nor names.
-    """
+    """Keeps the predictions that were asked for."""
     if not predict_keys:
         return predictions
     if not isinstance(predictions, Mapping):
@@ -40,17 +28,7 @@ def select_predictions(predictions: Any, predict_keys: Sequence[str] | str | Non
 
 
 def single_rows(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yields the rows of batches, one by one.
-
-    Args:
-        batches: Arrays, or mappings of arrays with equal first dimensions.
-
-    Yields:
-        Rows of an array, or mappings of rows.
-
-    Raises:
-        ValueError: If the first dimensions of a mapping's arrays differ, or there are none.
-    """
+    """Yields the rows of batches, one by one."""
     for batch in batches:
         if not isinstance(batch, Mapping):
             _check_has_rows("predictions", batch)

@@ -20,19 +20,12 @@ class NoSpecError(ValueError):
     """
 
     def __init__(self, message: str, *, returned: Any) -> None:
-        """Takes the message, and what was returned."""
         super().__init__(message)
         self.returned = returned
 
 
 def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
-    """Checks a loss and returns it as a scalar tensor.
-
-    Raises:
-        TypeError: If it is not a tensor of numbers.
-        ValueError: If the mode needs one and there is none, if it has more than one element, or
-            if it is of another graph.
-    """
+    """Checks a loss and returns it as a scalar tensor."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
             raise ValueError(f"Missing loss. Mode {mode!r} needs one in the spec.")
@@ -47,12 +40,7 @@ def check_loss(loss: Any, mode: str | None) -> tf.Tensor | None:
 
 
 def check_train_op(train_op: Any, mode: str | None) -> Any:
-    """Checks a train_op and returns it.
-
-    Raises:
-        TypeError: If it is neither an op nor a tensor.
-        ValueError: If the mode needs one and there is none, or if it is of another graph.
-    """
+    """Checks a train_op and returns it."""
     if train_op is None:
         if mode == ModeKeys.TRAIN:
             raise ValueError("Missing train_op. Mode 'train' needs one in the spec.")
@@ -90,9 +78,6 @@ def predictions_of_mode(predictions: Any, mode: str) -> Any:
     """Checks that there is something to predict where it is requested, and returns it.
 
     A session call that fetches nothing reads no input, and would be made without end.
-
-    Raises:
-        ValueError: If the mode is `"infer"` and there are none.
     """
     if mode == ModeKeys.PREDICT and isinstance(predictions, Mapping) and not predictions:
         raise ValueError("Missing predictions. The spec has none, or an empty dict of them.")
@@ -102,16 +87,7 @@ def predictions_of_mode(predictions: Any, mode: str) -> Any:
 def check_hooks(
     hooks: Iterable[Any] | None, *, message: str = "All hooks must be SessionRunHook instances"
 ) -> tuple[v1.train.SessionRunHook, ...]:
-    """Checks hooks and returns them as a tuple.
-
-    Args:
-        hooks: The hooks, or `None`.
-        message: The beginning of the error: the original has other words in each place. Defaults
-            to those of a spec.
-
-    Raises:
-        TypeError: If one is not a SessionRunHook.
-    """
+    """Checks hooks and returns them as a tuple."""
     if hooks is not None and not isinstance(hooks, Iterable):
         raise TypeError(f"{message}, given: {hooks!r}. Give a list of them.")
     hooks = tuple(hooks or ())
@@ -122,12 +98,7 @@ def check_hooks(
 
 
 def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
-    """Returns the hooks that a spec has for a mode.
-
-    Args:
-        spec: An EstimatorSpec or TPUEstimatorSpec.
-        mode: One of `ModeKeys`.
-    """
+    """Returns the hooks that a spec has for a mode."""
     return {
         ModeKeys.TRAIN: spec.training_hooks,
         ModeKeys.EVAL: spec.evaluation_hooks,
@@ -140,14 +111,6 @@ def check_graph(value: Any, what: str, *, key: Any = None) -> None:
 
     An export for TPUs calls model_fn in the graph of a function: a feature that is passed
     through untouched is of the graph around it.
-
-    Args:
-        value: The tensor or op.
-        what: What it is in the spec, for the message.
-        key: Its key, where it is one of several. Defaults to `None`.
-
-    Raises:
-        ValueError: If it is of another graph.
     """
     if tf.executing_eagerly():
         return

@@ -111,14 +111,7 @@ def read_task_environment(
 
 
 def tf_config_of_environment() -> Mapping[str, Any]:
-    """Reads the environment variable TF_CONFIG.
-
-    Returns:
-        Its JSON object; an empty one where it is not set.
-
-    Raises:
-        ValueError: If it is no JSON object.
-    """
+    """Reads the environment variable TF_CONFIG."""
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
         tf_config = json.loads(text)

@@ -97,25 +97,7 @@ def call_model_fn(
     params: Mapping[str, Any],
     config: Any,
 ) -> Any:
-    """Calls a model_fn with those arguments that it takes.
-
-    Args:
-        model_fn: The function; takes `features`, may take the others.
-        features: Nested structure of tensors.
-        labels: Nested structure of tensors, or `None`.
-        mode: One of `ModeKeys`.
-        params: Given as a deep copy.
-        config: Given as a deep copy.
-
-    Returns:
-        The spec that it returns.
-
-    Raises:
-        ValueError: If there are labels and it takes none.
-        spec_checks.NoSpecError: If it returns no spec.
-        UnknownKeyError: If it looks up a key that is not there.
-        Keras2NeededError: If it uses what only Keras 2 has, and TensorFlow has Keras 3.
-    """
+    """Calls a model_fn with those arguments that it takes."""
     if labels is not None and not takes(model_fn, "labels"):
         raise ValueError(
             "model_fn does not take labels, but input_fn returns labels. Add a labels argument to "

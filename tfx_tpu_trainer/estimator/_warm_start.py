@@ -54,25 +54,7 @@ class WarmStartSettings(_Fields):
         var_name_to_vocab_info: dict[str, Any] | None = None,
         var_name_to_prev_var_name: dict[str, str] | None = None,
     ) -> WarmStartSettings:
-        """Makes the settings.
-
-        Args:
-            ckpt_to_initialize_from: A checkpoint, or a folder of checkpoints.
-            vars_to_warm_start: A regular expression over trainable variables, a list of regular
-                expressions over all variables, or `None` for the vocabulary ones only.
-                Defaults to `".*"`, all trainable variables.
-            var_name_to_vocab_info: Variable name -> `VocabInfo`, for variables whose rows
-                follow a vocabulary that changed. Defaults to `None`.
-            var_name_to_prev_var_name: Variable name -> its name in the checkpoint. Defaults to
-                `None`.
-
-        Returns:
-            The settings.
-
-        Raises:
-            ValueError: If no checkpoint is named, its path can't be, or a regular expression is none.
-            TypeError: If an argument is of another type.
-        """
+        """Makes the settings."""
         if not ckpt_to_initialize_from:
             raise ValueError(
                 "`ckpt_to_initialize_from` MUST be set in WarmStartSettings; got "
@@ -114,18 +96,7 @@ def _patterns(vars_to_warm_start: Any) -> list[str]:
 
 
 def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
-    """Returns the settings for what a constructor was given as `warm_start_from`.
-
-    Args:
-        warm_start_from: `None`, settings, or the path of a checkpoint, of a folder of
-            checkpoints or of a SavedModel.
-
-    Returns:
-        The settings, or `None`.
-
-    Raises:
-        ValueError: If it is of another type, or TensorFlow can't open the path.
-    """
+    """Returns the settings for what a constructor was given as `warm_start_from`."""
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
     if isinstance(warm_start_from, (str, bytes, os.PathLike)):
@@ -143,15 +114,7 @@ def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Takes the first values of the default graph's variables from a checkpoint.
-
-    Args:
-        settings: The settings.
-
-    Raises:
-        ValueError: If the checkpoint lacks a variable, or has it in another shape; names the checkpoint.
-        tf.errors.OpError: If it is not there, or can't be read.
-    """
+    """Takes the first values of the default graph's variables from a checkpoint."""
     path = settings.ckpt_to_initialize_from
     check_can_be_opened("ckpt_to_initialize_from", path)
     open_checkpoint(checkpoints.require_checkpoint(path) if tf.io.gfile.isdir(path) else path)

@@ -31,24 +31,13 @@ def check_slices(tpu_slice: Slice, num_slices: int) -> None:
 
 
 def bytes_sent(collective_bytes: float, *, num_cores_per_replica: int, num_slices: int) -> int:
-    """Returns the bytes that each slice must send to the others in a step.
-
-    Args:
-        collective_bytes: What one TPU device gives to the sums over the replicas.
-        num_cores_per_replica: TPU devices of a copy of the model, each of which sums its own part.
-        num_slices: Slices.
-    """
+    """Returns the bytes that each slice must send to the others in a step."""
     summed = collective_bytes * num_cores_per_replica
     return int(2 * (num_slices - 1) / num_slices * summed)
 
 
 def seconds_at_least(sent: float, tpu_slice: Slice) -> float:
-    """Returns how long a slice takes to send bytes to others, all its machines at once.
-
-    Args:
-        sent: The bytes.
-        tpu_slice: The slice.
-    """
+    """Returns how long a slice takes to send bytes to others, all its machines at once."""
     if not sent:
         return 0.0
     assert tpu_slice.chip.dcn_gbit_per_s is not None  # check_slices

@@ -27,14 +27,7 @@ _LEAST_SHARE_SENT = {"all-gather": 0.5, "reduce-scatter": 0.5, "all-to-all": 0.5
 
 
 def find_collectives(module: Any) -> tuple[Collective, ...]:
-    """Adds up the ops of an optimized program by which its devices read each other.
-
-    Args:
-        module: The `HloModule`.
-
-    Returns:
-        A value for each kind, and for replicas and the cores of one apart; the largest first.
-    """
+    """Adds up the ops of an optimized program by which its devices read each other."""
     by_id = module.by_id()
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     sizes: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -54,11 +47,7 @@ def find_collectives(module: Any) -> tuple[Collective, ...]:
 
 
 def bytes_between_replicas(found: Iterable[Collective]) -> int:
-    """Returns the bytes of one device that go into sums over the replicas.
-
-    Args:
-        found: What the devices tell each other.
-    """
+    """Returns the bytes of one device that go into sums over the replicas."""
     sizes = {each.kind: each.bytes for each in found if each.between == "replicas"}
     # A sum may have been made of these two, which would count it twice.
     if "reduce-scatter" in sizes:
@@ -70,11 +59,6 @@ def seconds_between_cores(found: Iterable[Collective], tpu_slice: Slice) -> floa
     """Returns a lower bound on the time that the cores of a replica take to tell each other what they must.
 
     How many cores take part in an op is not read: two are the fewest.
-
-    Args:
-        found: What the devices tell each other.
-        tpu_slice: The slice. Cores of one chip need no link, so that nothing is counted where chips
-            have two devices (v2 and v3).
     """
     if tpu_slice.chip.devices > 1:
         return 0.0

@@ -73,11 +73,7 @@ class CompilerOptions:
     effort: float | None = None
 
     def __post_init__(self) -> None:
-        """Checks the numbers.
-
-        Raises:
-            ValueError: If one is out of its range.
-        """
+        """Checks the numbers."""
         for name in ("timeout_seconds", "memory_limit_gib"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -75,33 +75,7 @@ def lower_engine_step(
     batch_axis: Sequence[int] | None = None,
     embedding_config_spec: Any = None,
 ) -> LoweredStep:
-    """Lowers the step that a core of a TPU runs.
-
-    Args:
-        model_fn: As `TPUEstimator` takes it.
-        input_fn: As `TPUEstimator` takes it. It is called, as the shapes are in what it returns,
-            and nothing is read.
-        mode: One of `ModeKeys`.
-        batch_size: Rows of a step over all replicas.
-        num_replicas: Copies of the model.
-        params: What the functions get as `params`, besides what `TPUEstimator` adds. Defaults to
-            none.
-        config: Configuration of the run. Defaults to `RunConfig()`; `TPUConfig.num_shards` is
-            replaced.
-        batch_axis: As `TPUEstimator` takes it. Defaults to `None`, axis 0.
-        embedding_config_spec: As `TPUEstimator` takes it. A TPU's cores hold the tables apart, so what
-            is lowered is the program between them: it is given activations and gives back their
-            gradients. Defaults to `None`.
-
-    Returns:
-        The step, or the problem that keeps it from being lowered.
-
-    Raises:
-        ValueError: As `TPUEstimator` does, if the arguments or what the functions return do not
-            hold.
-        TypeError: The same.
-        RuntimeError: The same.
-    """
+    """Lowers the step that a core of a TPU runs."""
     config = _config_of(config or RunConfig(), num_replicas)
     calls = TPUEstimatorCalls(
         model_fn,

@@ -139,25 +139,12 @@ class Estimate:
 
 
 def matrix_share(generation: str) -> float:
-    """Returns the share of the peak rate that the matrix units reach in large products; fitted.
-
-    Args:
-        generation: Of the chip, such as `"v5e"`; an unknown one has the newest's.
-    """
+    """Returns the share of the peak rate that the matrix units reach in large products; fitted."""
     return _MATRIX_SHARES.get(generation, _MATRIX_SHARES["v6e"])
 
 
 def time_ops(costs: Sequence[OpCost], tpu_slice: Slice, *, num_replicas: int) -> list[OpTime]:
-    """Estimates the time of each instruction.
-
-    Args:
-        costs: What the instructions cost on one device.
-        tpu_slice: Where they run.
-        num_replicas: Devices that collectives run over.
-
-    Returns:
-        The times, in the order of the costs.
-    """
+    """Estimates the time of each instruction."""
     chip = tpu_slice.chip
     flops = matrix_share(chip.generation) * chip.bf16_tflops * 1e12 / chip.devices
     memory = MEMORY_SHARE * chip.hbm_gb_per_s * 1e9 / chip.devices
@@ -183,18 +170,7 @@ def estimate(
     unknown_loops: int = 0,
     rows: int | None = None,
 ) -> Estimate:
-    """Estimates the time of a step.
-
-    Args:
-        costs: What its instructions cost on one device.
-        tpu_slice: Where it runs.
-        num_replicas: Devices that collectives run over.
-        unknown_loops: See `Estimate`. Defaults to 0.
-        rows: Rows of the step over all replicas. Defaults to `None`, unknown.
-
-    Returns:
-        The estimate.
-    """
+    """Estimates the time of a step."""
     compute = memory = links = launch = 0.0
     copied = idle_memory = sent = idle_links = 0.0
     for op in time_ops(costs, tpu_slice, num_replicas=num_replicas):

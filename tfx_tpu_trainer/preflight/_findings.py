@@ -31,15 +31,7 @@ LookUp = Callable[[str], tuple[str | None, str | None]]
 
 
 def find_in_hlo(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
-    """Looks for wide types, shapes that depend on data, and poorly filled products of matrices.
-
-    Args:
-        module: The program as it was lowered.
-        look_up: See `LookUp`.
-
-    Returns:
-        The findings, the costliest of each kind first, a handful of each.
-    """
+    """Looks for wide types, shapes that depend on data, and poorly filled products of matrices."""
     return (
         *_wide_types(module, look_up),
         *_dynamic_shapes(module, look_up),
@@ -48,15 +40,7 @@ def find_in_hlo(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
 
 
 def find_padding(allocations: Iterable[Allocation], look_up: LookUp) -> tuple[Finding, ...]:
-    """Looks for buffers that the layout in tiles makes much larger.
-
-    Args:
-        allocations: Buffers of the compiled program, largest first.
-        look_up: See `LookUp`.
-
-    Returns:
-        The findings, the largest waste first, a handful.
-    """
+    """Looks for buffers that the layout in tiles makes much larger."""
     found = {}
     for each in allocations:
         wasted = each.bytes - each.unpadded_bytes

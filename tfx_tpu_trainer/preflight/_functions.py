@@ -26,19 +26,7 @@ def is_keras_model(model: Any) -> bool:
 
 
 def specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:
-    """Returns a signature with the rows of one replica, where its first axis is left open.
-
-    Args:
-        input_signature: A nested structure of `tf.TensorSpec`s.
-        rows: The rows, or `None` where no axis is open.
-
-    Returns:
-        The same structure, of static shapes.
-
-    Raises:
-        ValueError: If a shape is not static, or the rows are missing.
-        TypeError: If something else than specs is in the signature.
-    """
+    """Returns a signature with the rows of one replica, where its first axis is left open."""
 
     def closed(spec: Any) -> tf.TensorSpec:
         if not isinstance(spec, tf.TensorSpec):
@@ -67,27 +55,7 @@ def lower_function(
     num_partitions: int = 1,
     name: str = "function",
 ) -> LoweredStep:
-    """Lowers a function of TensorFlow.
-
-    Args:
-        function: A `tf.function`, what `tf.function` takes, or a concrete function, such as a signature of
-            a loaded SavedModel. The variables that it uses are part of the step, as what it assigns is;
-            their values are not looked at.
-        input_signature: A structure of `tf.TensorSpec`s for each of its arguments. Defaults to `None`:
-            the function has a signature of its own.
-        rows: Rows of a replica, in the place of first axes that are open. Defaults to `None`: none is.
-        num_replicas: Copies of it that `tf.compat.v1.tpu.cross_replica_sum` sums over. Defaults to 1.
-        num_partitions: TPU devices that each copy is spread over. Defaults to 1.
-        name: What the step is called. Defaults to `"function"`.
-
-    Returns:
-        The step, or the problem that keeps it from being lowered.
-
-    Raises:
-        ValueError: If it takes other arguments, or uses what is not a tensor and no variable. Errors of
-            the function itself pass.
-        TypeError: The same.
-    """
+    """Lowers a function of TensorFlow."""
     if not callable(function):
         raise ValueError(f"{function!r} can't be called: give a tf.function or a function.")
     arguments, keywords = _signature_of(function, input_signature)

@@ -32,14 +32,7 @@ class HbmBuffers:
 
 
 def read_buffers(program: bytes) -> HbmBuffers | None:
-    """Reads a program's buffers.
-
-    Args:
-        program: The optimized program, a serialized `HloProto`.
-
-    Returns:
-        Its buffers, or `None` where the program comes without them.
-    """
+    """Reads a program's buffers."""
     assignment = hlo_pb2.HloProto.FromString(program).buffer_assignment
     if not assignment.buffer_allocations:
         return None

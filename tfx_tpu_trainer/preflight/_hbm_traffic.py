@@ -37,14 +37,7 @@ _WRITE_A_PART = frozenset({"dynamic-update-slice", "scatter"})
 
 
 def hbm_traffic(module: Any) -> int:
-    """Adds up what a program reads from HBM and writes there.
-
-    Args:
-        module: The `HloModuleProto` of the optimized program.
-
-    Returns:
-        Bytes of one run on one device.
-    """
+    """Adds up what a program reads from HBM and writes there."""
     return Traffic(module, Loops(module)).of(module.entry_computation_id)
 
 
@@ -52,12 +45,7 @@ class Traffic:
     """The bytes through HBM of a program's parts."""
 
     def __init__(self, module: Any, loops: Loops) -> None:
-        """Prepares to count.
-
-        Args:
-            module: The `HloModuleProto` of the optimized program.
-            loops: Its loops.
-        """
+        """Prepares to count."""
         self._computations = {each.id: each for each in module.computations}
         self._loops = loops
 
@@ -70,12 +58,7 @@ class Traffic:
         )
 
     def of_instruction(self, instruction: Any, operands: Sequence[Any]) -> int:
-        """Returns the bytes of an instruction's run, those of what it calls included.
-
-        Args:
-            instruction: The instruction.
-            operands: What it is given, in order.
-        """
+        """Returns the bytes of an instruction's run, those of what it calls included."""
         opcode = instruction.opcode
         if opcode in _FREE or opcode.endswith("-done"):
             return 0

@@ -65,14 +65,7 @@ class OpCost:
 
 
 def op_costs(module: Any) -> tuple[list[OpCost], int]:
-    """Walks through the instructions that a program runs, in order.
-
-    Args:
-        module: The `HloModuleProto` of the optimized program.
-
-    Returns:
-        Their costs, and how many loops count once because only data tells how often they run.
-    """
+    """Walks through the instructions that a program runs, in order."""
     loops = Loops(module)
     walk = _Walk(module, loops)
     unknown = sum(turns is None for turns in loops.turns.values())

@@ -14,12 +14,7 @@ from typing import Any
 
 
 def matrix_flops(instruction: Any, by_id: Mapping[int, Any]) -> float:
-    """Returns the operations of a convolution or product of matrices; 0 of anything else.
-
-    Args:
-        instruction: The instruction, an `HloInstructionProto`.
-        by_id: The instructions of its computation by their number.
-    """
+    """Returns the operations of a convolution or product of matrices; 0 of anything else."""
     if instruction.opcode == "dot":
         left = by_id[instruction.operand_ids[0]].shape.dimensions
         contracted = instruction.dot_dimension_numbers.lhs_contracting_dimensions

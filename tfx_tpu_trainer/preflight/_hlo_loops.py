@@ -56,11 +56,7 @@ class Loops:
     """
 
     def __init__(self, module: Any) -> None:
-        """Counts.
-
-        Args:
-            module: A `HloModuleProto`.
-        """
+        """Counts."""
         self._computations = {each.id: each for each in module.computations}
         self.turns: dict[int, int | None] = {}
         self.runs: collections.Counter[int] = collections.Counter()

@@ -59,12 +59,7 @@ class HloModule:
         return {instruction.id: instruction for instruction in self.instructions()}
 
     def name_parameters(self, names: Sequence[str]) -> None:
-        """Names the program's inputs as TensorFlow does, for the compiler's messages.
-
-        Args:
-            names: One for each input, in their order. If there is another number of them, the
-                inputs stay as they are.
-        """
+        """Names the program's inputs as TensorFlow does, for the compiler's messages."""
         parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
         if len(parameters) == len(names):
             for parameter in parameters:
@@ -74,12 +69,6 @@ class HloModule:
         """Says how the program's inputs are cut over the cores of a replica.
 
         Results that take the place of an input are cut as it is; others are whole on each core.
-
-        Args:
-            cuts: An `OpSharding` for each input, in their order; `None`: each core has all of it.
-
-        Raises:
-            ValueError: If there is another number of inputs.
         """
         parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
         if len(parameters) != len(cuts):
@@ -147,12 +136,7 @@ class HloModule:
         return found
 
     def parameters(self, *, of_one_core: bool = False) -> list[Allocation]:
-        """Returns the program's inputs, the variables among them, largest first.
-
-        Args:
-            of_one_core: Whether the program is still to be cut for several cores, and the part of one is requested.
-                Defaults to `False`: the program is that of a core.
-        """
+        """Returns the program's inputs, the variables among them, largest first."""
         return _largest_first(
             _allocation(each, _part(each) if of_one_core else each.shape, "argument")
             for each in self.entry().instructions
@@ -164,9 +148,6 @@ class HloModule:
 
         What a step's instructions make shares memory over time, and the program does not say how:
         each is listed by itself, and together they are more than the program needs.
-
-        Args:
-            temp_bytes: HBM for what is neither input nor output: nothing larger is a part of it.
         """
         results = self._results()
         found = self.parameters()

@@ -85,15 +85,7 @@ _OTHERWISE = "Do it before the step: in Transform or in the input_fn."
 
 
 def find_incompatible_op(step: StepGraph, nodes: Iterable[v1.NodeDef]) -> Problem | None:
-    """Looks for an op that can be told by its type alone to run on no TPU.
-
-    Args:
-        step: The step.
-        nodes: The nodes that it runs.
-
-    Returns:
-        The problem with the first one, or `None`.
-    """
+    """Looks for an op that can be told by its type alone to run on no TPU."""
     functions, seen = step.functions(), set[str]()
     for node in nodes:
         for inner in (node, *ops_on_tpu.nodes_called(node, functions, seen=seen)):

@@ -17,18 +17,7 @@ class PreflightUnavailableError(RuntimeError):
 
 
 def find_libtpu(path: str | None = None) -> str:
-    """Finds the compiler's library.
-
-    Args:
-        path: A `libtpu.so`, or the folder of one. Defaults to `None`: that of the installed
-            `libtpu` package.
-
-    Returns:
-        Path of the library.
-
-    Raises:
-        PreflightUnavailableError: If it is not there, or this is not an x86-64 Linux machine.
-    """
+    """Finds the compiler's library."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise PreflightUnavailableError(
             f"The TPU compiler runs on x86-64 Linux only; this is {platform.system()} on "

@@ -41,14 +41,7 @@ _STALE_ATTRIBUTES = ("_class", "_tpu", "_xla", "_replica", "_cluster", "_output_
 
 
 def lower(step: StepGraph) -> LoweredStep:
-    """Lowers a step.
-
-    Args:
-        step: The step.
-
-    Returns:
-        Its HLO, or the problem that keeps it from being lowered.
-    """
+    """Lowers a step."""
     started = time.monotonic()
     nodes = step.needed_nodes()
     variables = [node for node in nodes if node.op == _VARIABLE]
@@ -238,12 +231,6 @@ def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str
     They all share the pages of one empty file, none of which is ever read or written. So a state
     that is larger than this machine's memory can be there: TensorFlow looks a variable's shape up in
     its value.
-
-    Args:
-        specs: Name of a variable -> its static shape and dtype.
-
-    Yields:
-        Name -> handle; valid inside only.
     """
     largest = max((_value_bytes(spec) for spec in specs.values()), default=0)
     handles: dict[str, tf.Tensor] = {}

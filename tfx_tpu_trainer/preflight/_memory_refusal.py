@@ -51,14 +51,7 @@ class MemoryRefusal:
 
 
 def read(text: str) -> MemoryRefusal | None:
-    """Reads a message of the compiler.
-
-    Args:
-        text: The message.
-
-    Returns:
-        What it says, or `None` where it is not of HBM.
-    """
+    """Reads a message of the compiler."""
     one = _ONE_BUFFER.search(text)
     if one is not None:
         return _of_one_buffer(text, int(one[1]), int(one[2]))
@@ -97,15 +90,7 @@ def problem_of(
     limit_bytes: int,
     allocations: Sequence[Allocation],
 ) -> Problem:
-    """Tells that a step does not fit, and what takes most of the memory.
-
-    Args:
-        step: The step.
-        target: Name of the slice.
-        need_bytes: HBM that it needs on each TPU device.
-        limit_bytes: HBM that it may use there.
-        allocations: What takes HBM, largest first.
-    """
+    """Tells that a step does not fit, and what takes most of the memory."""
     largest = allocations[0].op_name if allocations else None
     op_type, source = step.op_types.get(largest or "", (None, None))
     shown = "; ".join(

@@ -20,12 +20,7 @@ _OP_NAME = re.compile(r'op_name\s*[=:]\s*"([^"]+)"')
 
 
 def of_lowering(error: Exception, step: StepGraph) -> Problem:
-    """Tells why TensorFlow does not lower a step.
-
-    Args:
-        error: What it raised.
-        step: The step.
-    """
+    """Tells why TensorFlow does not lower a step."""
     text = getattr(error, "message", None) or str(error)
     types = {node.name: node.op for node in step.graph_def.node}
     name = _first_known(text, types)
@@ -45,13 +40,7 @@ def of_lowering(error: Exception, step: StepGraph) -> Problem:
 
 
 def of_compiler(code: str | None, text: str, step: LoweredStep) -> Problem:
-    """Tells why the TPU's compiler refuses a step for another reason than its memory.
-
-    Args:
-        code: Name of its status code.
-        text: Its message.
-        step: The step.
-    """
+    """Tells why the TPU's compiler refuses a step for another reason than its memory."""
     name = _first_known(text, step.op_types) or _wide_op(text, step)
     op_type, source = step.look_up(name or "")
     what = f"{op_type} {name!r}" if name else "the program"

@@ -7,18 +7,7 @@ from typing import Any
 
 
 def read_json_file(option: str, path: str) -> Any:
-    """Reads the file of an option.
-
-    Args:
-        option: The option, such as `"--price"`, for messages.
-        path: The file.
-
-    Returns:
-        The JSON value; what it must hold is for the caller to check.
-
-    Raises:
-        ValueError: The file can't be read, or is not valid JSON; names the option and the file.
-    """
+    """Reads the file of an option."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)

@@ -48,18 +48,7 @@ class OnTpu:
 
 
 def without_outside_ops(graph: tf.Graph, results: Iterable[str]) -> OnTpu:
-    """Takes what `outside_compilation` keeps on the host out of a graph and its functions.
-
-    Args:
-        graph: A graph that was traced inside of `outside_marked()`.
-        results: Names of the tensors that a step gives.
-
-    Returns:
-        The rest.
-
-    Raises:
-        ValueError: If the host gives a tensor without a static shape.
-    """
+    """Takes what `outside_compilation` keeps on the host out of a graph and its functions."""
     graph_def = graph.as_graph_def()
     finding = _finding(graph_def)
     if finding is None:

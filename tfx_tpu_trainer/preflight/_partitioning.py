@@ -24,16 +24,7 @@ _VARIABLE = "VarHandleOp"
 
 
 def partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -> Problem | None:
-    """Writes into a program how its inputs and results are cut.
-
-    Args:
-        module: The program as it was lowered: the step's inputs, then its variables.
-        step: The step.
-        nodes: The nodes that it runs.
-
-    Returns:
-        What can't be cut so, or `None`.
-    """
+    """Writes into a program how its inputs and results are cut."""
     if step.num_partitions > 1:
         of_variables = shardings.variable_shardings(nodes)
         given = [

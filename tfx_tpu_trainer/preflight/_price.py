@@ -119,11 +119,7 @@ class TrainingLength:
     train_steps: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks that the length is given, and once.
-
-        Raises:
-            ValueError: It is not.
-        """
+        """Checks that the length is given, and once."""
         if self.train_steps is not None and self.epochs is not None:
             raise ValueError("Give one of --epochs and --train_steps, not both.")
         if self.epochs is not None and self.rows_per_epoch is None:
@@ -243,15 +239,7 @@ def training_cost(report: PreflightReport, length: TrainingLength, prices: Price
 
 
 def cheapest(costs: Sequence[TrainingCost], deadline: float | None) -> TrainingCost | None:
-    """Returns the cheapest slice that meets a deadline, even at the slow end of the errors.
-
-    Args:
-        costs: The slices.
-        deadline: Seconds; `None` where any time will do.
-
-    Returns:
-        The cheapest, or `None` where none is in time.
-    """
+    """Returns the cheapest slice that meets a deadline, even at the slow end of the errors."""
     in_time = [each for each in costs if deadline is None or each.meets(deadline)]
     return min(in_time, key=lambda each: each.cost, default=None)
 

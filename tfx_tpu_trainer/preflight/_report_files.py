@@ -145,15 +145,7 @@ class BarPart:
 
 
 def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) -> str:
-    """Returns a report as an HTML page: styles and drawings stand in it, nothing is loaded.
-
-    Args:
-        report: The report.
-        cost: What the training costs. Defaults to `None`: not known.
-
-    Returns:
-        The page.
-    """
+    """Returns a report as an HTML page: styles and drawings stand in it, nothing is loaded."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tfx_tpu_trainer.preflight", "templates"),
         autoescape=True,
@@ -182,15 +174,7 @@ def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) ->
 
 
 def hbm_bar(step: StepReport) -> tuple[BarPart, ...]:
-    """Lays out the bar of a step's HBM use.
-
-    Args:
-        step: The step.
-
-    Returns:
-        Its parts from left to right, at most 100 wide together: the bar's whole width is the chip's
-        limit, or the need where that is more. Empty where neither is known.
-    """
+    """Lays out the bar of a step's HBM use."""
     sizes = {label: size for label, size in step.hbm_by_category.items() if size}
     colors: tuple[str, ...] = _COLORS
     if not sizes and step.need_bytes:

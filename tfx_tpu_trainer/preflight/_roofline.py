@@ -71,19 +71,7 @@ def roofline(
     num_replicas: int,
     rows: int | None = None,
 ) -> Roofline:
-    """Computes the bounds of a step.
-
-    Args:
-        tpu_slice: Where it runs.
-        flops: Operations of one replica.
-        bytes_accessed: Bytes that one replica reads from HBM and writes there.
-        collective_bytes: Bytes that one replica gives to sums over all replicas.
-        num_replicas: Replicas of the model; each has a TPU device of its own.
-        rows: Rows of the step over all replicas. Defaults to `None`, unknown.
-
-    Returns:
-        The bounds.
-    """
+    """Computes the bounds of a step."""
     chip = tpu_slice.chip
     chips = min(tpu_slice.num_chips, -(-num_replicas // chip.devices))
     # The devices of a chip add up among themselves first. Then no way of summing n bytes over c

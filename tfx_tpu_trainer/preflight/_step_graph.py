@@ -82,11 +82,7 @@ class StepGraph:
         return (node.op if node else None), self.source_of(op_name)
 
     def source_of(self, op_name: str) -> str | None:
-        """Finds the user's line that made an op; of an op in a function, of what calls it.
-
-        Args:
-            op_name: Name of an op; those of functions stand behind the name of their caller.
-        """
+        """Finds the user's line that made an op; of an op in a function, of what calls it."""
         while op_name:
             if self.sources.get(op_name):
                 return self.sources[op_name]

@@ -68,11 +68,7 @@ def print_report(report: PreflightReport, console: Console | None = None) -> Non
 
 
 def render_text(report: PreflightReport) -> RenderableType:
-    """Returns a report as something that rich prints.
-
-    Args:
-        report: The report.
-    """
+    """Returns a report as something that rich prints."""
     replicas = f"{report.num_replicas} replica{'s' if report.num_replicas > 1 else ''}"
     if report.num_cores_per_replica > 1:
         replicas += f" of {report.num_cores_per_replica} cores"
@@ -290,11 +286,7 @@ def _input(report: PreflightReport) -> Iterator[RenderableType]:
 
 
 def measured_text(speed: InputSpeed) -> str:
-    """Says in one line what was measured of an input, and how it was scaled.
-
-    Args:
-        speed: The input.
-    """
+    """Says in one line what was measured of an input, and how it was scaled."""
     again = f", read again from its start {speed.ends:,} times" if speed.ends else ""
     return (
         f"{speed.rows:,} rows in {seconds_text(speed.seconds)} on {speed.cpus} CPUs of this machine"

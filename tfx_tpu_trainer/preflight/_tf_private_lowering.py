@@ -19,11 +19,7 @@ v1 = tf.compat.v1
 
 @contextlib.contextmanager
 def eager_with_functions(functions: Iterable[v1.FunctionDef]) -> Iterator[None]:
-    """Executes eagerly inside, with functions that TensorFlow does not know yet.
-
-    Args:
-        functions: Their definitions, of names that are not taken.
-    """
+    """Executes eagerly inside, with functions that TensorFlow does not know yet."""
     added = []
     with context.eager_mode():
         try:

@@ -37,19 +37,7 @@ class TpuProgram:
 
 
 def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[TpuProgram]:
-    """Finds the programs that some outputs of a graph are computed with.
-
-    Args:
-        graph_def: The graph of a metagraph for TPU hosts.
-        outputs: Names of tensors.
-
-    Yields:
-        The programs, those behind a `BatchFunction` too; each function is looked into once, where it
-        is called first.
-
-    Raises:
-        ValueError: The graph names what it does not have, or an input that only leads to itself.
-    """
+    """Finds the programs that some outputs of a graph are computed with."""
     functions = _ByName(functions_of(graph_def.library))
     called: set[str] = set()
     pending = [(_ByName((node.name, node) for node in graph_def.node), outputs)]
@@ -184,12 +172,6 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
 
     Tensors are named in another way in functions: `MatMul:product:0`, by the argument of the op's
     definition, where a graph says `MatMul`.
-
-    Args:
-        function: Its definition.
-
-    Returns:
-        The nodes, those of the arguments first.
     """
     offsets = _offsets(function)
     nodes = []
@@ -222,11 +204,7 @@ def static_shape(node: v1.NodeDef, output: int) -> tf.TensorShape:
 
 
 def dtype_of(node: v1.NodeDef, output: int) -> tf.DType:
-    """Returns the dtype of an output of a node.
-
-    Raises:
-        ValueError: If this TensorFlow does not know the op.
-    """
+    """Returns the dtype of an output of a node."""
     if node.op == "Placeholder":
         return tf.as_dtype(node.attr["dtype"].type)
     types = [dtype for _, dtypes in _output_arguments(node) for dtype in dtypes]

@@ -52,22 +52,7 @@ def write_profile(
     tpu_slice: Slice,
     source_of: SourceOf,
 ) -> str:
-    """Writes the files of one step.
-
-    Args:
-        folder: What `xprof` or TensorBoard's `--logdir` is given; created if missing.
-        run: Name of the run in it, such as `"train-v5e_2x4"`.
-        program: The optimized program, a serialized `HloProto` with its buffer assignment.
-        times: Its instructions with their times, in the order in which they run.
-        tpu_slice: What it was compiled for.
-        source_of: Returns the model's line of a TensorFlow op.
-
-    Returns:
-        The folder of the run.
-
-    Raises:
-        OSError: It cannot be written there.
-    """
+    """Writes the files of one step."""
     run = _plain(run)
     proto = hlo_pb2.HloProto.FromString(program)
     module = proto.hlo_module

@@ -66,15 +66,6 @@ def load_fresh(
 
     One process does both, as most of its time goes into importing TensorFlow. Where it ends before
     it has come to the second metagraph, another one loads that.
-
-    Args:
-        path: The SavedModel.
-        inputs: Signature name -> input name -> array: the rows. Where it is empty the `serve`
-            metagraph is only loaded; where it is `None`, not even that.
-        tags: Tags of a metagraph of which only the graph is loaded. Defaults to none.
-        timeout_seconds: Seconds after which a process is killed.
-        process: A process of `LOADING_PROCESS` that has been started already. Defaults to `None`:
-            one is started here.
     """
     with tempfile.TemporaryDirectory(prefix="serving-check-") as folder:
         requests, answered = os.path.join(folder, "requests"), os.path.join(folder, "answers")

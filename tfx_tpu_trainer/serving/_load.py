@@ -77,12 +77,6 @@ def with_direct_calls(loaded: Any) -> Any:
     TensorFlow's loader gives functions for such signatures that try another calling convention
     first, at each call, and write an error message with all inputs printed in it before they take
     the right one. That costs several times what a small model does.
-
-    Args:
-        loaded: What `tf.saved_model.load` gave.
-
-    Returns:
-        The same object. Signatures of a version 1 graph take and give what they did, by name.
     """
     # As tf.saved_model.load documents it: only what was loaded from a plain graph has it.
     if hasattr(loaded, "prune"):

@@ -35,13 +35,7 @@ _REPEATS, _REPEAT_SECONDS = 10, 0.25
 def answers(
     path: str, logs: list[Any], took: dict[str, dict[str, float]]
 ) -> Iterator[predict_pb2.PredictResponse]:
-    """Answers requests by the `serve` metagraph, as TensorFlow Serving runs it: in a session.
-
-    Args:
-        path: The SavedModel.
-        logs: PredictionLogs of Predict requests.
-        took: Filled with signature name -> what `timed` has found.
-    """
+    """Answers requests by the `serve` metagraph, as TensorFlow Serving runs it: in a session."""
     # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
     with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
         load = without_notice(v1.saved_model.load)
@@ -64,15 +58,7 @@ def answers(
 
 
 def timed(answer: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """Answers a request, and again until it is known how long that takes.
-
-    Args:
-        answer: Does it.
-
-    Returns:
-        The first answer, and seconds: `first`, which may compile and allocate, and the `median` of the
-        `repeats` after it.
-    """
+    """Answers a request, and again until it is known how long that takes."""
     begun = time.perf_counter()
     answered = answer()
     seconds = [time.perf_counter() - begun]
@@ -89,15 +75,7 @@ def timed(answer: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def load_graph(path: str, tags: list[str]) -> None:
-    """Loads a metagraph's graph, and finds the tensors of its signatures.
-
-    Args:
-        path: The SavedModel.
-        tags: All tags of the metagraph.
-
-    Raises:
-        ValueError: There is none with these tags.
-    """
+    """Loads a metagraph's graph, and finds the tensors of its signatures."""
     meta_graph = meta_graph_with(read_saved_model(path), tags)
     if meta_graph is None:
         raise ValueError(f"{path} has no metagraph with the tags {tags}")

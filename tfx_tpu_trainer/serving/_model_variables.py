@@ -22,13 +22,6 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     """Finds files of variables that are missing, cut off or none.
 
     A server starts with such a model, and refuses each request.
-
-    Args:
-        path: The SavedModel's folder.
-        saved_model: What its file holds.
-
-    Raises:
-        ValueError: One is, or TensorFlow can't look for them in a folder of this name.
     """
     if not any(
         node.op in _VARIABLE_OPS

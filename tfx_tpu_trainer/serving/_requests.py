@@ -84,13 +84,7 @@ def says_missing(signature: SignatureDescription, examples: Sequence[bytes]) -> 
 def predict_log(
     inputs: Mapping[str, np.ndarray], *, signature_name: str, model_name: str
 ) -> prediction_log_pb2.PredictionLog:
-    """Makes a log entry of a Predict request.
-
-    Args:
-        inputs: Input name -> array.
-        signature_name: Name of the signature.
-        model_name: Name under which the model is served.
-    """
+    """Makes a log entry of a Predict request."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model_name
     request.model_spec.signature_name = signature_name

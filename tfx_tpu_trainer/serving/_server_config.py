@@ -102,12 +102,7 @@ def batching_for_tpu(batch_sizes: tuple[int, ...]) -> ServerBatching:
 
 
 def model_config_text(model_name: str, base_path: str) -> str:
-    """Returns a `model_config_list` of one model as text.
-
-    Args:
-        model_name: Name under which the model is served.
-        base_path: Folder of the versions, as the server sees it.
-    """
+    """Returns a `model_config_list` of one model as text."""
     config = model_server_config_pb2.ModelServerConfig()
     config.model_config_list.config.add(
         name=model_name, base_path=base_path, model_platform="tensorflow"

@@ -28,14 +28,7 @@ _drawing = threading.Lock()
 
 
 def bar_view(*, is_forced: bool) -> BarView | None:
-    """Returns a bar on standard error, or in a notebook's cell.
-
-    Args:
-        is_forced: Whether standard error counts as a terminal in any case.
-
-    Returns:
-        The bar; `None` where there is nothing to draw on, or another bar is being drawn.
-    """
+    """Returns a bar on standard error, or in a notebook's cell."""
     console = terminal(is_forced=is_forced)
     if console is None or not _drawing.acquire(blocking=False):
         return None
@@ -43,14 +36,7 @@ def bar_view(*, is_forced: bool) -> BarView | None:
 
 
 def terminal(*, is_forced: bool) -> Console | None:
-    """Returns standard error as a console to draw on, or that of a notebook's cell.
-
-    Args:
-        is_forced: Whether standard error counts as a terminal in any case.
-
-    Returns:
-        The console; `None` where standard error is none.
-    """
+    """Returns standard error as a console to draw on, or that of a notebook's cell."""
     stream = sys.stderr
     if stream is None:
         return None
@@ -71,12 +57,6 @@ class BarView:
     every_secs = 1 / _REFRESHES_PER_SECOND
 
     def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes the terminal; nothing is drawn before the first phase.
-
-        Args:
-            console: Where to draw.
-            clock: Returns the time in seconds. Defaults to `time.monotonic`.
-        """
         self._console = console
         self._clock = clock
         self._state: tuple[str, float, Steps | Batches | None] = ("", clock(), None)

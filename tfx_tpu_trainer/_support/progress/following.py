@@ -24,15 +24,7 @@ def current() -> Progress | None:
 
 @contextlib.contextmanager
 def followed(mode: str | None, *, may_draw: bool = True) -> Iterator[Progress]:
-    """Follows the block; as a part, where it is one of a block that is followed already.
-
-    Args:
-        mode: One of `MODES`; `None` is "off".
-        may_draw: Whether this process has the terminal for itself. Defaults to `True`.
-
-    Yields:
-        The progress of the outermost block.
-    """
+    """Follows the block; as a part, where it is one of a block that is followed already."""
     outer = current()
     if outer is not None:
         yield outer
@@ -52,12 +44,7 @@ def expecting(
     last_step: int | None = None,
     next_evaluation: Callable[[], str | None] = lambda: None,
 ) -> Iterator[None]:
-    """Says what the calls of the block can't know of the training that they are part of; see `Expected`.
-
-    Args:
-        last_step: Its last step. Defaults to `None`: the call's.
-        next_evaluation: Returns when the next evaluation is. Defaults to none.
-    """
+    """Says what the calls of the block can't know of the training that they are part of; see `Expected`."""
     outer = _expected()
     _innermost.expected = Expected(last_step, next_evaluation)
     try:
@@ -70,10 +57,6 @@ def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
     """Returns the progress of something that other things are done beside, such as a generator's rows.
 
     Nothing of it stays on a terminal between two lines. Within what is followed already it is shown to nobody.
-
-    Args:
-        mode: One of `MODES`; `None` is "off".
-        may_draw: Whether this process has the terminal for itself. Defaults to `True`.
     """
     if current() is not None or mode in (None, "off"):
         return Progress()
@@ -87,11 +70,7 @@ def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Counts the seconds of the block, where somebody follows it, and has a log tell that it begins.
-
-    Args:
-        name: What is done in it, such as "export".
-    """
+    """Counts the seconds of the block, where somebody follows it, and has a log tell that it begins."""
     progress = current()
     with contextlib.nullcontext() if progress is None else progress.phase(name, is_told=True):
         yield

@@ -21,11 +21,7 @@ class LinePace:
     """Lets a line through, and then none for `LINE_SECONDS`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begins.
-
-        Args:
-            clock: Returns the time in seconds. Defaults to `time.monotonic`.
-        """
+        """Begins."""
         self._clock = clock
         self._last: float | None = None
 
@@ -48,12 +44,7 @@ class LogView:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins.
-
-        Args:
-            write: Writes a line. Defaults to `None`: the log has it.
-            clock: Returns the time in seconds. Defaults to `time.monotonic`.
-        """
+        """Begins."""
         self.every_secs = LINE_SECONDS
         self._write = write or _log
         self._clock = clock

@@ -28,12 +28,7 @@ class View(Protocol):
     every_secs: float
 
     def began(self, phase: str, *, is_told: bool) -> None:
-        """Is told that a phase begins, or goes on.
-
-        Args:
-            phase: Its name.
-            is_told: Whether a log tells of it, too: nothing else does.
-        """
+        """Is told that a phase begins, or goes on."""
 
     def shown(self, phase: str, work: Steps | Batches) -> None:
         """Is shown how far a phase is."""
@@ -85,13 +80,7 @@ class Progress:
         expected: Callable[[], Expected] = Expected,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins a run.
-
-        Args:
-            views: Who is shown it. Defaults to nobody.
-            expected: Returns what is known of the training above its call. Defaults to nothing.
-            clock: Returns the time in seconds. Defaults to `time.monotonic`.
-        """
+        """Begins a run."""
         self.seconds: dict[str, float] = {}
         self.ran_on: dict[str, str] = {}
         self._expected = expected
@@ -110,12 +99,7 @@ class Progress:
 
     @contextlib.contextmanager
     def phase(self, name: str, *, is_told: bool = False) -> Iterator[None]:
-        """Counts the seconds of the block.
-
-        Args:
-            name: What is done in it, such as "export".
-            is_told: Whether a log tells of its beginning: that nothing else does. Defaults to `False`.
-        """
+        """Counts the seconds of the block."""
         began = self._clock()
         self._count_until(began)
         self._phases.append(_Phase(name, began))
@@ -144,15 +128,7 @@ class Progress:
         report_every: int | None = None,
         checkpoint: int | None = None,
     ) -> None:
-        """Is told what the phase that is under way trains.
-
-        Args:
-            last: Global step at which it ends; `None` if unknown.
-            rows_per_step: Rows of a step over all replicas. Defaults to `None`, unknown.
-            report_every: Steps from one log line to the next, at least. Defaults to `None`: none are requested.
-            checkpoint: Global step of the checkpoint that it resumes from. Defaults to `None`: from none, or from the
-                one that is known.
-        """
+        """Is told what the phase that is under way trains."""
         phase = self._phases[-1]
         phase.last, phase.rows_per_step, phase.report_every = last, rows_per_step, report_every
         if checkpoint is not None:
@@ -167,13 +143,7 @@ class Progress:
         return self._clock() >= self._next_due
 
     def trained(self, step: int, loss: Any, *, has_ended: bool = False) -> None:
-        """Is told how far the training is.
-
-        Args:
-            step: Global step reached.
-            loss: The step's loss, a number, or `None`.
-            has_ended: Whether that was the last step of the call. Defaults to `False`.
-        """
+        """Is told how far the training is."""
         phase, now, expected = self._phases[-1], self._clock(), self._expected()
         steps = Steps(
             reached=step,
@@ -197,13 +167,7 @@ class Progress:
         total: int | None = None,
         rows: int | None = None,
     ) -> None:
-        """Is told how far an evaluation or a prediction is.
-
-        Args:
-            done: Batches.
-            total: Batches asked for. Defaults to `None`: to the end of the input.
-            rows: Rows. Defaults to `None`: they are not counted.
-        """
+        """Is told how far an evaluation or a prediction is."""
         phase, now = self._phases[-1], self._clock()
         speed = phase.speed.at(now, done)
         self._show(Batches(done=done, total=total, rows=rows, per_second=speed), now)

@@ -18,7 +18,6 @@ class StatusFile:
     every_secs = 2.0
 
     def __init__(self, path: str) -> None:
-        """Takes its path, on this machine."""
         self._path = path
         self._is_writable = True
 
@@ -54,14 +53,7 @@ class StatusFile:
 
 
 def read_status(path: str | os.PathLike[str]) -> str | None:
-    """Reads what a process has written of its progress.
-
-    Args:
-        path: The file's path.
-
-    Returns:
-        A line; `None` if there is none at this moment.
-    """
+    """Reads what a process has written of its progress."""
     try:
         with open(path, encoding="utf-8") as file:
             status = json.load(file)

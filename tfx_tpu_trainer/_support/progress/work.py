@@ -135,15 +135,7 @@ class Speed:
         self._marks: deque[tuple[float, int]] = deque()
 
     def at(self, now: float, count: int) -> float | None:
-        """Takes note of a count, and returns how many come in a second.
-
-        Args:
-            now: The time, in seconds.
-            count: What has been counted.
-
-        Returns:
-            The speed; `None` at the first mark, or where nothing was counted since the oldest.
-        """
+        """Takes note of a count, and returns how many come in a second."""
         self._marks.append((now, count))
         while len(self._marks) > 2 and now - self._marks[0][0] > _WINDOW_SECONDS:
             self._marks.popleft()
@@ -156,11 +148,7 @@ class Speed:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds in words: "14 s", "3 min 20 s", "2 h 5 min".
-
-    Args:
-        seconds: How many.
-    """
+    """Returns seconds in words: "14 s", "3 min 20 s", "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -170,11 +158,7 @@ def duration(seconds: float) -> str:
 
 
 def phases_in_words(seconds: Mapping[str, float]) -> str:
-    """Returns phases with their seconds: "trace 0.8 s, train 15.3 s".
-
-    Args:
-        seconds: Name of a phase -> its seconds.
-    """
+    """Returns phases with their seconds: "trace 0.8 s, train 15.3 s"."""
     return ", ".join(f"{name} {spent:,.1f} s" for name, spent in seconds.items())
 
 

@@ -25,17 +25,7 @@ def _mask(lengths: Any, inputs: tf.Tensor) -> tf.Tensor:
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> tf.Tensor:
-    """Adds up the scores of a sequence's tags, and of the steps between them.
-
-    Args:
-        inputs: The tags' scores, `[batch, length, tags]`.
-        tag_indices: The tags, `[batch, length]`, integers.
-        sequence_lengths: The length of each row.
-        transition_params: The score of each step from a tag to another, `[tags, tags]`.
-
-    Returns:
-        Scores, `[batch]`.
-    """
+    """Adds up the scores of a sequence's tags, and of the steps between them."""
     inputs, tags = tf.convert_to_tensor(inputs), tf.cast(tag_indices, tf.int32)
     mask = _mask(sequence_lengths, inputs)
     single = tf.gather(inputs, tags, axis=2, batch_dims=2) * mask
@@ -45,16 +35,7 @@ def crf_sequence_score(
 
 
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
-    """Computes the logarithm of the sum over all sequences of tags.
-
-    Args:
-        inputs: The tags' scores, `[batch, length, tags]`.
-        sequence_lengths: The length of each row.
-        transition_params: The score of each step, `[tags, tags]`.
-
-    Returns:
-        Numbers, `[batch]`; 0 for an empty row.
-    """
+    """Computes the logarithm of the sum over all sequences of tags."""
     inputs = tf.convert_to_tensor(inputs)
     inside = tf.transpose(_mask(sequence_lengths, inputs))[1:, :, tf.newaxis]
     later = tf.transpose(inputs, [1, 0, 2])[1:]
@@ -74,18 +55,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 def crf_log_likelihood(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
 ) -> tuple[tf.Tensor, Any]:
-    """Computes the log-likelihood of sequences of tags.
-
-    Args:
-        inputs: The tags' scores, `[batch, length, tags]`, the last size known.
-        tag_indices: The tags, `[batch, length]`, integers.
-        sequence_lengths: The length of each row.
-        transition_params: The score of each step, `[tags, tags]`. Defaults to `None`, the variable
-            `transitions`.
-
-    Returns:
-        Log-likelihoods, `[batch]`, and the steps' scores.
-    """
+    """Computes the log-likelihood of sequences of tags."""
     inputs = tf.convert_to_tensor(inputs)
     if transition_params is None:
         count = inputs.shape[2]
@@ -97,16 +67,7 @@ def crf_log_likelihood(
 def crf_decode(
     potentials: Any, transition_params: Any, sequence_length: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the best sequences of tags.
-
-    Args:
-        potentials: The tags' scores, `[batch, length, tags]`.
-        transition_params: The score of each step, `[tags, tags]`.
-        sequence_length: The length of each row.
-
-    Returns:
-        Tags, `[batch, length]`, int32 and 0 beyond a row's length, and their scores, `[batch]`.
-    """
+    """Finds the best sequences of tags."""
     potentials = tf.convert_to_tensor(potentials)
     mask = _mask(sequence_length, potentials)
     inside = tf.transpose(mask)[1:, :, tf.newaxis] > 0
@@ -134,15 +95,7 @@ def crf_decode(
 
 
 def viterbi_decode(score: np.ndarray, transition_params: np.ndarray) -> tuple[list[int], float]:
-    """Finds the best sequence of tags, outside of a graph.
-
-    Args:
-        score: The tags' scores, `[length, tags]`.
-        transition_params: The score of each step, `[tags, tags]`.
-
-    Returns:
-        The tags, and their score.
-    """
+    """Finds the best sequence of tags, outside of a graph."""
     best, pointers = score[0], []
     for row in score[1:]:
         steps = best[:, np.newaxis] + transition_params

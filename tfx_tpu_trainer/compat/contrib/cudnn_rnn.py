@@ -22,12 +22,7 @@ class CudnnCompatibleLSTMCell(LSTMBlockCell):
     """An LSTM cell that takes the variables of a `CudnnLSTM`."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
-        """Makes the cell.
-
-        Args:
-            num_units: The size of the output.
-            reuse: Whether the variables are those of another cell. Defaults to `None`.
-        """
+        """Makes the cell."""
         super().__init__(num_units, 0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
 
 
@@ -37,13 +32,7 @@ class CudnnCompatibleGRUCell(_cells.RNNCell):
     def __init__(
         self, num_units: int, reuse: bool | None = None, kernel_initializer: Any = None
     ) -> None:
-        """Makes the cell.
-
-        Args:
-            num_units: The size of the output.
-            reuse: Whether the variables are those of another cell. Defaults to `None`.
-            kernel_initializer: Makes the first kernels. Defaults to `None`, the scope's.
-        """
+        """Makes the cell."""
         super().__init__(_reuse=reuse)
         self._units, self._kernels = num_units, kernel_initializer
 
@@ -58,14 +47,7 @@ class CudnnCompatibleGRUCell(_cells.RNNCell):
         return self._units
 
     def build(self, inputs_shape: Any) -> None:
-        """Makes the variables.
-
-        Args:
-            inputs_shape: The inputs' shape.
-
-        Raises:
-            ValueError: If their size is not known.
-        """
+        """Makes the variables."""
         size, units = tf.TensorShape(inputs_shape)[-1], self._units
         if size is None:
             raise ValueError(f"The inputs' last size must be known; the shape is {inputs_shape}.")
@@ -85,15 +67,7 @@ class CudnnCompatibleGRUCell(_cells.RNNCell):
         self.built = True
 
     def call(self, inputs: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Makes a step.
-
-        Args:
-            inputs: `[batch, size]`.
-            state: The last output.
-
-        Returns:
-            The output, and the new state, which is the same.
-        """
+        """Makes a step."""
 
         def product(values: tf.Tensor, pair: tuple[Any, Any]) -> tf.Tensor:
             return tf.nn.bias_add(tf.matmul(values, pair[0]), pair[1])

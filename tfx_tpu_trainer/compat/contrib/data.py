@@ -13,30 +13,14 @@ __all__ = ["batch_and_drop_remainder", "padded_batch_and_drop_remainder"]
 
 
 def batch_and_drop_remainder(batch_size: Any) -> _Change:
-    """Makes batches, and leaves the last one out if it is short.
-
-    Args:
-        batch_size: The number of rows.
-
-    Returns:
-        A function of a dataset that returns one.
-    """
+    """Makes batches, and leaves the last one out if it is short."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(
     batch_size: Any, padded_shapes: Any, padding_values: Any = None
 ) -> _Change:
-    """Makes batches of rows that are padded to one shape, and leaves the last one out if it is short.
-
-    Args:
-        batch_size: The number of rows.
-        padded_shapes: The shape of each component; `None` or -1 for the longest of a batch.
-        padding_values: What is added. Defaults to `None`, zeros and empty strings.
-
-    Returns:
-        A function of a dataset that returns one.
-    """
+    """Makes batches of rows that are padded to one shape, and leaves the last one out if it is short."""
     return lambda dataset: dataset.padded_batch(
         batch_size, padded_shapes, padding_values, drop_remainder=True
     )

@@ -21,24 +21,7 @@ def percentile(
     validate_args: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Computes a percentile, one of the values themselves.
-
-    Args:
-        x: Numbers of any shape.
-        q: The percentile, a scalar from 0 to 100.
-        axis: The dimensions of the samples: a number or a list. Defaults to `None`, all.
-        interpolation: The value that is taken where two have the percentile between them:
-            `"lower"`, `"higher"` or `"nearest"`. Defaults to `None`, the nearest.
-        keep_dims: Whether the samples' dimensions stay, with size 1. Defaults to `False`.
-        validate_args: Whether a run checks that q is from 0 to 100. Defaults to `False`.
-        name: The op's name scope. Defaults to `None`.
-
-    Returns:
-        The percentiles: x without the samples' dimensions.
-
-    Raises:
-        ValueError: If interpolation is none of the three.
-    """
+    """Computes a percentile, one of the values themselves."""
     kind = interpolation or "nearest"
     if kind not in _ROUNDED:
         raise ValueError(f"interpolation is one of {sorted(_ROUNDED)}; got {interpolation!r}.")

@@ -69,19 +69,7 @@ def get_backward_walk_ops(
     stop_at_ts: Any = (),
     control_inputs: bool = False,
 ) -> list[tf.Operation]:
-    """Returns the ops that others come from.
-
-    Args:
-        seed_ops: Where the walk begins: ops, or the tensors that they make.
-        inclusive: Whether these are among the result. Defaults to `True`.
-        within_ops: The ops that may be visited. Defaults to `None`, all.
-        within_ops_fn: Whether an op may be visited. Defaults to `None`, all may.
-        stop_at_ts: Tensors that the walk does not go behind. Defaults to none.
-        control_inputs: Whether control inputs count too. Defaults to `False`.
-
-    Raises:
-        TypeError: If something is neither an op nor a tensor.
-    """
+    """Returns the ops that others come from."""
     stops = {each.ref() for each in _flat(stop_at_ts)}
 
     def behind(op: tf.Operation) -> list[tf.Operation]:
@@ -100,19 +88,7 @@ def get_forward_walk_ops(
     stop_at_ts: Any = (),
     control_outputs: Any = None,
 ) -> list[tf.Operation]:
-    """Returns the ops that come from others.
-
-    Args:
-        seed_ops: Where the walk begins: ops, or tensors, whose consumers they are.
-        inclusive: Whether these are among the result. Defaults to `True`.
-        within_ops: The ops that may be visited. Defaults to `None`, all.
-        within_ops_fn: Whether an op may be visited. Defaults to `None`, all may.
-        stop_at_ts: Tensors that the walk does not go beyond. Defaults to none.
-        control_outputs: What `get(op)` gives for an op is visited too. Defaults to `None`.
-
-    Raises:
-        TypeError: If something is neither an op nor a tensor.
-    """
+    """Returns the ops that come from others."""
     stops = {each.ref() for each in _flat(stop_at_ts)}
 
     def beyond(op: tf.Operation) -> list[tf.Operation]:
@@ -125,15 +101,7 @@ def get_forward_walk_ops(
 
 
 def filter_ts(ops: Any, positive_filter: Callable[[tf.Tensor], bool] | bool) -> list[tf.Tensor]:
-    """Returns the inputs and outputs of ops that a function likes, each once.
-
-    Args:
-        ops: The ops.
-        positive_filter: The function; `True` for all.
-
-    Raises:
-        TypeError: If something is not an op.
-    """
+    """Returns the inputs and outputs of ops that a function likes, each once."""
     tensors: dict[Any, tf.Tensor] = {}
     for op in _ops(ops):
         for each in (*op.inputs, *op.outputs):
@@ -143,31 +111,13 @@ def filter_ts(ops: Any, positive_filter: Callable[[tf.Tensor], bool] | bool) -> 
 
 
 def filter_ts_from_regex(ops: Any, regex: Any) -> list[tf.Tensor]:
-    """Returns the inputs and outputs of ops whose names an expression finds.
-
-    Args:
-        ops: The ops.
-        regex: The expression, a string or compiled: `"^block/.*:0$"`.
-
-    Raises:
-        TypeError: If something is not an op.
-    """
+    """Returns the inputs and outputs of ops whose names an expression finds."""
     expression = re.compile(regex)
     return filter_ts(ops, lambda each: expression.search(each.name) is not None)
 
 
 def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
-    """Returns ops by themselves, in lists, or by expressions of their names.
-
-    Args:
-        *args: Ops, lists of ops, expressions; tensors are passed over.
-        **kwargs: `graph`, where names are looked for; `positive_filter`, whether an op is wanted;
-            `restrict_ops_regex`: expressions that don't begin with `(?#ops)` are passed over.
-
-    Raises:
-        TypeError: If `graph` is not a graph, or an argument is nothing of these.
-        ValueError: If there is an expression and no graph, or an unknown keyword.
-    """
+    """Returns ops by themselves, in lists, or by expressions of their names."""
     graph, wanted = kwargs.pop("graph", None), kwargs.pop("positive_filter", None)
     restricted = kwargs.pop("restrict_ops_regex", False)
     if kwargs:
@@ -189,21 +139,7 @@ def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
 
 
 def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = None) -> int:
-    """Makes what took some tensors take others.
-
-    Args:
-        ts0: The tensors to take.
-        ts1: Those that were taken, as many.
-        can_modify: The ops that may change. Defaults to `None`, all.
-        cannot_modify: The ops that may not. Defaults to `None`, none.
-
-    Returns:
-        How many inputs were changed.
-
-    Raises:
-        TypeError: If something is not a tensor, or no op.
-        ValueError: If the lists have other lengths, or a pair has other types.
-    """
+    """Makes what took some tensors take others."""
     new, old = list(_flat(ts0)), list(_flat(ts1))
     wrong = next((each for each in new + old if not tf.is_tensor(each)), None)
     if wrong is not None:
@@ -227,16 +163,7 @@ def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = 
 
 
 def add_control_inputs(op: tf.Operation, cops: Any) -> None:
-    """Makes an op wait for others.
-
-    Args:
-        op: The op.
-        cops: The ops to wait for.
-
-    Raises:
-        TypeError: If one of them is not an op.
-        ValueError: If it waits for one already.
-    """
+    """Makes an op wait for others."""
     if not isinstance(op, tf.Operation):
         raise TypeError(f"Give a tf.Operation; got {op!r}.")
     others = _ops(cops)

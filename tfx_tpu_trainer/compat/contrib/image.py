@@ -33,22 +33,7 @@ def transform(
     output_shape: Any = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Transforms images: the pixel (x, y) of the output is that of a place in the input.
-
-    Args:
-        images: `[batch, rows, columns, channels]`, or without the batch, or one of rows and columns.
-        transforms: Eight numbers `a0 a1 a2 b0 b1 b2 c0 c1`, or as many for each image: the place is
-            `((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k)` with `k = c0 x + c1 y + 1`.
-        interpolation: `"NEAREST"` or `"BILINEAR"`. Defaults to `"NEAREST"`.
-        output_shape: The output's rows and columns. Defaults to `None`, the input's.
-        name: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        Images of the same rank; 0 where a place is outside.
-
-    Raises:
-        TypeError: If a rank is another.
-    """
+    """Transforms images: the pixel (x, y) of the output is that of a place in the input."""
     with v1.name_scope(name, "transform"):
         images = tf.convert_to_tensor(images)
         rank = images.shape.rank
@@ -72,17 +57,7 @@ def transform(
 def rotate(
     images: Any, angles: Any, interpolation: str = "NEAREST", name: str | None = None
 ) -> tf.Tensor:
-    """Rotates images about their middle, counterclockwise.
-
-    Args:
-        images: As for `transform`.
-        angles: In radians: one, or one for each image.
-        interpolation: As for `transform`. Defaults to `"NEAREST"`.
-        name: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        Images of the same shape.
-    """
+    """Rotates images about their middle, counterclockwise."""
     with v1.name_scope(name, "rotate"):
         images = tf.convert_to_tensor(images)
         first = 1 if images.shape.rank == 4 else 0
@@ -95,17 +70,7 @@ def rotate(
 def translate(
     images: Any, translations: Any, interpolation: str = "NEAREST", name: str | None = None
 ) -> tf.Tensor:
-    """Moves images.
-
-    Args:
-        images: As for `transform`.
-        translations: `[dx, dy]`, or such for each image.
-        interpolation: As for `transform`. Defaults to `"NEAREST"`.
-        name: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        Images of the same shape.
-    """
+    """Moves images."""
     with v1.name_scope(name, "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
@@ -113,17 +78,7 @@ def translate(
 def angles_to_projective_transforms(
     angles: Any, image_height: Any, image_width: Any, name: str | None = None
 ) -> tf.Tensor:
-    """Makes the transforms of rotations.
-
-    Args:
-        angles: In radians: one, or one for each image.
-        image_height: The images' rows, a float.
-        image_width: The images' columns, a float.
-        name: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        Eight numbers for each angle.
-    """
+    """Makes the transforms of rotations."""
     with v1.name_scope(name, "angles_to_projective_transforms"):
         angles = _rows(angles, "angles", 1)
         cosine, sine = tf.cos(angles), tf.sin(angles)
@@ -135,15 +90,7 @@ def angles_to_projective_transforms(
 
 
 def translations_to_projective_transforms(translations: Any, name: str | None = None) -> tf.Tensor:
-    """Makes the transforms of translations.
-
-    Args:
-        translations: `[dx, dy]`, or such for each image.
-        name: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        Eight numbers for each.
-    """
+    """Makes the transforms of translations."""
     with v1.name_scope(name, "translations_to_projective_transforms"):
         x, y = tf.unstack(_rows(translations, "translations", 2), 2, axis=1)
         ones, zeros = tf.ones_like(x), tf.zeros_like(x)
@@ -151,14 +98,7 @@ def translations_to_projective_transforms(translations: Any, name: str | None = 
 
 
 def compose_transforms(*transforms: Any) -> tf.Tensor:
-    """Makes one transform of several, the first one applied last to the output's pixels.
-
-    Args:
-        *transforms: Eight numbers each, or as many for each image.
-
-    Returns:
-        Eight numbers for each image.
-    """
+    """Makes one transform of several, the first one applied last to the output's pixels."""
 
     def matrices(flat: Any) -> tf.Tensor:
         flat = _rows(flat, "transforms", 2)

@@ -8,11 +8,7 @@ import tensorflow as tf
 
 
 def rnn_cells() -> Any:
-    """Returns `tf.compat.v1.nn.rnn_cell`.
-
-    Raises:
-        ImportError: If TensorFlow has Keras 3, which has no such cells.
-    """
+    """Returns `tf.compat.v1.nn.rnn_cell`."""
     cells = tf.compat.v1.nn.rnn_cell
     try:
         assert cells.RNNCell

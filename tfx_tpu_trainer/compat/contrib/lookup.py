@@ -45,15 +45,7 @@ class HashTable(v1.lookup.StaticHashTable):
         shared_name: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Makes the table.
-
-        Args:
-            initializer: What it is filled with: a `KeyValueTensorInitializer` or
-                `TextFileInitializer` of `tf.lookup`.
-            default_value: What keys have that are not there.
-            shared_name: Not used: a graph's tables are its own.
-            name: The op's name. Defaults to `None`, `hash_table`.
-        """
+        """Makes the table."""
         del shared_name
         super().__init__(initializer, default_value, name=name or "hash_table")
 
@@ -78,24 +70,6 @@ def index_table_from_file(
     """Makes a table from the words of a file to their line's number.
 
     It is initialized with the graph's tables, and the file is an asset of an export.
-
-    Args:
-        vocabulary_file: The file, a word a line.
-        num_oov_buckets: How many numbers follow for other words, by their hash. Defaults to 0.
-        vocab_size: How many words are read. Defaults to `None`, all.
-        default_value: The number of other words, without buckets. Defaults to -1.
-        hasher_spec: How they are hashed. Defaults to the fast hash.
-        key_dtype: The words' type: a string or an integer. Defaults to string.
-        name: The op's name. Defaults to `None`, `string_to_index`.
-        key_column_index: The word's column. Defaults to the whole line.
-        value_column_index: The number's column. Defaults to the line's number.
-        delimiter: The separator of columns. Defaults to a tab.
-
-    Returns:
-        The table; `lookup(words)` returns int64 numbers.
-
-    Raises:
-        ValueError: If no file is given, or a number is wrong.
     """
     if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
         raise ValueError(f"vocabulary_file is the path of a file; got {vocabulary_file!r}.")
@@ -122,22 +96,7 @@ def index_table_from_tensor(
     dtype: Any = tf.string,
     name: str | None = None,
 ) -> Any:
-    """Makes a table from words to their place in a list.
-
-    Args:
-        mapping: The words, a tensor of one axis.
-        num_oov_buckets: How many numbers follow for other words, by their hash. Defaults to 0.
-        default_value: The number of other words, without buckets. Defaults to -1.
-        hasher_spec: How they are hashed. Defaults to the fast hash.
-        dtype: The words' type: a string or an integer. Defaults to string.
-        name: The op's name. Defaults to `None`, `string_to_index`.
-
-    Returns:
-        The table; `lookup(words)` returns int64 numbers.
-
-    Raises:
-        ValueError: If no words are given, or a number is wrong.
-    """
+    """Makes a table from words to their place in a list."""
     if mapping is None:
         raise ValueError("mapping is a list of words; got None.")
     with v1.name_scope(name, "string_to_index"):
@@ -167,19 +126,7 @@ def _to_index(initializer: Any, buckets: int, default_value: int, hasher_spec: A
 def index_to_string_table_from_tensor(
     mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> Any:
-    """Makes a table from places in a list to its words.
-
-    Args:
-        mapping: The words, a tensor of one axis.
-        default_value: The word of other numbers. Defaults to `"UNK"`.
-        name: The op's name. Defaults to `None`, `index_to_string`.
-
-    Returns:
-        The table; `lookup(numbers)` returns strings.
-
-    Raises:
-        ValueError: If no words are given.
-    """
+    """Makes a table from places in a list to its words."""
     if mapping is None:
         raise ValueError("mapping is a list of words; got None.")
     with v1.name_scope(name, "index_to_string"):
@@ -198,23 +145,7 @@ def index_to_string_table_from_file(
     value_column_index: int = tf.lookup.TextFileIndex.WHOLE_LINE,
     delimiter: str = "\t",
 ) -> Any:
-    """Makes a table from the lines' numbers of a file to its words.
-
-    Args:
-        vocabulary_file: The file, a word a line.
-        vocab_size: How many words are read. Defaults to `None`, all.
-        default_value: The word of other numbers. Defaults to `"UNK"`.
-        name: The op's name. Defaults to `None`, `index_to_string`.
-        key_column_index: The number's column. Defaults to the line's number.
-        value_column_index: The word's column. Defaults to the whole line.
-        delimiter: The separator of columns. Defaults to a tab.
-
-    Returns:
-        The table; `lookup(numbers)` returns strings.
-
-    Raises:
-        ValueError: If no file is given, or the size is wrong.
-    """
+    """Makes a table from the lines' numbers of a file to its words."""
     if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
         raise ValueError(f"vocabulary_file is the path of a file; got {vocabulary_file!r}.")
     if vocab_size is not None and vocab_size < 1:
@@ -235,32 +166,12 @@ def index_to_string_table_from_file(
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> tf.Tensor:
-    """Looks words up in a list.
-
-    Args:
-        tensor: The words.
-        mapping: The list.
-        default_value: The number of other words. Defaults to -1.
-        name: The op's name. Defaults to `None`.
-
-    Returns:
-        Their places, int64.
-    """
+    """Looks words up in a list."""
     return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
 
 
 def index_to_string(
     tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
 ) -> tf.Tensor:
-    """Looks places of a list up.
-
-    Args:
-        tensor: The places, int64.
-        mapping: The list.
-        default_value: The word of other numbers. Defaults to `"UNK"`.
-        name: The op's name. Defaults to `None`.
-
-    Returns:
-        The words.
-    """
+    """Looks places of a list up."""
     return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)

@@ -28,34 +28,14 @@ __all__ = [
 def absolute_difference(
     predictions: Any, labels: Any = None, weights: Any = 1.0, scope: str | None = None
 ) -> tf.Tensor:
-    """Adds the mean absolute difference to the losses.
-
-    Args:
-        predictions: A tensor.
-        labels: Of the same shape.
-        weights: A scalar, or one for each value. Defaults to 1.0.
-        scope: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the mean absolute difference to the losses."""
     return v1.losses.absolute_difference(labels, predictions, weights, scope)
 
 
 def mean_squared_error(
     predictions: Any, labels: Any = None, weights: Any = 1.0, scope: str | None = None
 ) -> tf.Tensor:
-    """Adds the mean squared difference to the losses.
-
-    Args:
-        predictions: A tensor.
-        labels: Of the same shape.
-        weights: A scalar, or one for each value. Defaults to 1.0.
-        scope: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the mean squared difference to the losses."""
     return v1.losses.mean_squared_error(labels, predictions, weights, scope)
 
 
@@ -66,18 +46,7 @@ def log_loss(
     epsilon: float = 1e-7,
     scope: str | None = None,
 ) -> tf.Tensor:
-    """Adds the cross-entropy of probabilities to the losses.
-
-    Args:
-        predictions: Probabilities.
-        labels: 0 or 1, of the same shape.
-        weights: A scalar, or one for each value. Defaults to 1.0.
-        epsilon: Added to what a logarithm is taken of. Defaults to 1e-7.
-        scope: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the cross-entropy of probabilities to the losses."""
     return v1.losses.log_loss(labels, predictions, weights, epsilon, scope)
 
 
@@ -89,19 +58,7 @@ def cosine_distance(
     scope: str | None = None,
     dim: int | None = None,
 ) -> tf.Tensor:
-    """Adds the cosine distance of vectors of length 1 to the losses.
-
-    Args:
-        predictions: Vectors.
-        labels: Of the same shape.
-        axis: The vectors' axis.
-        weights: A scalar, or one for each vector. Defaults to 1.0.
-        scope: The ops' name scope. Defaults to `None`.
-        dim: An older name of `axis`. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the cosine distance of vectors of length 1 to the losses."""
     return v1.losses.cosine_distance(
         labels, predictions, dim if axis is None else axis, weights, scope
     )
@@ -114,35 +71,14 @@ def softmax_cross_entropy(
     label_smoothing: float = 0,
     scope: str | None = None,
 ) -> tf.Tensor:
-    """Adds the cross-entropy of classes to the losses.
-
-    Args:
-        logits: `[batch, classes]`.
-        onehot_labels: Of the same shape.
-        weights: A scalar, or one for each row. Defaults to 1.0.
-        label_smoothing: How far labels are moved to equal shares. Defaults to 0.
-        scope: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the cross-entropy of classes to the losses."""
     return v1.losses.softmax_cross_entropy(onehot_labels, logits, weights, label_smoothing, scope)
 
 
 def sparse_softmax_cross_entropy(
     logits: Any, labels: Any, weights: Any = 1.0, scope: str | None = None
 ) -> tf.Tensor:
-    """Adds the cross-entropy of classes, given by number, to the losses.
-
-    Args:
-        logits: `[batch, classes]`.
-        labels: `[batch]` or `[batch, 1]`, integers.
-        weights: A scalar, or one for each row. Defaults to 1.0.
-        scope: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the cross-entropy of classes, given by number, to the losses."""
     return v1.losses.sparse_softmax_cross_entropy(labels, logits, weights, scope)
 
 
@@ -153,72 +89,33 @@ def sigmoid_cross_entropy(
     label_smoothing: float = 0,
     scope: str | None = None,
 ) -> tf.Tensor:
-    """Adds the cross-entropy of classes that do not exclude each other to the losses.
-
-    Args:
-        logits: `[batch, classes]`.
-        multi_class_labels: 0 or 1, of the same shape.
-        weights: A scalar, or one for each value. Defaults to 1.0.
-        label_smoothing: How far labels are moved to a half. Defaults to 0.
-        scope: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the cross-entropy of classes that do not exclude each other to the losses."""
     return v1.losses.sigmoid_cross_entropy(
         multi_class_labels, logits, weights, label_smoothing, scope
     )
 
 
 def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: str | None = None) -> tf.Tensor:
-    """Adds the mean of weighted losses to the losses.
-
-    Args:
-        losses: One for each value.
-        weights: A scalar, or one for each value. Defaults to 1.0.
-        scope: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The loss, a scalar.
-    """
+    """Adds the mean of weighted losses to the losses."""
     return v1.losses.compute_weighted_loss(losses, weights, scope)
 
 
 def add_loss(loss: Any, loss_collection: str | None = _LOSSES) -> None:
-    """Adds a loss to the losses.
-
-    Args:
-        loss: The loss.
-        loss_collection: Where. Defaults to `GraphKeys.LOSSES`; `None` for nowhere.
-    """
+    """Adds a loss to the losses."""
     if loss_collection:
         v1.losses.add_loss(loss, loss_collection)
 
 
 def get_losses(scope: str | None = None, loss_collection: str = _LOSSES) -> list[tf.Tensor]:
-    """Returns the losses.
-
-    Args:
-        scope: Prefix of their names. Defaults to `None`, anything.
-        loss_collection: Where they are. Defaults to `GraphKeys.LOSSES`.
-    """
+    """Returns the losses."""
     return v1.losses.get_losses(scope, loss_collection)
 
 
 def get_regularization_losses(scope: str | None = None) -> list[tf.Tensor]:
-    """Returns the losses of regularizers.
-
-    Args:
-        scope: Prefix of their names. Defaults to `None`, anything.
-    """
+    """Returns the losses of regularizers."""
     return v1.losses.get_regularization_losses(scope)
 
 
 def get_total_loss(add_regularization_losses: bool = True, name: str = "total_loss") -> tf.Tensor:
-    """Returns the sum of the losses.
-
-    Args:
-        add_regularization_losses: Whether with those of regularizers. Defaults to `True`.
-        name: The op's name. Defaults to `"total_loss"`.
-    """
+    """Returns the sum of the losses."""
     return v1.losses.get_total_loss(add_regularization_losses, name)

@@ -11,16 +11,7 @@ v1 = tf.compat.v1
 
 
 def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
-    """Puts a layer's output into collections, and the layer's name on it as an alias.
-
-    Args:
-        collections: A collection, or several; `None` for none.
-        alias: The name.
-        outputs: The output.
-
-    Returns:
-        The output.
-    """
+    """Puts a layer's output into collections, and the layer's name on it as an alias."""
     if collections:
         outputs.aliases = [*getattr(outputs, "aliases", ()), alias.removesuffix("/")]
         v1.add_to_collections(collections, outputs)
@@ -28,15 +19,7 @@ def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
 
 
 def convert_collection_to_dict(collection: str, clear_collection: bool = False) -> dict[str, Any]:
-    """Returns the outputs in a collection by their aliases.
-
-    Args:
-        collection: The collection.
-        clear_collection: Whether to empty it. Defaults to `False`.
-
-    Returns:
-        Alias -> output; an output without an alias has the name of its op.
-    """
+    """Returns the outputs in a collection by their aliases."""
     found = v1.get_collection(collection)
     if clear_collection:
         v1.get_default_graph().clear_collection(collection)
@@ -46,12 +29,7 @@ def convert_collection_to_dict(collection: str, clear_collection: bool = False) 
 
 
 def get_variable_collections(variables_collections: Any, name: str) -> Sequence[str] | None:
-    """Returns the collections that one variable of a layer goes into.
-
-    Args:
-        variables_collections: Collections of all variables, or a dict of them by variable.
-        name: The variable's name in the layer.
-    """
+    """Returns the collections that one variable of a layer goes into."""
     if isinstance(variables_collections, Mapping):
         return variables_collections.get(name)
     return variables_collections

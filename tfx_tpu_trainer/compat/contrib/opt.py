@@ -27,12 +27,7 @@ class DecoupledWeightDecayExtension:
     """
 
     def __init__(self, weight_decay: Any, **kwargs: Any) -> None:
-        """Makes the optimizer.
-
-        Args:
-            weight_decay: The decay of a step: a number, a scalar, or a function that makes one.
-            **kwargs: The arguments of the optimizer's class.
-        """
+        """Makes the optimizer."""
         self._decayed: set[int] | None = None
         self._weight_decay = weight_decay
         super().__init__(**kwargs)
@@ -49,22 +44,7 @@ class DecoupledWeightDecayExtension:
         grad_loss: Any = None,
         decay_var_list: Iterable[tf.Variable] | None = None,
     ) -> Any:
-        """Trains, and decays some variables only.
-
-        Args:
-            loss: The loss.
-            global_step: The step to count. Defaults to `None`.
-            var_list: The variables to train. Defaults to `None`, all trainable variables.
-            gate_gradients: As for `tf.compat.v1.train.Optimizer.minimize`. Defaults to `GATE_OP`.
-            aggregation_method: As there. Defaults to `None`.
-            colocate_gradients_with_ops: As there. Defaults to `False`.
-            name: As there. Defaults to `None`.
-            grad_loss: As there. Defaults to `None`.
-            decay_var_list: The variables to decay. Defaults to `None`, all that is trained.
-
-        Returns:
-            The train op.
-        """
+        """Trains, and decays some variables only."""
         self._decay_only(decay_var_list)
         gradients = self.compute_gradients(  # type: ignore[attr-defined]
             loss,
@@ -85,17 +65,7 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Iterable[tf.Variable] | None = None,
     ) -> Any:
-        """Updates variables, and decays some of them only.
-
-        Args:
-            grads_and_vars: Pairs of gradient and variable.
-            global_step: The step to count. Defaults to `None`.
-            name: The op's name. Defaults to `None`.
-            decay_var_list: The variables to decay. Defaults to `None`, all.
-
-        Returns:
-            The op.
-        """
+        """Updates variables, and decays some of them only."""
         self._decay_only(decay_var_list)
         return super().apply_gradients(  # type: ignore[misc]
             grads_and_vars, global_step=global_step, name=name
@@ -151,14 +121,7 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: Any) -> Callable[..., Any]:
-    """Makes a class of an optimizer's class that decays weights too.
-
-    Args:
-        base_optimizer: A subclass of `tf.compat.v1.train.Optimizer`.
-
-    Returns:
-        A class whose first argument is `weight_decay`; the others are the optimizer's, by name.
-    """
+    """Makes a class of an optimizer's class that decays weights too."""
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):
         """The optimizer, with decay."""
@@ -181,16 +144,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.train.MomentumOptimiz
         name: str = "MomentumW",
         use_nesterov: bool = False,
     ) -> None:
-        """Makes the optimizer.
-
-        Args:
-            weight_decay: The decay of a step: a number, a scalar, or a function that makes one.
-            learning_rate: The learning rate.
-            momentum: The momentum.
-            use_locking: Whether updates lock. Defaults to `False`.
-            name: The ops' name. Defaults to `"MomentumW"`.
-            use_nesterov: Whether to use Nesterov's momentum. Defaults to `False`.
-        """
+        """Makes the optimizer."""
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,
@@ -214,17 +168,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
         use_locking: bool = False,
         name: str = "AdamW",
     ) -> None:
-        """Makes the optimizer.
-
-        Args:
-            weight_decay: The decay of a step: a number, a scalar, or a function that makes one.
-            learning_rate: The learning rate. Defaults to 0.001.
-            beta1: How much of the gradients' mean a step keeps. Defaults to 0.9.
-            beta2: How much of the squares' mean a step keeps. Defaults to 0.999.
-            epsilon: Added to the root of the squares. Defaults to 1e-8.
-            use_locking: Whether updates lock. Defaults to `False`.
-            name: The ops' name. Defaults to `"AdamW"`.
-        """
+        """Makes the optimizer."""
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,
@@ -249,40 +193,19 @@ class MovingAverageOptimizer(v1.train.Optimizer):
         num_updates: Any = None,
         sequential_update: bool = True,
     ) -> None:
-        """Wraps an optimizer.
-
-        Args:
-            opt: The optimizer.
-            average_decay: How much of an average a step keeps. Defaults to 0.9999.
-            num_updates: The number of steps, by which less is kept at first. Defaults to `None`.
-            sequential_update: Whether averages are taken after the update. Defaults to `True`.
-        """
+        """Wraps an optimizer."""
         self._optimizer, self._sequential = opt, sequential_update
         self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
         self._swapped: dict[str, tf.Variable] | None = None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the optimizer's gradients.
-
-        Args:
-            *args: As for `tf.compat.v1.train.Optimizer.compute_gradients`.
-            **kwargs: As there.
-        """
+        """Returns the optimizer's gradients."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Updates variables, and their averages.
-
-        Args:
-            grads_and_vars: Pairs of gradient and variable.
-            global_step: The step to count. Defaults to `None`.
-            name: The op's name. Defaults to `None`.
-
-        Returns:
-            The op.
-        """
+        """Updates variables, and their averages."""
         pairs = list(grads_and_vars)
         update = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         variables = [variable for gradient, variable in pairs if gradient is not None]
@@ -298,20 +221,7 @@ class MovingAverageOptimizer(v1.train.Optimizer):
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> v1.train.Saver:
-        """Makes a saver that saves averages under their variables' names, and the other way around.
-
-        Args:
-            var_list: What to save: variables, or name -> variable. Defaults to `None`, all.
-            name: The saver's name. Defaults to `"swapping_saver"`.
-            **kwargs: As for `tf.compat.v1.train.Saver`.
-
-        Returns:
-            The saver.
-
-        Raises:
-            RuntimeError: If the train op is not made yet.
-            ValueError: If a variable is to be saved, and its average is not.
-        """
+        """Makes a saver that saves averages under their variables' names, and the other way around."""
         if self._swapped is None:
             raise RuntimeError("swapping_saver() comes after minimize() or apply_gradients().")
         listed = v1.global_variables() if var_list is None else var_list

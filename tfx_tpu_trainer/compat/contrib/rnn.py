@@ -40,17 +40,7 @@ class LSTMBlockCell(_cells.RNNCell):
         reuse: bool | None = None,
         name: str = "lstm_cell",
     ) -> None:
-        """Makes the cell.
-
-        Args:
-            num_units: The size of the output.
-            forget_bias: Added to the forget gate. Defaults to 1.0.
-            cell_clip: Where the cell's state is cut. Defaults to `None`, nowhere.
-            use_peephole: Whether the gates see the cell's state. Defaults to `False`.
-            dtype: The variables' type. Defaults to `None`, that of the first input.
-            reuse: Whether the variables are those of another cell. Defaults to `None`.
-            name: The variable scope. Defaults to `"lstm_cell"`.
-        """
+        """Makes the cell."""
         super().__init__(_reuse=reuse, dtype=dtype, name=name)
         self._num_units, self._forget_bias = num_units, forget_bias
         self._cell_clip, self._use_peephole = cell_clip, use_peephole
@@ -66,14 +56,7 @@ class LSTMBlockCell(_cells.RNNCell):
         return self._num_units
 
     def build(self, inputs_shape: Any) -> None:
-        """Makes the variables.
-
-        Args:
-            inputs_shape: The inputs' shape.
-
-        Raises:
-            ValueError: If their size is not known.
-        """
+        """Makes the variables."""
         size = tf.TensorShape(inputs_shape)[-1]
         if size is None:
             raise ValueError(f"The inputs' last size must be known; the shape is {inputs_shape}.")
@@ -85,15 +68,7 @@ class LSTMBlockCell(_cells.RNNCell):
         self.built = True
 
     def call(self, inputs: tf.Tensor, state: _State) -> tuple[tf.Tensor, Any]:
-        """Makes a step.
-
-        Args:
-            inputs: `[batch, size]`.
-            state: The cell's state and the last output.
-
-        Returns:
-            The output, and the new state.
-        """
+        """Makes a step."""
         before, output = state
         gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, output], 1), self._kernel), self._bias)
         enter, candidate, forget, leave = tf.split(gates, 4, 1)
@@ -126,21 +101,7 @@ class LayerNormBasicLSTMCell(_cells.RNNCell):
         dropout_prob_seed: int | None = None,
         reuse: bool | None = None,
     ) -> None:
-        """Makes the cell.
-
-        Args:
-            num_units: The size of the output.
-            forget_bias: Added to the forget gate. Defaults to 1.0.
-            input_size: Not used.
-            activation: That of the state. Defaults to tanh.
-            layer_norm: Whether to normalize. Defaults to `True`.
-            norm_gain: What `gamma` begins with. Defaults to 1.0.
-            norm_shift: What `beta` begins with. Defaults to 0.0.
-            dropout_keep_prob: The probability that a value enters the state: a number or a scalar.
-                Defaults to 1.0.
-            dropout_prob_seed: For the same numbers every time. Defaults to `None`.
-            reuse: Whether the variables are those of another cell. Defaults to `None`.
-        """
+        """Makes the cell."""
         del input_size
         super().__init__(_reuse=reuse)
         self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
@@ -168,15 +129,7 @@ class LayerNormBasicLSTMCell(_cells.RNNCell):
         return normalize(values, reuse=True, scope=scope)
 
     def call(self, inputs: tf.Tensor, state: _State) -> tuple[tf.Tensor, Any]:
-        """Makes a step.
-
-        Args:
-            inputs: `[batch, size]`.
-            state: The cell's state and the last output.
-
-        Returns:
-            The output, and the new state.
-        """
+        """Makes a step."""
         before, output = state
         given = tf.concat([inputs, output], 1)
         kernel = v1.get_variable("kernel", [given.shape[-1], 4 * self._num_units], given.dtype)
@@ -213,12 +166,7 @@ class _Projection(_cells.RNNCell):
         return self._cell.state_size
 
     def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        """Returns the cell's first state.
-
-        Args:
-            batch_size: The number of rows.
-            dtype: The type.
-        """
+        """Returns the cell's first state."""
         return self._cell.zero_state(batch_size, dtype)
 
     def _projected(self, values: tf.Tensor) -> tf.Tensor:
@@ -241,15 +189,7 @@ class InputProjectionWrapper(_Projection):
         input_size: Any = None,
         reuse: bool | None = None,
     ) -> None:
-        """Wraps a cell.
-
-        Args:
-            cell: The cell.
-            num_proj: The size of its inputs.
-            activation: Applied to them. Defaults to `None`, nothing.
-            input_size: Not used.
-            reuse: Whether the variables are those of another cell. Defaults to `None`.
-        """
+        """Wraps a cell."""
         del input_size
         super().__init__(cell, num_proj, activation, reuse)
 
@@ -259,15 +199,7 @@ class InputProjectionWrapper(_Projection):
         return self._cell.output_size
 
     def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
-        """Makes a step.
-
-        Args:
-            inputs: `[batch, size]`.
-            state: The cell's state.
-
-        Returns:
-            The output, and the new state.
-        """
+        """Makes a step."""
         return self._cell(self._projected(inputs), state)
 
 
@@ -281,14 +213,7 @@ class OutputProjectionWrapper(_Projection):
         activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
         reuse: bool | None = None,
     ) -> None:
-        """Wraps a cell.
-
-        Args:
-            cell: The cell.
-            output_size: The size of the output.
-            activation: Applied to it. Defaults to `None`, nothing.
-            reuse: Whether the variables are those of another cell. Defaults to `None`.
-        """
+        """Wraps a cell."""
         super().__init__(cell, output_size, activation, reuse)
 
     @property
@@ -297,15 +222,7 @@ class OutputProjectionWrapper(_Projection):
         return self._size
 
     def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
-        """Makes a step.
-
-        Args:
-            inputs: `[batch, size]`.
-            state: The cell's state.
-
-        Returns:
-            The output, and the new state.
-        """
+        """Makes a step."""
         output, new = self._cell(inputs, state)
         return self._projected(output), new
 
@@ -323,28 +240,7 @@ def stack_bidirectional_dynamic_rnn(
     scope: Any = None,
     swap_memory: bool = False,
 ) -> tuple[tf.Tensor, tuple[Any, ...], tuple[Any, ...]]:
-    """Runs several layers of cells, each forwards and backwards over the outputs of the one below.
-
-    Args:
-        cells_fw: A cell for each layer, forwards.
-        cells_bw: A cell for each layer, backwards.
-        inputs: `[batch, length, size]`.
-        initial_states_fw: A state for each layer. Defaults to `None`, zeros.
-        initial_states_bw: A state for each layer. Defaults to `None`, zeros.
-        dtype: The states' type, where they are zeros. Defaults to `None`.
-        sequence_length: The length of each row. Defaults to `None`, all of it.
-        parallel_iterations: As for `tf.compat.v1.nn.bidirectional_dynamic_rnn`. Defaults to
-            `None`.
-        time_major: Whether the time comes first. Defaults to `False`.
-        scope: The variable scope. Defaults to `None`, `stack_bidirectional_rnn`.
-        swap_memory: As for `tf.compat.v1.nn.bidirectional_dynamic_rnn`. Defaults to `False`.
-
-    Returns:
-        The last layer's outputs, both ways side by side, and the last states of all layers.
-
-    Raises:
-        ValueError: If there are no cells, or the lists have other lengths.
-    """
+    """Runs several layers of cells, each forwards and backwards over the outputs of the one below."""
     count = len(cells_fw)
     lists = (cells_fw, cells_bw, initial_states_fw, initial_states_bw)
     if not count or any(each is not None and len(each) != count for each in lists):

@@ -37,31 +37,12 @@ def create_file_writer(
     filename_suffix: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Makes a writer of summaries.
-
-    Args:
-        logdir: The folder.
-        max_queue: How many summaries wait for each other. Defaults to `None`, 10.
-        flush_millis: The time between writes, in milliseconds. Defaults to `None`, two minutes.
-        filename_suffix: The end of the file's name. Defaults to `None`, `.v2`.
-        name: The op's name. Defaults to `None`.
-
-    Returns:
-        The writer; `with writer.as_default()` summaries go to it.
-    """
+    """Makes a writer of summaries."""
     return tf.summary.create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name)
 
 
 def create_summary_file_writer(*args: Any, **kwargs: Any) -> Any:
-    """Makes a writer of summaries: an older name of `create_file_writer`.
-
-    Args:
-        *args: Its arguments.
-        **kwargs: Its arguments.
-
-    Returns:
-        The writer.
-    """
+    """Makes a writer of summaries: an older name of `create_file_writer`."""
     return create_file_writer(*args, **kwargs)
 
 
@@ -76,13 +57,7 @@ def never_record_summaries() -> Any:
 
 
 def record_summaries_every_n_global_steps(n: Any, global_step: Any = None) -> Any:
-    """Returns a context in which summaries are written with every n-th step.
-
-    Args:
-        n: How many steps are between.
-        global_step: The step, a scalar; in a host_call the one that it gets. Defaults to `None`,
-            the graph's.
-    """
+    """Returns a context in which summaries are written with every n-th step."""
     step = v1.train.get_or_create_global_step() if global_step is None else global_step
     return tf.summary.record_if(tf.reshape(tf.equal(step % n, 0), []))
 
@@ -103,55 +78,22 @@ def summary_writer_initializer_op() -> list[Any]:
 
 
 def initialize(graph: Any = None, session: Any = None) -> None:
-    """Opens the graph's writers in a session; a host_call's are opened for it.
-
-    Args:
-        graph: A graph to write. Defaults to `None`.
-        session: The session. Defaults to `None`, the default one.
-    """
+    """Opens the graph's writers in a session; a host_call's are opened for it."""
     v1.summary.initialize(graph=graph, session=session)
 
 
 def flush(writer: Any = None, name: str | None = None) -> Any:
-    """Writes what waits.
-
-    Args:
-        writer: The writer. Defaults to `None`, the default one.
-        name: The op's name. Defaults to `None`.
-
-    Returns:
-        The op.
-    """
+    """Writes what waits."""
     return tf.summary.flush(writer, name)
 
 
 def scalar(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
-    """Writes a number.
-
-    Args:
-        name: Its name.
-        tensor: A scalar.
-        family: Prefix of the name. Defaults to `None`.
-        step: The step. Defaults to `None`, the graph's.
-
-    Returns:
-        The op.
-    """
+    """Writes a number."""
     return tf.summary.scalar(_named(name, family), tensor, step=_step(step))
 
 
 def histogram(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
-    """Writes a histogram.
-
-    Args:
-        name: Its name.
-        tensor: The values.
-        family: Prefix of the name. Defaults to `None`.
-        step: The step. Defaults to `None`, the graph's.
-
-    Returns:
-        The op.
-    """
+    """Writes a histogram."""
     return tf.summary.histogram(_named(name, family), tensor, step=_step(step))
 
 
@@ -188,19 +130,7 @@ def audio(
     family: str | None = None,
     step: Any = None,
 ) -> Any:
-    """Writes sounds.
-
-    Args:
-        name: Their name.
-        tensor: `[batch, frames, channels]` or `[batch, frames]`, floats from -1 to 1.
-        sample_rate: In hertz.
-        max_outputs: How many of a batch.
-        family: Prefix of the name. Defaults to `None`.
-        step: The step. Defaults to `None`, the graph's.
-
-    Returns:
-        The op.
-    """
+    """Writes sounds."""
     if tensor.shape.rank == 2:
         tensor = tf.expand_dims(tensor, -1)
     return tf.summary.audio(
@@ -211,32 +141,12 @@ def audio(
 def generic(
     name: str, tensor: Any, metadata: Any = None, family: str | None = None, step: Any = None
 ) -> Any:
-    """Writes a tensor.
-
-    Args:
-        name: Its name.
-        tensor: The tensor.
-        metadata: What a plugin of TensorBoard reads. Defaults to `None`.
-        family: Prefix of the name. Defaults to `None`.
-        step: The step. Defaults to `None`, the graph's.
-
-    Returns:
-        The op.
-    """
+    """Writes a tensor."""
     return tf.summary.write(_named(name, family), tensor, step=_step(step), metadata=metadata)
 
 
 def graph(param: Any, step: Any = None, name: str | None = None) -> tf.Operation:
-    """Writes nothing: estimators write their graph themselves.
-
-    Args:
-        param: Not used.
-        step: Not used.
-        name: The op's name. Defaults to `None`.
-
-    Returns:
-        An op that does nothing.
-    """
+    """Writes nothing: estimators write their graph themselves."""
     del param, step
     return tf.no_op(name)
 

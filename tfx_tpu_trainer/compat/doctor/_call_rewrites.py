@@ -18,18 +18,7 @@ _SUMMARY: Final = "tensorflow.contrib.summary"
 def rewrite_call(
     program: Program, call: Call, key: str, becomes: str, spelling: Spelling
 ) -> Rewritten | None:
-    """Rewrites a call, if its arguments are those that a rewriter knows.
-
-    Args:
-        program: The program.
-        call: The call.
-        key: The name that the rule speaks of.
-        becomes: The new name in full.
-        spelling: How the program writes names.
-
-    Returns:
-        The new text and its edits; `None` where the call is not to be rewritten mechanically.
-    """
+    """Rewrites a call, if its arguments are those that a rewriter knows."""
     rewriter = REWRITTEN.get(key)
     if rewriter is None or call.has_spread:
         return None

@@ -63,33 +63,13 @@ def examine(text: str) -> list[Finding]:
 
 
 def look_at(text: str) -> Examined:
-    """Examines a program, as `examine` does, and says which TensorFlow it is for.
-
-    Args:
-        text: The program.
-
-    Returns:
-        The findings, and the version.
-
-    Raises:
-        NotPythonError: As `examine`.
-    """
+    """Examines a program, as `examine` does, and says which TensorFlow it is for."""
     examined = found_in(text)
     return dataclasses.replace(examined, findings=told_once(examined.findings))
 
 
 def found_in(text: str) -> Examined:
-    """Examines a program, as `look_at` does, with each finding in its place.
-
-    Args:
-        text: The program.
-
-    Returns:
-        The findings, in no order, and the version. The same thing may be said of many lines.
-
-    Raises:
-        NotPythonError: As `examine`.
-    """
+    """Examines a program, as `look_at` does, with each finding in its place."""
     if not (_CONCERNED.search(text) or (_NUMPY.search(text) and _OLD_NUMPY.search(text))):
         return Examined([], None)
     program = read_program(text)

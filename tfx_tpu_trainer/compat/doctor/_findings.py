@@ -59,15 +59,7 @@ class Finding:
 
 
 def told_once(findings: Iterable[Finding]) -> list[Finding]:
-    """Puts findings that say the same of the same name together, and sorts them.
-
-    Args:
-        findings: In any order. Those with an edit that is made by `repair` stay apart: each edit
-            has its line.
-
-    Returns:
-        The findings in the order of their lines.
-    """
+    """Puts findings that say the same of the same name together, and sorts them."""
     told: dict[tuple[object, ...], Finding] = {}
     for finding in sorted(findings, key=_order):
         key: tuple[object, ...] = (

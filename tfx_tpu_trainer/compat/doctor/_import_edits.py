@@ -30,16 +30,7 @@ REMOVED = MovedTo("", "")
 def import_edits(
     program: Program, bindings: Sequence[Binding], moved: Mapping[Binding, MovedTo]
 ) -> tuple[TextEdit, ...]:
-    """Makes the edits of one statement.
-
-    Args:
-        program: The program.
-        bindings: All names that the statement binds.
-        moved: What becomes of those that are not to stay as they are.
-
-    Returns:
-        The edits; none where the statement can't be changed mechanically.
-    """
+    """Makes the edits of one statement."""
     statement = bindings[0].statement
     if all(moved.get(binding) is REMOVED for binding in bindings):
         return (_removed(program, bindings[0]),)

@@ -35,12 +35,7 @@ class NameFindings:
     """The findings on the names of one program."""
 
     def __init__(self, program: Program, spelling: Spelling) -> None:
-        """Keeps the program.
-
-        Args:
-            program: The program.
-            spelling: How it writes names.
-        """
+        """Keeps the program."""
         self._program = program
         self._spelling = spelling
         self._calls = {(call.name_place.start, call.name_place.end): call for call in program.calls}
@@ -139,17 +134,7 @@ class NameFindings:
         return use.binding in self._moved and not use.name.startswith(CONTRIB)
 
     def _replaced(self, use: Use, written: str, key: str, advice: Advice) -> bool:
-        """Reports a use that is to be edited.
-
-        Args:
-            use: The use.
-            written: The part of its name, as the program has it, that is to be replaced.
-            key: The same as the rules spell it.
-            advice: What the rules say of it.
-
-        Returns:
-            Whether the edit is mechanical.
-        """
+        """Reports a use that is to be edited."""
         place = use.prefix(written)
         rewritten = self._rewritten(use, written, key, advice)
         text, edits = rewritten if rewritten is not None else (advice.edit, ())

@@ -59,14 +59,7 @@ class Program:
     """
 
     def __init__(self, text: str) -> None:
-        """Parses the text.
-
-        Args:
-            text: A Python program.
-
-        Raises:
-            NotPythonError: If it is none; the message names the line.
-        """
+        """Parses the text."""
         self.text = text
         self.source = text.encode()
         self.tree = _parsed(text)

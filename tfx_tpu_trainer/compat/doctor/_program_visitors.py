@@ -20,17 +20,7 @@ _F_STRINGS_ARE_PLACED: Final = sys.version_info >= (3, 12)
 
 
 def read_program(text: str) -> Program:
-    """Parses a program and finds what it imports, uses, calls and defines.
-
-    Args:
-        text: A Python program.
-
-    Returns:
-        The program, whole.
-
-    Raises:
-        NotPythonError: If it is none; the message names the line.
-    """
+    """Parses a program and finds what it imports, uses, calls and defines."""
     program = Program(text)
     _Reading(program).read()
     return program

@@ -57,15 +57,7 @@ def repair(text: str) -> Repaired:
 
 
 def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
-    """Makes the edits of what a function finds.
-
-    Args:
-        look: What examines a text.
-        text: The text.
-
-    Returns:
-        The text with the edits.
-    """
+    """Makes the edits of what a function finds."""
     made: list[Finding] = []
     examined = first = look(text)
     for _ in range(_ROUNDS):

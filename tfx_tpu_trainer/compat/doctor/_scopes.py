@@ -21,13 +21,7 @@ class Scope:
         is_class: bool = False,
         is_comprehension: bool = False,
     ) -> None:
-        """Makes an empty scope.
-
-        Args:
-            outer: The scope around it. Defaults to `None`, for the module.
-            is_class: Whether it is a class. Defaults to `False`.
-            is_comprehension: Whether it is a comprehension. Defaults to `False`.
-        """
+        """Makes an empty scope."""
         self.outer = outer
         self.is_class = is_class
         self.is_comprehension = is_comprehension
@@ -35,13 +29,7 @@ class Scope:
         self._elsewhere: dict[str, Scope] = {}
 
     def assign(self, name: str, statement: ast.stmt | None = None) -> None:
-        """Notes that a name is assigned here.
-
-        Args:
-            name: The name.
-            statement: The import or assignment that does it. Defaults to `None`, for whatever else
-                names things: parameters, loops, definitions.
-        """
+        """Notes that a name is assigned here."""
         self._elsewhere.get(name, self)._assigned.setdefault(name, []).append(statement)
 
     def declare_global(self, name: str) -> None:

@@ -19,24 +19,14 @@ def shown(name: str) -> str:
 
 
 def prefix_in(written: str, name: str, key: str) -> str:
-    """Returns the part of a name as it is written that a rule's key speaks of.
-
-    Args:
-        written: The name in full, as the program has it.
-        name: The same as the rules spell it.
-        key: A prefix of `name`.
-    """
+    """Returns the part of a name as it is written that a rule's key speaks of."""
     surplus = name.count(".") - key.count(".")
     parts = written.split(".")
     return ".".join(parts[: len(parts) - surplus])
 
 
 def why_switched(old: Sequence[Use]) -> str:
-    """Returns why an import becomes one of tf.compat.v1, with the names that ask for it and their lines.
-
-    Args:
-        old: Uses of names that TensorFlow 2 has in tf.compat.v1 only; empty where tf.contrib asks for it.
-    """
+    """Returns why an import becomes one of tf.compat.v1, with the names that ask for it and their lines."""
     lines: dict[str, int] = {}
     for use in sorted(old, key=_line):
         lines.setdefault(shown(old_part(use)), _line(use))

@@ -32,11 +32,7 @@ class Spelling:
     """
 
     def __init__(self, program: Program) -> None:
-        """Looks at what the program uses.
-
-        Args:
-            program: The program.
-        """
+        """Looks at what the program uses."""
         self._program = program
         # `tf = tf.compat.v1`, in a program for both versions.
         self._becomes_v1 = {
@@ -68,14 +64,7 @@ class Spelling:
         ]
 
     def spell(self, name: str) -> tuple[str, tuple[TextEdit, ...]]:
-        """Returns how the program writes a name.
-
-        Args:
-            name: A name in full, of TensorFlow or of tfx_tpu_trainer.
-
-        Returns:
-            What to write, and the import that is to be added for it.
-        """
+        """Returns how the program writes a name."""
         module = next((each for each in _OURS if name.startswith(f"{each}.")), None)
         if module is not None:
             return self._ours(module, name[len(module) :])

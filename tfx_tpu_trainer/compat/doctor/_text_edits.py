@@ -31,15 +31,7 @@ def compatible_edits(edits: Iterable[TextEdit]) -> set[TextEdit]:
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
-    """Makes edits, each once.
-
-    Args:
-        text: The text.
-        edits: In any order. Of two that overlap the longer is made, and the other left out.
-
-    Returns:
-        The text with the edits, which have its line ends.
-    """
+    """Makes edits, each once."""
     made = compatible_edits(edits)
     # Insertions at one place keep their order, whatever order they were found in.
     line_end = "\r\n" if "\r\n" in text else "\n"

@@ -40,12 +40,7 @@ class VersionTests:
         self._assigned: dict[str, ast.expr] = {}
 
     def note_import(self, name: str, local: str) -> None:
-        """Notes an import.
-
-        Args:
-            name: What is imported, in full.
-            local: What the program calls it.
-        """
+        """Notes an import."""
         module, _, last = name.rpartition(".")
         if name in ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"):
             self._modules.add(local)
@@ -53,23 +48,11 @@ class VersionTests:
             self._versions.add(local)
 
     def note_assignment(self, name: str, value: ast.expr) -> None:
-        """Notes what a name is assigned to, as in `IS_TF2 = tf.__version__.startswith("2")`.
-
-        Args:
-            name: The name. One that is assigned again is not known any more.
-            value: The value.
-        """
+        """Notes what a name is assigned to, as in `IS_TF2 = tf.__version__.startswith("2")`."""
         self._assigned[name] = ast.Name("", ast.Load()) if name in self._assigned else value
 
     def taken_today(self, test: ast.expr) -> bool | None:
-        """Says what a test comes to, if TensorFlow's version decides it.
-
-        Args:
-            test: The test.
-
-        Returns:
-            Whether what hangs on it runs today; `None` where something else decides.
-        """
+        """Says what a test comes to, if TensorFlow's version decides it."""
         if not any(self._is_version(each) for each in self._all_of(test)):
             return None
         try:

@@ -14,14 +14,6 @@ def keep_lines(original: str, repaired: str) -> str:
 
     Tracebacks, breakpoints and warnings then name the lines of the file. An added import joins the
     line before or after it, and a line that went stays as an empty one.
-
-    Args:
-        original: The program as it was.
-        repaired: The same with edits.
-
-    Returns:
-        A text with the same meaning as `repaired`; `repaired` itself where no such text has the
-        original's lines.
     """
     old, new = original.split("\n"), repaired.split("\n")
     laid: list[str] = []

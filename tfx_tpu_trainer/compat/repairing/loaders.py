@@ -17,11 +17,7 @@ class RepairingFinder(importlib.abc.MetaPathFinder):
     """Finds the modules of one program; all others it leaves to the next finder."""
 
     def __init__(self, repairs: Repairs) -> None:
-        """Keeps the repairs.
-
-        Args:
-            repairs: Those of the program.
-        """
+        """Keeps the repairs."""
         self._repairs = repairs
 
     def find_spec(
@@ -50,13 +46,7 @@ class RepairingFileLoader(importlib.machinery.SourceFileLoader):
     """Loads a source file, repaired; compiled code is neither read nor written."""
 
     def __init__(self, fullname: str, path: str, repairs: Repairs) -> None:
-        """Keeps the file.
-
-        Args:
-            fullname: The module's name.
-            path: Its file.
-            repairs: Those of its program.
-        """
+        """Keeps the file."""
         super().__init__(fullname, path)
         self._repairs = repairs
 

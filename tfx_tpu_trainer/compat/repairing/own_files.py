@@ -23,11 +23,7 @@ class OwnFiles:
     """
 
     def __init__(self, roots: Sequence[str]) -> None:
-        """Keeps the folders.
-
-        Args:
-            roots: Folders, archives or files.
-        """
+        """Keeps the folders."""
         self.roots = tuple(os.path.realpath(root) for root in roots)
 
     def __contains__(self, path: str) -> bool:
@@ -40,15 +36,7 @@ class OwnFiles:
 
 
 def files_of_program(path: str) -> OwnFiles:
-    """Returns the own files of a program that is run by its path.
-
-    Args:
-        path: A file, a folder or an archive. Of a file in a package, the whole package is the
-            program's.
-
-    Returns:
-        Its files.
-    """
+    """Returns the own files of a program that is run by its path."""
     real = os.path.realpath(path)
     if os.path.isdir(real) or real.endswith((".zip", ".pyz", ".egg")):
         return OwnFiles([real])
@@ -56,15 +44,7 @@ def files_of_program(path: str) -> OwnFiles:
 
 
 def files_of_module(name: str) -> OwnFiles:
-    """Returns the own files of a program that is run by its name.
-
-    Args:
-        name: A module. Of one in a package, the whole package is the program's, wherever it is
-            installed.
-
-    Returns:
-        Its files.
-    """
+    """Returns the own files of a program that is run by its name."""
     spec = importlib.util.find_spec(name.partition(".")[0])
     if spec is None:
         return OwnFiles([])

@@ -33,14 +33,7 @@ class Repair:
 
 
 def load(original: str) -> Repair | None:
-    """Returns the repair of a text that was kept.
-
-    Args:
-        original: The text before its repair.
-
-    Returns:
-        The repair; `None` where none was kept, or it can't be read.
-    """
+    """Returns the repair of a text that was kept."""
     try:
         kept = json.loads(_file(original).read_bytes())
         repair = Repair(kept["text"], kept["tensorflow"], tuple(kept["left"]))
@@ -50,12 +43,7 @@ def load(original: str) -> Repair | None:
 
 
 def keep(original: str, repair: Repair) -> None:
-    """Keeps a repair; where nothing can be written, nothing is kept.
-
-    Args:
-        original: The text before.
-        repair: Its repair.
-    """
+    """Keeps a repair; where nothing can be written, nothing is kept."""
     with contextlib.suppress(OSError, ValueError):
         values = {**dataclasses.asdict(repair), "digest": _digest_of(repair)}
         # Programs that start at the same time see the whole file, or none.

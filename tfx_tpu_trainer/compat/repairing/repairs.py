@@ -25,27 +25,14 @@ class Repairs:
     """
 
     def __init__(self, files: OwnFiles, *, shown: bool) -> None:
-        """Keeps the program's files.
-
-        Args:
-            files: The program's own files.
-            shown: Whether what is done is printed.
-        """
+        """Keeps the program's files."""
         self.files = files
         self.shown = shown
         self._tensorflow: int | None = None
         self._texts: dict[str, str] = {}
 
     def text_to_run(self, path: str, original: str) -> str:
-        """Returns a module's text with the doctor's edits, in the lines of the original.
-
-        Args:
-            path: The module's file.
-            original: Its text.
-
-        Returns:
-            The text; the original where there is nothing to repair, or it is not Python 3.
-        """
+        """Returns a module's text with the doctor's edits, in the lines of the original."""
         if path in self._texts:
             return self._texts[path]
         repair = repair_cache.load(original)

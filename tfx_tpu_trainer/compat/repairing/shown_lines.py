@@ -14,10 +14,6 @@ def show(path: str, text: str) -> None:
 
     AutoGraph asks `linecache` to read a file again before it compiles a function of it: what is in `linecache.cache`
     alone would not do.
-
-    Args:
-        path: The file.
-        text: The text that runs.
     """
     _texts[path] = text
     vars(linecache)["updatecache"] = _updatecache

@@ -92,11 +92,7 @@ def check_project(project: str, region: str) -> None:
 
 
 def check_vertex_names(job_id: str | None, service_account: str | None) -> None:
-    """Checks the forms of a job's id and of the account that it runs as, where they are given.
-
-    Raises:
-        JobError: If one has another form.
-    """
+    """Checks the forms of a job's id and of the account that it runs as, where they are given."""
     if job_id is not None and not _JOB_ID.fullmatch(job_id):
         raise JobError(
             f"job_id={job_id!r} is not a valid id of a job; give up to 128 lower-case letters, "
@@ -148,14 +144,7 @@ class Checked(pydantic.BaseModel):
 
     @classmethod
     def parse(cls: type[_CheckedT], **values: Any) -> _CheckedT:
-        """Makes settings; errors are one line that names the value and the fix.
-
-        Args:
-            **values: The attributes.
-
-        Raises:
-            JobError: If something does not fit.
-        """
+        """Makes settings; errors are one line that names the value and the fix."""
         try:
             return cls(**values)
         except pydantic.ValidationError as error:
@@ -163,12 +152,7 @@ class Checked(pydantic.BaseModel):
 
 
 def first_problem(error: pydantic.ValidationError, name: str) -> str:
-    """Returns the first of pydantic's findings as one line that names the value and the fix.
-
-    Args:
-        error: What pydantic raised.
-        name: What was to be made.
-    """
+    """Returns the first of pydantic's findings as one line that names the value and the fix."""
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":

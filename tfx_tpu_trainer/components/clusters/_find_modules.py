@@ -13,11 +13,7 @@ import sys
 
 
 def is_there(module: str) -> bool:
-    """Whether a module's file exists on this Python's path.
-
-    Args:
-        module: Its import path.
-    """
+    """Whether a module's file exists on this Python's path."""
     top, *rest = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None or not rest:
@@ -30,11 +26,7 @@ def is_there(module: str) -> bool:
 
 
 def other_line(wanted: str) -> str | None:
-    """What is wrong with a package's version, if anything.
-
-    Args:
-        wanted: The package and the begin of its version, such as `tfx==1.16`.
-    """
+    """What is wrong with a package's version, if anything."""
     package, _, line = wanted.partition("==")
     try:
         found = importlib.metadata.version(package)

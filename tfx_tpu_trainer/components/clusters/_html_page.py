@@ -48,11 +48,7 @@ class HtmlFile(RunPage):
 
 
 def show_pages(pipeline_spec: dict[str, Any]) -> None:
-    """Lets a compiled pipeline's backend show the pages that its components write.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form; types of outputs and commands are put into it.
-    """
+    """Lets a compiled pipeline's backend show the pages that its components write."""
     executors = pipeline_spec["deploymentSpec"]["executors"]
     for component in pipeline_spec["components"].values():
         outputs = component.get("outputDefinitions", {}).get("artifacts", {})

@@ -23,13 +23,7 @@ PROGRAM = pathlib.Path(_find_modules.__file__)
 
 
 def check_command(image: str, modules: Iterable[str], *, pull: str = "missing") -> list[str]:
-    """Returns the command that looks for modules in an image; its input is `PROGRAM`.
-
-    Args:
-        image: The image.
-        modules: Import paths, and packages with the line that they must be of, such as `tfx==1.16`.
-        pull: Whether to fetch the image first: Docker's `--pull`.
-    """
+    """Returns the command that looks for modules in an image; its input is `PROGRAM`."""
     options = ["--rm", "--interactive", f"--pull={pull}", "--entrypoint", "python"]
     return ["docker", "run", *options, image, "-", *modules]
 

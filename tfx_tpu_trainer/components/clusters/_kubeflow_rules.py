@@ -25,12 +25,6 @@ def check_spec_version(version: str) -> None:
 
     It resolves a `constant`, and ends each task that has the `constantValue` of specification 2.0 with "param runtime
     value spec ... not implemented".
-
-    Args:
-        version: Version of the pipeline specification.
-
-    Raises:
-        ValueError: If it is another than 2.1.
     """
     if version != "2.1":
         raise ValueError(
@@ -41,14 +35,7 @@ def check_spec_version(version: str) -> None:
 
 
 def check_executors(pipeline_spec: Mapping[str, Any]) -> None:
-    """Checks that all tasks are of a kind that Kubeflow Pipelines can run; a Resolver is not.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form.
-
-    Raises:
-        ValueError: If one is of another kind.
-    """
+    """Checks that all tasks are of a kind that Kubeflow Pipelines can run; a Resolver is not."""
     for task, _, executor in _tasks(pipeline_spec):
         kinds = set(executor) - {"container", "importer"}
         if kinds:
@@ -66,11 +53,7 @@ def check_executors(pipeline_spec: Mapping[str, Any]) -> None:
 
 
 def declare_types(pipeline_spec: dict[str, Any]) -> None:
-    """Lets TFX's containers start with `pod_entry.py`, which tells them the types of their inputs.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form; commands are put into it.
-    """
+    """Lets TFX's containers start with `pod_entry.py`, which tells them the types of their inputs."""
     for _, _, executor in _tasks(pipeline_spec):
         command = executor.get("container", {}).get("command", [])
         if command[-2:] == ["-m", RUN_EXECUTOR]:
@@ -81,12 +64,6 @@ def do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
     """Lets ExampleGens run right where nothing looks at their files beforehand.
 
     Their results never come from the cache, which could not tell that the files have changed.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form; cache settings are put into it.
-
-    Raises:
-        ValueError: If one reads the newest span or version of its files, which only its driver can find.
     """
     for task, definition, executor in _tasks(pipeline_spec):
         if "preCacheCheck" not in executor.get("container", {}).get("lifecycle", {}):

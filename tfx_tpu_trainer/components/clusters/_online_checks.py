@@ -71,14 +71,7 @@ class Deadline:
 
 
 def find_credentials(deadline: Deadline) -> Any:
-    """Finds Google Cloud credentials and gets a token with them.
-
-    Returns:
-        Credentials of google-auth.
-
-    Raises:
-        JobError: If there are none, or they are not accepted.
-    """
+    """Finds Google Cloud credentials and gets a token with them."""
     fix = (
         "log in with 'gcloud auth application-default login', or name a key file in the environment "
         f"variable {_KEY_FILE}"
@@ -108,17 +101,7 @@ def find_credentials(deadline: Deadline) -> Any:
 def check_gcs_buckets(
     paths: Mapping[str, str], credentials: Any, deadline: Deadline, *, endpoint: str = STORAGE
 ) -> None:
-    """Checks that the buckets of paths exist and may be used.
-
-    Args:
-        paths: Paths by the names of their settings; those not in Cloud Storage are left out.
-        credentials: Credentials of google-auth.
-        deadline: Time that is left.
-        endpoint: Where Cloud Storage is. Defaults to Google's.
-
-    Raises:
-        JobError: If a bucket can't be reached.
-    """
+    """Checks that the buckets of paths exist and may be used."""
     for setting, path in paths.items():
         scheme, _, rest = path.partition("://")
         if scheme == "gs":
@@ -135,18 +118,7 @@ def check_gcs_buckets(
 def check_vertex_project(
     project: str, region: str, credentials: Any, deadline: Deadline, *, endpoint: str | None = None
 ) -> None:
-    """Checks that a project may run pipelines in a region.
-
-    Args:
-        project: The project.
-        region: The region.
-        credentials: Credentials of google-auth.
-        deadline: Time that is left.
-        endpoint: Where Vertex AI is. Defaults to `None`: Google's for the region.
-
-    Raises:
-        JobError: If it may not, or can't be reached.
-    """
+    """Checks that a project may run pipelines in a region."""
     endpoint = endpoint or f"https://{region}-aiplatform.googleapis.com"
     _get(
         f"{endpoint}/v1/projects/{project}/locations/{region}/pipelineJobs?pageSize=1",
@@ -161,17 +133,7 @@ def check_vertex_project(
 def check_kubeflow_host(
     host: str, deadline: Deadline, *, token: str | None = None, later_setting: str | None = None
 ) -> None:
-    """Checks that the API of Kubeflow Pipelines answers, and is of a version that can run the pipeline.
-
-    Args:
-        host: Its address.
-        deadline: Time that is left.
-        token: A bearer token. Defaults to `None`.
-        later_setting: A setting that needs version 2.2, where 2.0 would do else. Defaults to `None`.
-
-    Raises:
-        JobError: If it does not, or is older. One that does not say its version passes.
-    """
+    """Checks that the API of Kubeflow Pipelines answers, and is of a version that can run the pipeline."""
     reply = _get(
         f"{host.rstrip('/')}/apis/v2beta1/healthz",
         None,

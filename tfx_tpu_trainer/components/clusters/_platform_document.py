@@ -27,20 +27,7 @@ def prepare_pods(
     pods: Pods | None = None,
     trainers: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Lets pods have what they need, those with a slice the chips of one host and an image of their own.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form; limits, images and variables are put into it.
-        tpus: Slices by node id.
-        pods: What pods need. Defaults to `None`: nothing more.
-        trainers: Ids of the nodes that train.
-
-    Returns:
-        The `PlatformSpec` in JSON form; empty where no pod needs anything of it.
-
-    Raises:
-        ValueError: If there is no such node, GKE has no such slice, or it has several hosts.
-    """
+    """Lets pods have what they need, those with a slice the chips of one host and an image of their own."""
     for node, tpu in tpus.items():
         _ask_for_chips(pipeline_spec, node, tpu)
     pods = pods or Pods()
@@ -60,13 +47,7 @@ def prepare_pods(
 def set_variables(
     pipeline_spec: dict[str, Any], pods: Pods, *, trainers: Collection[str] = ()
 ) -> None:
-    """Puts environment variables into the containers of a compiled pipeline.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form.
-        pods: What pods need.
-        trainers: Ids of the nodes that train.
-    """
+    """Puts environment variables into the containers of a compiled pipeline."""
     executors = pipeline_spec["deploymentSpec"]["executors"]
     for node in container_nodes(pipeline_spec):
         variables = (pods.of_trainer() if node in trainers else pods.all).env
@@ -79,15 +60,7 @@ def set_variables(
 
 
 def executor_label(pipeline_spec: Mapping[str, Any], node: str) -> str:
-    """Returns the key of a node's executor.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form.
-        node: The node's id.
-
-    Raises:
-        ValueError: If there is no such node, or it runs no container.
-    """
+    """Returns the key of a node's executor."""
     tasks = pipeline_spec["root"]["dag"]["tasks"]
     containers = container_nodes(pipeline_spec)
     if node not in containers:

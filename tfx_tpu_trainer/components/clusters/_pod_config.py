@@ -26,15 +26,7 @@ class _Task:
 
 
 def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, Any]:
-    """Returns what a pod needs of Kubernetes, except for its environment variables.
-
-    Args:
-        pod: What it needs.
-        tpu: The slice on whose nodes it runs. Defaults to `None`.
-
-    Returns:
-        A `KubernetesExecutorConfig` in JSON form; empty where nothing is needed.
-    """
+    """Returns what a pod needs of Kubernetes, except for its environment variables."""
     kubernetes = _kfp_kubernetes()
     task: Any = _Task()
     if tpu:

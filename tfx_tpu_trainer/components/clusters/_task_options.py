@@ -85,10 +85,5 @@ class TaskOptions(pydantic.BaseModel):
 
 
 def never_cache(pipeline_spec: dict[str, Any], node: str) -> None:
-    """Switches the cache of a node off whose result depends on more than its inputs.
-
-    Args:
-        pipeline_spec: A `PipelineSpec` in JSON form.
-        node: The node's id.
-    """
+    """Switches the cache of a node off whose result depends on more than its inputs."""
     pipeline_spec["root"]["dag"]["tasks"][node]["cachingOptions"] = {"enableCache": False}

@@ -33,17 +33,7 @@ def know_html() -> None:
 
 
 def with_declared_types(arguments: Sequence[str]) -> list[str]:
-    """Fills in the type of each input artifact of which the backend has said none that TFX knows.
-
-    Args:
-        arguments: TFX's, each value a word of its own, as TFX compiles them.
-
-    Returns:
-        The arguments; the same ones where they declare no inputs, as in specification 2.0.
-
-    Raises:
-        ValueError: If an input without a type is not declared; names it.
-    """
+    """Fills in the type of each input artifact of which the backend has said none that TFX knows."""
     changed = list(arguments)
     if _INVOCATION not in changed or _DECLARED not in changed:
         return changed

@@ -48,13 +48,7 @@ class BlessedModel:
 
     @classmethod
     def now(cls, uri: str, metrics: EvalMetrics, training: str | None = None) -> BlessedModel:
-        """Makes the record of a model that has just been blessed.
-
-        Args:
-            uri: The folder of its Model artifact.
-            metrics: Its metrics.
-            training: What tells its training from others. Defaults to `None`, unknown.
-        """
+        """Makes the record of a model that has just been blessed."""
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
         return cls(uri=uri, metrics=metrics.overall, time=time, training=training)
 
@@ -69,12 +63,7 @@ class BlessedModel:
 
 
 def point_to(pointer: str, model: BlessedModel) -> None:
-    """Records a blessing: in the history, and then as the last one.
-
-    Args:
-        pointer: Path of the pointer file; any path that `tf.io.gfile` knows.
-        model: The model.
-    """
+    """Records a blessing: in the history, and then as the last one."""
     document = model._to_document()
     name = f"{model.time.replace(':', '')}-{uuid.uuid4().hex[:8]}.json"
     write_document(os.path.join(_history(pointer), name), document)
@@ -86,15 +75,6 @@ def last_blessed(pointer: str) -> BlessedModel | None:
 
     If the pointer is damaged, or its model no longer exists, the latest existing model of the history is returned, and
     a log line says so.
-
-    Args:
-        pointer: Path of the pointer file; any path that `tf.io.gfile` knows.
-
-    Returns:
-        The model; `None` where there is no pointer, before the first blessing.
-
-    Raises:
-        ValueError: The pointer is damaged or its model is gone, and so are all in the history.
     """
     if not tf.io.gfile.exists(pointer):
         return None
@@ -121,11 +101,7 @@ def last_blessed(pointer: str) -> BlessedModel | None:
 
 
 def blessings(pointer: str) -> list[str]:
-    """Lists the files of the history, the oldest first.
-
-    Args:
-        pointer: Path of the pointer file.
-    """
+    """Lists the files of the history, the oldest first."""
     return sorted(tf.io.gfile.glob(os.path.join(_history(pointer), "[0-9]*.json")))
 
 

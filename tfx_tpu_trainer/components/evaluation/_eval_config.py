@@ -46,15 +46,7 @@ def check_eval_config(eval_config: config_pb2.EvalConfig) -> None:
 def with_defaults(
     eval_config: config_pb2.EvalConfig, *, has_baseline: bool
 ) -> config_pb2.EvalConfig:
-    """Fills in model specs and names; drops change thresholds where there is no baseline.
-
-    Args:
-        eval_config: a checked config.
-        has_baseline: whether there is a baseline model.
-
-    Returns:
-        A new config, as the stock Evaluator would use it. With a baseline it always has two model specs.
-    """
+    """Fills in model specs and names; drops change thresholds where there is no baseline."""
     config = config_pb2.EvalConfig()
     config.CopyFrom(eval_config)
     if not config.model_specs:
@@ -72,15 +64,7 @@ def with_defaults(
 
 
 def thresholds_of(config: config_pb2.EvalConfig) -> Thresholds:
-    """Lists the candidate's thresholds.
-
-    Args:
-        config: a config from `with_defaults`.
-
-    Returns:
-        Metric key -> pairs of slicing spec (None: every slice) and threshold. Keys with `is_diff` have change
-        thresholds, the others value thresholds. The baseline's own keys are left out: TFMA never checks them.
-    """
+    """Lists the candidate's thresholds."""
     thresholds = tfma.metrics.metric_thresholds_from_metrics_specs(
         config.metrics_specs, eval_config=config
     )
@@ -89,23 +73,13 @@ def thresholds_of(config: config_pb2.EvalConfig) -> Thresholds:
 
 
 def metrics_with_change_thresholds(eval_config: config_pb2.EvalConfig) -> tuple[str, ...]:
-    """Names the metrics that are compared with a baseline's.
-
-    Args:
-        eval_config: a config, with or without its defaults.
-    """
+    """Names the metrics that are compared with a baseline's."""
     compared = with_defaults(eval_config, has_baseline=True)
     return tuple(sorted({key.name for key in thresholds_of(compared) if key.is_diff}))
 
 
 def applies(slicing_spec: Any, name: str, key: SliceKey) -> bool:
-    """Tells whether a threshold is one on a slice.
-
-    Args:
-        slicing_spec: the slices that it is for; None is every slice on which the metric is measured.
-        name: the metric's name.
-        key: the slice's key.
-    """
+    """Tells whether a threshold is one on a slice."""
     if slicing_spec is None:
         return not key or name not in OVERALL_ONLY
     return is_in_spec(key, slicing_spec)

@@ -170,18 +170,7 @@ class EvalMetrics:
 
 
 def as_scalar(name: str, value: Any) -> float:
-    """Returns a metric's value as a Python float.
-
-    Args:
-        name: the metric's name, for the error.
-        value: a Python or NumPy number, or an array of shape `()`.
-
-    Returns:
-        The value; NaN and infinities stay what they are.
-
-    Raises:
-        ValueError: the value is not a scalar number; the text names the metric and what it is.
-    """
+    """Returns a metric's value as a Python float."""
     array = np.asarray(value)
     if array.shape != ():
         raise ValueError(
@@ -294,11 +283,7 @@ def number_to_json(value: float) -> float | str:
 
 
 def number_from_json(value: Any) -> float:
-    """Returns the float that `number_to_json` wrote.
-
-    Raises:
-        ValueError: it stands for no number.
-    """
+    """Returns the float that `number_to_json` wrote."""
     if isinstance(value, str) and value in _NOT_FINITE:
         return _NOT_FINITE[value]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -315,11 +300,7 @@ def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def metrics_from_json(metrics: Any) -> dict[str, float]:
-    """Returns the metrics that stand in JSON, by name.
-
-    Raises:
-        ValueError: they are no object of numbers; names the metric.
-    """
+    """Returns the metrics that stand in JSON, by name."""
     if not isinstance(metrics, dict):
         raise ValueError(f"its metrics are a {type(metrics).__name__} instead of an object")
     values = {}
@@ -332,11 +313,7 @@ def metrics_from_json(metrics: Any) -> dict[str, float]:
 
 
 def count_from_json(name: str, value: Any) -> int | None:
-    """Returns a count that stands in JSON; None where it is unknown.
-
-    Raises:
-        ValueError: it is not a count.
-    """
+    """Returns a count that stands in JSON; None where it is unknown."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
@@ -345,11 +322,7 @@ def count_from_json(name: str, value: Any) -> int | None:
 
 
 def seconds_from_json(value: Any) -> float | None:
-    """Returns a duration that stands in JSON; None where it is unknown.
-
-    Raises:
-        ValueError: it is not a duration.
-    """
+    """Returns a duration that stands in JSON; None where it is unknown."""
     seconds = None if value is None else number_from_json(value)
     if seconds is not None and seconds < 0:
         raise ValueError(f"seconds is {value!r}, which is not a duration")

@@ -35,9 +35,6 @@ class Goal:
         metric: name of the metric that decides, as metric_fn returns it, or `loss`.
         mode: "max" if higher is better, "min" if lower is.
         patience: evaluations in a row without a better value after which training stops; None never stops.
-
-    Raises:
-        ValueError: another mode, or a patience below 1.
     """
 
     metric: str
@@ -57,11 +54,7 @@ class Goal:
         return value > than if self.mode == "max" else value < than
 
     def value_in(self, metrics: EvalMetrics) -> float:
-        """Returns the deciding value.
-
-        Raises:
-            ValueError: the metric is not there; names those that are.
-        """
+        """Returns the deciding value."""
         if self.metric not in metrics.overall:
             known = ", ".join(sorted(metrics.overall))
             raise ValueError(
@@ -166,15 +159,7 @@ class LearningCurve:
 
 
 def write_learning_curve(folder: str, curve: LearningCurve) -> str:
-    """Writes `learning_curve.json`; the file appears whole or not at all.
-
-    Args:
-        folder: where it goes; any path tf.io.gfile knows.
-        curve: what to write.
-
-    Returns:
-        The file's path.
-    """
+    """Writes `learning_curve.json`; the file appears whole or not at all."""
     goal = curve.goal
     document = {
         "version": _FORMAT_VERSION,
@@ -195,9 +180,6 @@ def take_up_learning_curve(folder: str) -> LearningCurve | None:
 
     One that can't be understood is set aside, with a warning: the checkpoints next to it are what the training resumes
     from, and a curve that begins again is no reason to lose them.
-
-    Args:
-        folder: where the training's checkpoints are.
     """
     try:
         return read_learning_curve(folder)

@@ -38,18 +38,7 @@ def slice_in_words(key: SliceKey) -> str:
 
 
 def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
-    """Reads slicing specs in any of the forms that a user may write them in.
-
-    Args:
-        specs: a sequence of tfma.SlicingSpec or of dicts with their fields (`feature_keys`,
-            `feature_values`), or a JSON list of such dicts.
-
-    Returns:
-        The specs, each once, without the empty one: the whole split is measured in any case.
-
-    Raises:
-        ValueError: a spec that can't be read or is not supported; quotes it.
-    """
+    """Reads slicing specs in any of the forms that a user may write them in."""
     if isinstance(specs, str):
         try:
             specs = json.loads(specs)
@@ -112,14 +101,6 @@ def count_slices(
 
     A row with several values of a feature is in the slice of each; a row without a value of one of the
     spec's features is in none.
-
-    Args:
-        rows: values of a row (a tuple for each name) -> number of rows that have them.
-        names: the features' names.
-        spec: the spec.
-
-    Returns:
-        Slice key -> number of rows.
     """
     slicer = tfma.slicer.SingleSliceSpec(spec=spec)
     counts: Counter = Counter()
@@ -143,12 +124,7 @@ def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
 
 
 def other_slice(key: SliceKey, spec: config_pb2.SlicingSpec) -> SliceKey:
-    """Returns the key of the slice that gathers what is not among a spec's most frequent slices.
-
-    Args:
-        key: any slice of the spec.
-        spec: the spec.
-    """
+    """Returns the key of the slice that gathers what is not among a spec's most frequent slices."""
     return tuple((name, OTHER_VALUE if name in spec.feature_keys else value) for name, value in key)
 
 

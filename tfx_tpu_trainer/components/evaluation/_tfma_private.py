@@ -31,17 +31,7 @@ def validate(
     *,
     rubber_stamp: bool,
 ) -> tfma.ValidationResult:
-    """Checks metrics against the thresholds of an EvalConfig, as the stock Evaluator does.
-
-    Args:
-        slices: for each slice its key (`()` is the whole data), its metrics, candidate's, baseline's and
-            differences, and the config with the thresholds to check on it.
-        eval_config: the config with all thresholds and its defaults filled in.
-        rubber_stamp: recorded in the result. With True and no threshold at all, the result is ok.
-
-    Returns:
-        TFMA's result, failures and missing slices included.
-    """
+    """Checks metrics against the thresholds of an EvalConfig, as the stock Evaluator does."""
     combine = metrics_plots_and_validations_writer.CombineValidations(
         eval_config, rubber_stamp=rubber_stamp
     )
@@ -55,16 +45,7 @@ def validate(
 def eval_run_to_json(
     eval_config: config_pb2.EvalConfig, *, data_location: str, model_locations: Mapping[str, str]
 ) -> str:
-    """Returns the text of `eval_config.json`.
-
-    Args:
-        eval_config: a config with its defaults filled in.
-        data_location: where the evaluated data is; shown by TFMA's views, never read.
-        model_locations: model name in the config -> its path; shown only.
-
-    Returns:
-        JSON text.
-    """
+    """Returns the text of `eval_config.json`."""
     run = config_pb2.EvalRun(
         eval_config=eval_config,
         version=tfma.__version__,

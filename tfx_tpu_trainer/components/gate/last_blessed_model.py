@@ -45,14 +45,6 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
 
         Before the first blessing the output stays an empty folder, and says so in its property `found`, which
         EvalMetricsGate takes for no baseline.
-
-        Args:
-            input_dict: Nothing.
-            output_dict: `model`.
-            exec_properties: `pointer`, the path of the pointer file.
-
-        Raises:
-            ValueError: The pointer is damaged or its model is gone, and its history names no other.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         (model,) = output_dict[MODEL]
@@ -79,11 +71,7 @@ class LastBlessedModelDriver(tfx_private.BaseDriver, tfx_private.PortableDriver)
         tfx_private.PortableDriver.__init__(self, metadata_handle)
 
     def run(self, execution_info: tfx_private.ExecutionInfo) -> tfx_private.DriverOutput:
-        """Adds what the pointer holds to the properties that the cache compares.
-
-        Args:
-            execution_info: The execution; `pointer` is among its properties.
-        """
+        """Adds what the pointer holds to the properties that the cache compares."""
         result = tfx_private.DriverOutput()
         state = _state(execution_info.exec_properties[POINTER])
         result.exec_properties[_STATE].string_value = state
@@ -159,18 +147,7 @@ class LastBlessedModel(tfx.types.BaseComponent):
 
 
 def check_pointer(component: str, pointer: Any) -> str:
-    """Checks the path of a pointer file.
-
-    Args:
-        component: Name of the component that was given it.
-        pointer: What was given.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: It is not a path of a `.json` file.
-    """
+    """Checks the path of a pointer file."""
     if not isinstance(pointer, str) or not pointer.endswith(".json") or "/" not in pointer:
         raise ValueError(
             f"{component}: pointer={pointer!r} is not the path of a .json file; give one in the "

@@ -40,16 +40,7 @@ Suspect = Callable[[str, np.ndarray], bool]
 
 
 def find_faulty_row(patterns: Sequence[str], spec: Mapping[str, Any]) -> str | None:
-    """Finds the first row that can't be read or parsed.
-
-    Args:
-        patterns: Glob patterns of files of tf.Examples.
-        spec: How they are parsed, as `tf.io.parse_example` takes it.
-
-    Returns:
-        A clause that names the row and its file, and says what is wrong; `None` where every row can be
-        parsed, or none was found in the time that the search may take.
-    """
+    """Finds the first row that can't be read or parsed."""
     with _Parser(spec) as parser:
         for file, start, records, damage in _parts(patterns):
             if records and parser.problem(records):
@@ -69,16 +60,7 @@ def find_faulty_row(patterns: Sequence[str], spec: Mapping[str, Any]) -> str | N
 def find_values(
     patterns: Sequence[str], spec: Mapping[str, Any], suspect: Suspect
 ) -> tuple[str, ...]:
-    """Finds the rows in which features have values that a run has stumbled on.
-
-    Args:
-        patterns: Glob patterns of files of tf.Examples.
-        spec: How they are parsed.
-        suspect: Tells such values.
-
-    Returns:
-        For each such feature a clause that names it and the first row; none where a row can't be parsed.
-    """
+    """Finds the rows in which features have values that a run has stumbled on."""
     found: dict[str, str] = {}
     with _Parser(spec) as parser:
         for file, start, records, _ in _parts(patterns):

@@ -12,14 +12,7 @@ v1 = tf.compat.v1
 
 
 def values_by_row(value: Any) -> list[np.ndarray]:
-    """Returns the values of each row of a batch, without those that are missing.
-
-    Args:
-        value: An array, a `SparseTensorValue` or a `RaggedTensorValue`; axis 0 is that of the rows.
-
-    Returns:
-        A flat array for each row.
-    """
+    """Returns the values of each row of a batch, without those that are missing."""
     if isinstance(value, v1.SparseTensorValue):
         of_row = value.indices[:, 0]
         in_order = np.argsort(of_row, kind="stable")

@@ -14,15 +14,7 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def needed_raw_features(transform_graph_path: str, label_key: str | None) -> frozenset[str]:
-    """Finds the raw features that the transformed features, except for the label, are computed from.
-
-    Args:
-        transform_graph_path: Folder of a TransformGraph artifact.
-        label_key: Name of the transformed label, or `None` where every feature is the model's.
-
-    Returns:
-        Names of raw features.
-    """
+    """Finds the raw features that the transformed features, except for the label, are computed from."""
     output = tft.TFTransformOutput(transform_graph_path)
     with tf.Graph().as_default() as graph:
         examples = tf.compat.v1.placeholder(tf.string, [None])
@@ -41,19 +33,7 @@ def needed_raw_features(transform_graph_path: str, label_key: str | None) -> fro
 def label_only_raw_features(
     transform_graph_path: str, label_key: str | None, needed: Callable[[], frozenset[str]]
 ) -> frozenset[str]:
-    """Finds the raw features that a serving request need not have.
-
-    Args:
-        transform_graph_path: Folder of a TransformGraph artifact.
-        label_key: Name of the transformed label, or `None`.
-        needed: Returns what `needed_raw_features` finds, a search that costs time; called where there is a label.
-
-    Returns:
-        Names of the raw features that must be in every tf.Example by the raw schema, but from
-        which no transformed feature except the label is computed. Features that may be missing
-        by the schema (sparse ones, and those with a default) are not listed: they never stand in
-        a request's way.
-    """
+    """Finds the raw features that a serving request need not have."""
     if label_key is None:
         return frozenset()
     spec = tft.TFTransformOutput(transform_graph_path).raw_feature_spec()
@@ -138,16 +118,7 @@ def unsupported_features(feature_spec: Mapping[str, Any]) -> list[str]:
 def raw_placeholders(
     feature_spec: Mapping[str, Any], single_valued: frozenset[str]
 ) -> dict[str, tf.Tensor]:
-    """Makes an input for each raw feature in the default graph.
-
-    Args:
-        feature_spec: Name -> `FixedLenFeature` or `VarLenFeature`.
-        single_valued: Those of variable length that have one value a row at most.
-
-    Returns:
-        Name -> placeholder: [batch, *shape] for a fixed length, [batch] for a single value,
-        [batch, n] for the values of a row, filled up with missing ones.
-    """
+    """Makes an input for each raw feature in the default graph."""
     placeholders = {}
     for name, feature in feature_spec.items():
         if isinstance(feature, tf.io.FixedLenFeature):
@@ -160,16 +131,7 @@ def raw_placeholders(
 
 
 def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
-    """Returns an input in the form in which `tf.io.parse_example` would give it.
-
-    Args:
-        feature: Its `FixedLenFeature` or `VarLenFeature`.
-        values: The input, as `raw_placeholders` makes it.
-
-    Returns:
-        The input itself for a fixed length. For a variable one a sparse tensor [batch, most
-        values in a row], in which the values of a row stand first and missing ones are left out.
-    """
+    """Returns an input in the form in which `tf.io.parse_example` would give it."""
     if isinstance(feature, tf.io.FixedLenFeature):
         return values
     present = _is_present(values)
@@ -199,13 +161,6 @@ def absent(feature_spec: Mapping[str, Any], rows: tf.Tensor) -> dict[str, Any]:
     """Returns features that a prediction doesn't need in the form of `tf.io.parse_example`.
 
     A graph of Transform in the format of TensorFlow 2 takes them all the same.
-
-    Args:
-        feature_spec: Name -> feature of any kind.
-        rows: Number of rows, a scalar.
-
-    Returns:
-        Name -> what is parsed from examples without the feature; zeros for a fixed length.
     """
     optional = {
         name: _with_default(feature) if isinstance(feature, tf.io.FixedLenFeature) else feature

@@ -152,12 +152,7 @@ class TransformedInput:
 
 
 def _shard_of_call(shard: tuple[int, int], context: Any) -> tuple[int, int]:
-    """Returns the part that one call of the input function reads.
-
-    Args:
-        shard: The part of this process.
-        context: The TPUContext of the call; `None` on the host.
-    """
+    """Returns the part that one call of the input function reads."""
     if context is None:
         return shard
     index, count = shard

@@ -112,16 +112,7 @@ def number_text(value: float) -> str:
 
 
 def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Chart:
-    """Draws a number over the steps, of one source or more.
-
-    Args:
-        name: What the number is.
-        series: Its values, a source each.
-        marks: Lines to draw across. Defaults to none.
-
-    Returns:
-        The chart. Values that are not finite have no place in the picture; the table has them.
-    """
+    """Draws a number over the steps, of one source or more."""
     points = [
         {"step": step, "value": value, "source": each.source}
         for each in series
@@ -231,16 +222,7 @@ def _thinned(steps: Sequence[int]) -> Sequence[int]:
 
 
 def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
-    """Draws a bar for each name, in the order given.
-
-    Args:
-        title: What is shown.
-        values: Name -> value.
-        unit: What the values are, such as `"seconds"`.
-
-    Returns:
-        The chart.
-    """
+    """Draws a bar for each name, in the order given."""
     bars = [
         {"name": cut(name), "value": value, "text": number_text(value)}
         for name, value in values.items()
@@ -280,15 +262,7 @@ def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
 def draw_intervals(
     title: str, values: Mapping[str, tuple[float, tuple[float, float] | None]]
 ) -> Chart:
-    """Draws a number of each of some runs, with its interval.
-
-    Args:
-        title: What the number is.
-        values: Run -> its value, and the two ends of its interval where it has one.
-
-    Returns:
-        The chart.
-    """
+    """Draws a number of each of some runs, with its interval."""
     points: list[dict[str, Any]] = [
         {
             "name": cut(name),
@@ -349,17 +323,7 @@ def draw_intervals(
 def draw_parts(
     title: str, parts: Mapping[str, Mapping[str, float]], *, unit: str, whole: float
 ) -> Chart:
-    """Draws what each of some wholes is made of, a bar each.
-
-    Args:
-        title: What is shown.
-        parts: Name of a bar -> name of a part -> how large it is.
-        unit: What the sizes are, such as `"GiB"`.
-        whole: Where the axis ends.
-
-    Returns:
-        The chart.
-    """
+    """Draws what each of some wholes is made of, a bar each."""
     kinds = list(dict.fromkeys(kind for of_bar in parts.values() for kind in of_bar))
     sums = {name: sum(of_bar.values()) for name, of_bar in parts.items()}
     pieces = []
@@ -439,16 +403,7 @@ def draw_parts(
 
 
 def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
-    """Draws a line between two numbers.
-
-    Args:
-        curve: The line.
-        diagonal: Whether to draw from (0, 0) to (1, 1) what a model without knowledge, or a calibrated
-            one, would have.
-
-    Returns:
-        The chart.
-    """
+    """Draws a line between two numbers."""
     points = [{"x": x, "y": y, "at": n} for n, (x, y) in enumerate(zip(curve.x, curve.y))]
     axes = {
         name: {"field": name, "type": "quantitative", "axis": {"title": title, "tickCount": 5}}
@@ -486,14 +441,7 @@ def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
 
 
 def draw_confusion(confusion: Sequence[Sequence[int]]) -> Chart:
-    """Draws how many rows of each class were taken for which, as shares of the class.
-
-    Args:
-        confusion: [label, prediction]: numbers of rows.
-
-    Returns:
-        The chart.
-    """
+    """Draws how many rows of each class were taken for which, as shares of the class."""
     cells = [
         {"label": n, "prediction": m, "share": count / max(1, sum(row)), "rows": number_text(count)}
         for n, row in enumerate(confusion)

@@ -31,19 +31,7 @@ _MEASURES = {
 
 
 def read_data(statistics: str, *, baseline: str | None = None) -> Data:
-    """Reads the statistics of a training's raw examples.
-
-    Args:
-        statistics: Folder of an ExampleStatistics artifact.
-        baseline: That of the model to compare with. Defaults to `None`: there is none.
-
-    Returns:
-        What it says, and what TFDV says of the splits against the first one (`train`, where there is one of
-        that name), and of that one against the baseline's.
-
-    Raises:
-        ValueError: There are no statistics in a folder, or none that can be read.
-    """
+    """Reads the statistics of a training's raw examples."""
     splits = _read_splits(statistics)
     first = _TRAIN if _TRAIN in splits else min(splits)
     drift = [

@@ -15,14 +15,7 @@ _MOST_NAMES = 10
 
 
 def data_section(run: RunData) -> Section:
-    """Arranges what is known of a run's data.
-
-    Args:
-        run: The run.
-
-    Returns:
-        The section.
-    """
+    """Arranges what is known of a run's data."""
     data = run.data
     if data is None:
         return Section(

@@ -37,13 +37,6 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
 
     Which tensor is which is told by their names: `labels`, and `probabilities`, `predictions` or
     `logits`, in this order, or a name like these.
-
-    Args:
-        columns: Name of a tensor of eval_metrics -> its values, a row each on axis 0.
-        seen: How many rows the evaluation had, of which the columns may be a sample.
-
-    Returns:
-        What was found; `None` where the tensors have other names, or shapes that don't go together.
     """
     pairs = _pairs(columns)
     if pairs is None:
@@ -73,15 +66,7 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
 def scores_by_class(
     columns: Mapping[str, np.ndarray],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Finds how sure a model is that a row is of a class.
-
-    Args:
-        columns: As of `find_errors`.
-
-    Returns:
-        Class -> whether each row is of it, and the model's probability for that; of two classes the one
-        whose label is 1, as `""`. Empty where the tensors have other names, or other values.
-    """
+    """Finds how sure a model is that a row is of a class."""
     pairs = _pairs(columns)
     if pairs is None:
         return {}
@@ -156,12 +141,7 @@ def _scores(pairs: _Pairs) -> np.ndarray | None:
 
 
 def digest_of_labels(columns: Mapping[str, np.ndarray], *, seen: int) -> str | None:
-    """Returns what two evaluations have in common that are of the same rows; `None` without labels.
-
-    Args:
-        columns: As of `find_errors`.
-        seen: How many rows the evaluation had.
-    """
+    """Returns what two evaluations have in common that are of the same rows; `None` without labels."""
     _, labels = _named(columns, _LABELS)
     if labels is None:
         return None

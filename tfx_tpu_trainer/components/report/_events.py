@@ -28,12 +28,6 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
     """Reads the scalars that a training and its evaluations have written.
 
     Where a training went on from a checkpoint, steps are there twice: the later process's values count.
-
-    Args:
-        folder: The folder of its checkpoints; evaluations are in folders of it.
-
-    Returns:
-        What was read, and what could not be read.
     """
     series: list[Series] = []
     restarts: tuple[Restart, ...] = ()

@@ -66,11 +66,7 @@ def render_sections(
 
 
 def time_text(seconds: float) -> str:
-    """Returns a time for people, in UTC.
-
-    Args:
-        seconds: Since 1970.
-    """
+    """Returns a time for people, in UTC."""
     time = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
     return f"{time:%Y-%m-%d %H:%M} UTC"
 

@@ -11,9 +11,5 @@ _NORMAL = 1.96
 
 
 def margin_of(deviations: Sequence[float] | np.ndarray) -> float:
-    """Returns half of the 95 % interval of a number.
-
-    Args:
-        deviations: How far the number is from its mean, in each of some resamplings.
-    """
+    """Returns half of the 95 % interval of a number."""
     return float(_NORMAL * np.std(deviations, ddof=1))

@@ -16,14 +16,7 @@ _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 
 
 def model_section(run: RunData) -> Section:
-    """Arranges what a run's model is.
-
-    Args:
-        run: The run.
-
-    Returns:
-        The section.
-    """
+    """Arranges what a run's model is."""
     tables = {}
     if run.exported:
         for graph in run.exported.meta_graphs:
@@ -121,14 +114,7 @@ def _listed(tensors: Mapping[str, str]) -> str:
 
 
 def serving_section(run: RunData) -> Section:
-    """Arranges what a run's exported model does in a server's place.
-
-    Args:
-        run: The run.
-
-    Returns:
-        The section.
-    """
+    """Arranges what a run's exported model does in a server's place."""
     checks = run.serving_checks
     if not checks:
         return Section(title="Serving", says="The exported model was not checked.")

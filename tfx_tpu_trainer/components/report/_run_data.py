@@ -490,11 +490,7 @@ def to_json(run: RunData) -> str:
 
 
 def from_json(text: str | bytes) -> RunData:
-    """Returns the run that `to_json` wrote.
-
-    Raises:
-        ValueError: The text is something else.
-    """
+    """Returns the run that `to_json` wrote."""
     return _adapter().validate_json(text)
 
 

@@ -35,10 +35,6 @@ def emptied_on_failure(
 
     The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it reports that
     instead of the failure.
-
-    Args:
-        *folders: The folders.
-        are_ours: Whether what is in them is this attempt's. Defaults to yes.
     """
     try:
         yield
@@ -51,12 +47,7 @@ def emptied_on_failure(
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copies a folder with all below it.
-
-    Args:
-        source: The folder.
-        target: Where its files go; created if missing.
-    """
+    """Copies a folder with all below it."""
     source = source.rstrip("/")
     tf.io.gfile.makedirs(target)
     for folder, _, names in tf.io.gfile.walk(source):
@@ -76,37 +67,20 @@ def all_or_nothing(
     """Empties the folders of the model and of its evaluation if the block fails.
 
     Checkpoints and events stay where they are: another attempt resumes from them.
-
-    Args:
-        job: What was asked for.
-        are_ours: Whether no other attempt writes into them.
-
-    Returns:
-        A context manager around all that writes into these folders.
     """
     evaluation = [job.evaluation.uri] if job.evaluation else []
     return emptied_on_failure(job.model.uri, *evaluation, are_ours=are_ours)
 
 
 def sweep_outputs(job: TrainJob) -> None:
-    """Removes what an attempt that was killed has left of files that it was about to write.
-
-    Args:
-        job: What was asked for.
-    """
+    """Removes what an attempt that was killed has left of files that it was about to write."""
     for artifact in filter(None, (job.model, job.model_run, job.evaluation)):
         for path in sweep(artifact.uri):
             _logger.info("Removed %s, left behind by an earlier attempt", printable(path))
 
 
 def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = None) -> None:
-    """Writes the metrics of the exported model: next to it, as its evaluation, and as properties of both.
-
-    Args:
-        job: What was asked for.
-        metrics: What the exported checkpoint was measured at.
-        ran_on: Where it was trained, in words. Defaults to `None`: unknown.
-    """
+    """Writes the metrics of the exported model: next to it, as its evaluation, and as properties of both."""
     write_eval_metrics(job.model.uri, metrics)
     properties = metric_properties(metrics)
     if ran_on is not None:

@@ -47,12 +47,7 @@ class ChiefStatus:
     """
 
     def __init__(self, model_run: str, *, beat_secs: float = _BEAT_SECONDS) -> None:
-        """Prepares it; nothing is written before `reported`.
-
-        Args:
-            model_run: Folder of the ModelRun artifact.
-            beat_secs: Seconds between signs of life.
-        """
+        """Prepares it; nothing is written before `reported`."""
         self._path = os.path.join(model_run, STATUS_FILE)
         self._beat_secs = beat_secs
         self._attempt = uuid.uuid4().hex
@@ -154,16 +149,7 @@ class ChiefWatch:
         quiet_secs: float = _QUIET_SECONDS,
         poll_secs: float = _POLL_SECONDS,
     ) -> None:
-        """Begins to watch.
-
-        Args:
-            model_run: Folder of the ModelRun artifact.
-            silent_secs: Seconds without a sign of life after which the chief counts as dead. By
-                this host's clock: that of the chief may be another.
-            start_secs: Seconds to wait for the first sign.
-            quiet_secs: Seconds without a sign of life after which `awaited` says so.
-            poll_secs: Seconds between looks.
-        """
+        """Begins to watch."""
         self._path = os.path.join(model_run, STATUS_FILE)
         self._silent_secs = silent_secs
         self._start_secs = start_secs
@@ -175,14 +161,7 @@ class ChiefWatch:
         self._changed = time.monotonic()
 
     def state(self) -> str | None:
-        """Looks.
-
-        Returns:
-            The chief's state; `None` before it has started.
-
-        Raises:
-            ChiefFailedError: It has failed, or is silent for too long.
-        """
+        """Looks."""
         status = _read(self._path)
         if status is not None and status == self._old and status["state"] != SUCCEEDED:
             status = None
@@ -233,11 +212,7 @@ class ChiefWatch:
         return self.state() in (None, TRAINING)
 
     def wait_for_end(self) -> None:
-        """Waits until the chief has succeeded.
-
-        Raises:
-            ChiefFailedError: It has failed, or is silent for too long.
-        """
+        """Waits until the chief has succeeded."""
         while self.state() != SUCCEEDED:
             time.sleep(self._poll_secs)
 
@@ -246,9 +221,6 @@ class ChiefWatch:
         """Ends the process, should the block still run some time after the chief has ended.
 
         TensorFlow can't be interrupted while it waits for hosts that are gone.
-
-        Args:
-            grace_secs: The time.
         """
         ended = threading.Event()
         guard = threading.Thread(target=self._guard, args=(ended, grace_secs), daemon=True)

@@ -44,15 +44,7 @@ _OPTIONAL = ("raw_examples", "statistics", "base_model", "hyperparameters")
 
 
 def check_inputs(given: Mapping[str, Any]) -> None:
-    """Checks that the inputs are channels of their artifacts.
-
-    Args:
-        given: The constructor's arguments by name.
-
-    Raises:
-        TypeError: One is something else; says where such a channel comes from.
-        ValueError: The examples can't be Transform's output, or the raw ones are.
-    """
+    """Checks that the inputs are channels of their artifacts."""
     for name, (kind, source) in _INPUTS.items():
         value = given[name]
         if value is None and name in _OPTIONAL:
@@ -89,18 +81,7 @@ def _nodes_before(component: Any) -> set[Any]:
 
 
 def check_channel(component: str, name: str, value: Any, kind: Any, source: str) -> None:
-    """Checks that an argument is a channel of an artifact.
-
-    Args:
-        component: Whose argument it is.
-        name: Its name.
-        value: What was given.
-        kind: Class of the artifact.
-        source: Where such a channel comes from.
-
-    Raises:
-        TypeError: It is something else.
-    """
+    """Checks that an argument is a channel of an artifact."""
     is_channel = isinstance(value, tfx.types.BaseChannel)
     if is_channel and value.type is kind:
         return
@@ -111,16 +92,7 @@ def check_channel(component: str, name: str, value: Any, kind: Any, source: str)
 
 
 def check_steps(name: str, args: Any) -> None:
-    """Checks `train_args` or `eval_args`.
-
-    Args:
-        name: Which of them.
-        args: What was given. What is not known before the pipeline runs is checked then.
-
-    Raises:
-        TypeError: It is not a message of that kind.
-        ValueError: The number of steps doesn't fit.
-    """
+    """Checks `train_args` or `eval_args`."""
     message = _MESSAGES[name]
     if _is_deferred(args):
         return
@@ -138,15 +110,7 @@ def check_steps(name: str, args: Any) -> None:
 
 
 def check_num_steps(name: str, steps: int) -> None:
-    """Checks the number of steps to train or of batches to evaluate.
-
-    Args:
-        name: `train_args` or `eval_args`.
-        steps: The number.
-
-    Raises:
-        ValueError: It doesn't fit.
-    """
+    """Checks the number of steps to train or of batches to evaluate."""
     if name == "train_args" and steps <= 0:
         raise ValueError(
             f"train_args.num_steps={steps}: the number of training steps must be "
@@ -160,18 +124,7 @@ def check_num_steps(name: str, steps: int) -> None:
 
 
 def steps_from_json(name: str, text: str | None) -> Any:
-    """Reads `train_args` or `eval_args` as TFX stores them.
-
-    Args:
-        name: Which of them.
-        text: JSON of the message; `None` or `""` is an empty one.
-
-    Returns:
-        The message.
-
-    Raises:
-        ValueError: It is no JSON of such a message.
-    """
+    """Reads `train_args` or `eval_args` as TFX stores them."""
     message = _MESSAGES[name]()
     if not text:
         return message
@@ -192,15 +145,7 @@ def steps_from_json(name: str, text: str | None) -> Any:
 
 
 def check_module_file(path: Any) -> None:
-    """Checks that a module_file is there, where it is packaged from this machine.
-
-    Args:
-        path: What was given.
-
-    Raises:
-        TypeError: It is not a string.
-        ValueError: There is no such .py file.
-    """
+    """Checks that a module_file is there, where it is packaged from this machine."""
     if path is None or _is_deferred(path):
         return
     if not isinstance(path, str):
@@ -216,14 +161,7 @@ def check_module_file(path: Any) -> None:
 
 
 def custom_config_as_json(config: Any) -> Any:
-    """Returns a custom_config as the stock Trainer stores it.
-
-    Args:
-        config: What was given.
-
-    Raises:
-        ValueError: It is not a dict, or holds what can't be stored.
-    """
+    """Returns a custom_config as the stock Trainer stores it."""
     if _is_deferred(config):
         return config
     if config is not None and not isinstance(config, Mapping):
@@ -237,14 +175,7 @@ def custom_config_as_json(config: Any) -> Any:
 
 
 def custom_config_from_json(text: str | None) -> dict[str, Any] | None:
-    """Reads a custom_config as TFX stores it.
-
-    Args:
-        text: What is stored.
-
-    Raises:
-        ValueError: It is no JSON of a dict.
-    """
+    """Reads a custom_config as TFX stores it."""
     try:
         config = json_utils.loads(text or "null")
     except (ValueError, RecursionError) as error:
@@ -257,15 +188,7 @@ def custom_config_from_json(text: str | None) -> dict[str, Any] | None:
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Checks an argument that is True or False.
-
-    Args:
-        name: Its name.
-        value: What was given; 0 and 1 will do.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Checks an argument that is True or False."""
     if not _is_deferred(value) and not (isinstance(value, int) and value in (0, 1)):
         raise ValueError(f"TpuTrainer: {name}={shown(value)} is not valid; give True or False")
 

@@ -15,16 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 def row_cache_for(job: TrainJob, host: Host, *, checkpoints: str) -> RowCache | None:
-    """Returns what keeps the parsed rows of a training.
-
-    Args:
-        job: What is to be trained.
-        host: This process's part.
-        checkpoints: Folder of its checkpoints.
-
-    Returns:
-        The cache, which decides when the rows are first read; `None` where they are parsed in each epoch.
-    """
+    """Returns what keeps the parsed rows of a training."""
     settings = job.settings
     if settings.cache_input is False or host.in_cluster or draws_elsewhere(settings):
         return None
@@ -35,13 +26,7 @@ def row_cache_for(job: TrainJob, host: Host, *, checkpoints: str) -> RowCache | 
 def train_input(
     job: TrainJob, host: Host = ONLY_HOST, row_cache: RowCache | None = None
 ) -> TransformedInput:
-    """Returns the rows to train on.
-
-    Args:
-        job: What is to be trained.
-        host: This process's part, which says which part of the rows it reads. Defaults to all of them.
-        row_cache: Keeps them parsed. Defaults to `None`: they are parsed in each epoch.
-    """
+    """Returns the rows to train on."""
     if host.readers > 1:
         _logger.info("Reads part %d of %d of the training input.", host.reader + 1, host.readers)
     return dataclasses.replace(
@@ -50,24 +35,12 @@ def train_input(
 
 
 def eval_input(job: TrainJob) -> TransformedInput:
-    """Returns the rows to evaluate.
-
-    Args:
-        job: What is to be trained.
-    """
+    """Returns the rows to evaluate."""
     return _input(job, job.eval_files)
 
 
 def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
-    """Checks that there are rows that can be read, and enough for a batch in training.
-
-    Args:
-        job: What is to be trained.
-        rows: What `rows_of` has returned for it.
-
-    Raises:
-        ValueError: There are no rows, too few, or they can't be read.
-    """
+    """Checks that there are rows that can be read, and enough for a batch in training."""
     # eval_fn goes through a split once with a short last batch: that is what is to be counted.
     trained_on, evaluated, *_ = rows
     check_rows(

@@ -21,13 +21,6 @@ def check_finite(metrics: EvalMetrics) -> None:
 
     The loss of the last step may be finite and what the step made of the variables not: training
     ends without an error then, and the loss is NaN only when somebody asks the served model.
-
-    Args:
-        metrics: The metrics of the model to export, and its checkpoint.
-
-    Raises:
-        ModelDivergedError: The loss is NaN, a metric is infinite, or a variable of the checkpoint
-            holds NaN or Inf.
     """
     found = [f"{name} is {metrics.overall[name]}" for name in metrics.diverged]
     if metrics.checkpoint and tf.io.gfile.exists(f"{metrics.checkpoint}.index"):

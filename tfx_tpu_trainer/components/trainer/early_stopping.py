@@ -102,12 +102,6 @@ class EvaluatedTraining:
 
         The state is `learning_curve.json` in the estimator's folder, and the best checkpoint in
         `best/` below it. Where there is such a state, it is taken up.
-
-        Returns:
-            The curve; its last point is the model at the end.
-
-        Raises:
-            ValueError: The goal's metric is not among the model's.
         """
         folder = self.estimator_at(0).model_dir
         curve = (take_up_learning_curve(folder) or LearningCurve()).with_goal(self.goal)

@@ -21,16 +21,7 @@ _FIRST_CHECKPOINT_SECS = 60
 
 
 def model_params(job: TrainJob, module: UserModule) -> dict[str, Any]:
-    """Gathers the params that model_fn gets besides those of the engine.
-
-    Args:
-        job: What is requested.
-        module: The user's module.
-
-    Returns:
-        `vocabulary_sizes` (name -> entries of Transform's vocabularies), then the module's own
-        params, the component's, and the HyperParameters artifact's: later ones win.
-    """
+    """Gathers the params that model_fn gets besides those of the engine."""
     return {
         "vocabulary_sizes": vocabulary_sizes(job.transform_graph_path),
         **module.params_for(job.fn_args),
@@ -48,19 +39,7 @@ def make_estimator(
     tf_config: Mapping[str, Any] | None = None,
     save_input_position: bool = False,
 ) -> tpu.TPUEstimator:
-    """Makes an estimator.
-
-    Args:
-        job: What is requested.
-        module: The user's module.
-        settings: The job's settings, or others in their place.
-        model_dir: Folder of checkpoints and events.
-        tf_config: The cluster. Defaults to `None`: the environment's.
-        save_input_position: Whether training continues with the rows that come next. Defaults to `False`.
-
-    Returns:
-        The estimator.
-    """
+    """Makes an estimator."""
     config = run_config(settings, model_dir=model_dir, tf_config=tf_config)
     return tpu.TPUEstimator(
         model_fn=module.model_fn,
@@ -91,17 +70,7 @@ def seeded(settings: TrainSettings, step: int) -> TrainSettings:
 def run_config(
     settings: TrainSettings, *, model_dir: str, tf_config: Mapping[str, Any] | None = None
 ) -> tpu.RunConfig:
-    """Makes a run's configuration.
-
-    Args:
-        settings: The typed parameters.
-        model_dir: Folder of checkpoints and events.
-        tf_config: The cluster, in the form of TF_CONFIG; `{}` runs in this process alone. Defaults
-            to `None`: the environment's.
-
-    Returns:
-        The configuration.
-    """
+    """Makes a run's configuration."""
     optional: Mapping[str, Any] = {
         "master": settings.master,
         "save_checkpoints_steps": settings.save_checkpoints_steps,
@@ -135,15 +104,6 @@ def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
     Runtimes of v5e and newer are reported to crash when a session trains on them, so a slice of
     theirs is used through `TPUStrategy`. A program that names a master, and emulated cores, keep
     to their session.
-
-    Args:
-        settings: The settings of a training.
-
-    Returns:
-        `train_distribute` and `eval_distribute`, or nothing where a session will do.
-
-    Raises:
-        RuntimeError: If this machine has not the TPU that the settings count on.
     """
     tpu = settings.tpu
     if tpu is None or not settings.use_tpu or settings.master or emulates(""):
@@ -160,11 +120,7 @@ def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
 
 
 def draws_elsewhere(settings: TrainSettings) -> bool:
-    """Tells whether a session in another process draws the training's input: that of a TPU's own host.
-
-    Args:
-        settings: The settings of a training.
-    """
+    """Tells whether a session in another process draws the training's input: that of a TPU's own host."""
     if not settings.use_tpu or emulates(settings.master or ""):
         return False
     tpu = settings.tpu

@@ -44,14 +44,7 @@ class RowLimit:
 
     @classmethod
     def of(cls, job: TrainJob) -> RowLimit | None:
-        """Counts the rows of the eval splits, by reading their files without parsing them.
-
-        Args:
-            job: What is to be trained.
-
-        Returns:
-            The limit; `None` where the number of batches is given, or the files hold no records.
-        """
+        """Counts the rows of the eval splits, by reading their files without parsing them."""
         if job.eval_steps is not None:
             return None
         rows = count_records(job.eval_files)
@@ -63,25 +56,14 @@ class RowLimit:
         return MOST_TIMES * self.rows
 
     def error(self, read: int) -> EndlessEvaluationError:
-        """Returns the error of an evaluation that has read more.
-
-        Args:
-            read: Rows that it has read.
-        """
+        """Returns the error of an evaluation that has read more."""
         return EndlessEvaluationError(
             f"the evaluation of split {self.split!r} has read {read} rows, more than {MOST_TIMES} "
             f"times the {self.rows} in its files, and the input does not end: {_FIX}"
         )
 
     def check(self, read: int) -> None:
-        """Checks how many rows were read.
-
-        Args:
-            read: Rows that were read.
-
-        Raises:
-            EndlessEvaluationError: They are too many.
-        """
+        """Checks how many rows were read."""
         if read > self.most:
             raise self.error(read)
 
@@ -91,16 +73,7 @@ class RowLimit:
 
 
 def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = "") -> None:
-    """Refuses an evaluation to the end of a dataset that says of itself that it has none.
-
-    Args:
-        read: Calls the input function of the evaluation, in the default graph.
-        called: What a message calls the number of batches, which is not given.
-        found_in: Where the module finds it. Defaults to `""`, it need not look.
-
-    Raises:
-        EndlessEvaluationError: It would not end.
-    """
+    """Refuses an evaluation to the end of a dataset that says of itself that it has none."""
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         data = read()
         if not isinstance(data, tf.data.Dataset):
@@ -115,14 +88,7 @@ def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = ""
 
 
 def count_records(patterns: Sequence[str]) -> int | None:
-    """Counts the records of TFRecord files, without parsing them.
-
-    Args:
-        patterns: Glob patterns of the files; those that end in .gz are compressed.
-
-    Returns:
-        Their number; `None` where there are no files, or files of another kind.
-    """
+    """Counts the records of TFRecord files, without parsing them."""
     files = sorted(path for pattern in patterns for path in tf.io.gfile.glob(pattern))
     if not files:
         return None

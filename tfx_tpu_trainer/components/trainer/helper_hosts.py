@@ -51,15 +51,7 @@ class HelperPart:
 
 
 def help_chief(part: HelperPart, watch: ChiefWatch) -> None:
-    """Does this host's part, and returns when the chief has written the artifacts.
-
-    Args:
-        part: This host's part in the training.
-        watch: How far the chief is.
-
-    Raises:
-        ChiefFailedError: The chief has failed or is gone.
-    """
+    """Does this host's part, and returns when the chief has written the artifacts."""
     _logger.info("This host takes part as %s; only the chief writes artifacts.", part.role.value)
     with said_while_waiting(watch.awaited, change=watch.bounds):
         if watch.is_training():

@@ -58,15 +58,7 @@ The chief evaluates and exports that way, from a checkpoint: its parameter serve
 
 
 def read_host() -> Host:
-    """Reads the environment: TF_CONFIG for a cluster, the TPU's variables for a slice of several hosts.
-
-    Returns:
-        This process's part.
-
-    Raises:
-        ValueError: The environment describes what can't be, or a cluster whose workers would have
-            no variables in common.
-    """
+    """Reads the environment: TF_CONFIG for a cluster, the TPU's variables for a slice of several hosts."""
     place = read_task_environment()
     if place.task_type == TaskType.EVALUATOR:
         return Host(Role.EVALUATOR, is_alone=False, in_cluster=True)

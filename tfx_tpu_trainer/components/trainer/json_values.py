@@ -14,11 +14,7 @@ _LONGEST = 200
 
 
 def shown(value: Any) -> str:
-    """Returns a value as a message quotes it: on one line, and not for pages.
-
-    Args:
-        value: Any value.
-    """
+    """Returns a value as a message quotes it: on one line, and not for pages."""
     try:
         text = " ".join(repr(value).split())
     except (RecursionError, ValueError):
@@ -27,15 +23,7 @@ def shown(value: Any) -> str:
 
 
 def json_problem(value: Any, *, depth: int = 0) -> str | None:
-    """Says why a value is none of JSON.
-
-    Args:
-        value: Any value.
-        depth: How many lists and dicts it stands in. Defaults to 0.
-
-    Returns:
-        The end of a sentence that begins with the value; `None` where it is one of JSON.
-    """
+    """Says why a value is none of JSON."""
     if depth > _DEEPEST:
         return f"is nested more than {_DEEPEST} deep"
     if value is None or isinstance(value, (bool, str)):

@@ -136,21 +136,7 @@ class ModelTraining(Training[TrainedModel]):
         host: Host = ONLY_HOST,
         checkpoint_folder: CheckpointFolder | None = None,
     ) -> ModelTraining:
-        """Resolves defaults and checks what can be checked without training.
-
-        Args:
-            job: What is to be trained.
-            module: The user's module.
-            host: This process's part. Defaults to that of the only host.
-            checkpoint_folder: Where to keep checkpoints until the training has ended. Defaults to
-                `None`: the ModelRun artifact.
-
-        Returns:
-            The training.
-
-        Raises:
-            ValueError: Something would go wrong later on; names the value and the fix.
-        """
+        """Resolves defaults and checks what can be checked without training."""
         settings, fn_args = job.settings, job.fn_args
         preconditions.check_in_cluster(settings, in_cluster=host.in_cluster)
         default_input = module.input_fn is None
@@ -237,12 +223,7 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def checked_before_training(self) -> ModelTraining:
-        """Builds the graphs that come after the training; compiles its steps if the settings ask for it.
-
-        Returns:
-            The training; where no TPU can run the model and none was asked for, one that exports it
-            for CPU hosts only.
-        """
+        """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
         # Whoever mends a module after days of training begins anew: its source is part of what a
         # checkpoint belongs to.
         settings, training = self.job.settings, self._exporting(export_to_tpu=False)
@@ -418,15 +399,7 @@ class ModelTraining(Training[TrainedModel]):
 
 
 def sampled_model_fn(model_fn: Callable[..., Any], sampler: RowSampler) -> Callable[..., Any]:
-    """Wraps a model_fn: the rows that its eval_metrics are given are sampled.
-
-    Args:
-        model_fn: The model_fn.
-        sampler: Who samples them.
-
-    Returns:
-        What to use in its place.
-    """
+    """Wraps a model_fn: the rows that its eval_metrics are given are sampled."""
 
     @functools.wraps(model_fn)
     def sampled(features: Any, **rest: Any) -> Any:

@@ -44,17 +44,7 @@ class ModuleSource:
 
     @classmethod
     def from_exec_properties(cls, exec_properties: Mapping[str, Any]) -> ModuleSource:
-        """Finds the module's place in the properties of a TpuTrainer or of a stock Trainer.
-
-        Args:
-            exec_properties: The execution properties.
-
-        Returns:
-            The place. Of the stock Trainer's `run_fn` ("package.module.name") it is the module.
-
-        Raises:
-            ValueError: The properties name no module.
-        """
+        """Finds the module's place in the properties of a TpuTrainer or of a stock Trainer."""
         if path := exec_properties.get("trainer_fn"):
             return cls.of_trainer_fn(path)
         if path := exec_properties.get("module_path"):
@@ -71,17 +61,7 @@ class ModuleSource:
 
     @classmethod
     def of_trainer_fn(cls, path: str) -> ModuleSource:
-        """Reads the import path of a legacy trainer_fn.
-
-        Args:
-            path: Such as "package.module.trainer_fn".
-
-        Returns:
-            The place of its module, and its name.
-
-        Raises:
-            ValueError: The path names no module.
-        """
+        """Reads the import path of a legacy trainer_fn."""
         module, _, function = path.rpartition(".")
         if not module or not function:
             raise ValueError(
@@ -133,14 +113,7 @@ def source_hash(module: str) -> str:
 
 
 def source_file(module: str) -> str | None:
-    """Finds the .py file of a module that is given by its import path, without running it.
-
-    Args:
-        module: An import path.
-
-    Returns:
-        The file's path; `None` where there is no such module, or it has no Python source.
-    """
+    """Finds the .py file of a module that is given by its import path, without running it."""
     try:
         path = _find(module).origin
     except ValueError:
@@ -168,20 +141,7 @@ _PATH_ADVICE = "give an import path like 'package.model' whose package is on PYT
 def imported(
     source: ModuleSource, *, restore_tf_estimator: bool = False
 ) -> Iterator[types.ModuleType]:
-    """Loads the user's module, whatever is in it, and keeps its helpers importable while it is in use.
-
-    Args:
-        source: Where the module is.
-        restore_tf_estimator: Whether a module that speaks of a trainer_fn finds `tf.estimator` and
-            `tfma.export` while it is in use. Defaults to `False`.
-
-    Yields:
-        The module.
-
-    Raises:
-        ValueError: The module can't be loaded, or one of its functions raised an exception; names the line.
-        ModuleExitedError: The module ended the process, now or while it was in use.
-    """
+    """Loads the user's module, whatever is in it, and keeps its helpers importable while it is in use."""
     with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
         path, load = _found(source, stack)
         if restore_tf_estimator and (source.trainer_fn or (path and mentions_trainer_fn(path))):

@@ -7,15 +7,7 @@ from collections.abc import Iterable
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """Says which name may have been meant.
-
-    Args:
-        name: The unknown name.
-        names: The valid ones.
-
-    Returns:
-        "did you mean ...?" where a valid name is near, else a list of all.
-    """
+    """Says which name may have been meant."""
     names = sorted(names)
     near = difflib.get_close_matches(name, names, n=1)
     valid = ", ".join(map(repr, names)) or "none"

@@ -102,14 +102,7 @@ Sizes = Annotated[tuple[Rows, ...], pydantic.BeforeValidator(_sizes_from_json)]
 
 
 def execution_value(value: Any) -> int | str | None:
-    """Returns one setting's value in the form that TFX stores.
-
-    Args:
-        value: A value of `TrainSettings`.
-
-    Returns:
-        0 or 1 for a boolean, JSON for a mapping, a sequence or a TPU slice, everything else as it is.
-    """
+    """Returns one setting's value in the form that TFX stores."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, TpuSpec):
@@ -134,11 +127,7 @@ _FIXES: Mapping[str, str] = types.MappingProxyType(
 
 
 def first_problem(error: pydantic.ValidationError) -> str:
-    """Returns the first of pydantic's findings as one line that names the value and the fix.
-
-    Args:
-        error: What pydantic raised.
-    """
+    """Returns the first of pydantic's findings as one line that names the value and the fix."""
     first = error.errors()[0]
     name, value = first["loc"][0], first["input"]
     fix = _FIXES.get(first["type"], first["msg"].removeprefix("Value error, "))

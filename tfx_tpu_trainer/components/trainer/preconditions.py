@@ -23,16 +23,7 @@ from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 
 
 def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mode: str) -> None:
-    """Checks that Examples artifacts have the splits asked for, and files in them.
-
-    Args:
-        examples: The Examples artifacts.
-        splits: Names of splits.
-        mode: "train" or "eval": which arguments have named them.
-
-    Raises:
-        ValueError: A split is not there or has no files.
-    """
+    """Checks that Examples artifacts have the splits asked for, and files in them."""
     for artifact in examples:
         try:
             available = artifact_utils.decode_split_names(artifact.split_names)
@@ -57,14 +48,7 @@ def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mo
 
 
 def check_examples(examples: Sequence[tfx.dsl.Artifact]) -> None:
-    """Checks that there are Examples artifacts, of a format that can be read.
-
-    Args:
-        examples: The Examples artifacts.
-
-    Raises:
-        ValueError: There are none, their folder can't be read, or their payload is of another format.
-    """
+    """Checks that there are Examples artifacts, of a format that can be read."""
     if not examples:
         raise ValueError(
             "examples is missing; give examples=transform.outputs['transformed_examples'] of a Transform "
@@ -89,14 +73,7 @@ _PAYLOADS = (
 
 
 def check_transform_graph(path: str) -> None:
-    """Checks that what Transform tells of its output can be read.
-
-    Args:
-        path: Folder of a TransformGraph artifact.
-
-    Raises:
-        ValueError: Something is missing or broken.
-    """
+    """Checks that what Transform tells of its output can be read."""
     again = "run Transform again, or give transform_graph=transform.outputs['transform_graph']"
     if not tf.io.gfile.isdir(path):
         raise ValueError(f"transform_graph {path} is not a folder; {again}")
@@ -114,15 +91,7 @@ def check_transform_graph(path: str) -> None:
 
 
 def check_only_file(artifacts: Sequence[tfx.dsl.Artifact], name: str) -> None:
-    """Checks that an artifact is a folder with one file, as TFX expects it of some.
-
-    Args:
-        artifacts: The artifact, or none.
-        name: The argument that has named it.
-
-    Raises:
-        ValueError: There are several files, or none.
-    """
+    """Checks that an artifact is a folder with one file, as TFX expects it of some."""
     for artifact in artifacts:
         folder = artifact.uri
         files = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
@@ -134,14 +103,7 @@ def check_only_file(artifacts: Sequence[tfx.dsl.Artifact], name: str) -> None:
 
 
 def check_hyperparameters(artifacts: Sequence[tfx.dsl.Artifact]) -> None:
-    """Checks that a Tuner's best hyperparameters can be read, and are values by name.
-
-    Args:
-        artifacts: The HyperParameters artifact, or none.
-
-    Raises:
-        ValueError: They can't be read, or are something else.
-    """
+    """Checks that a Tuner's best hyperparameters can be read, and are values by name."""
     check_only_file(artifacts, "hyperparameters")
     for artifact in artifacts:
         (name,) = tf.io.gfile.listdir(artifact.uri)
@@ -173,16 +135,7 @@ def check_hyperparameters(artifacts: Sequence[tfx.dsl.Artifact]) -> None:
 
 
 def check_label(transform_graph_path: str, label_key: str | None, *, wanted: bool) -> None:
-    """Checks that the label is one of Transform's outputs.
-
-    Args:
-        transform_graph_path: Folder of a TransformGraph artifact.
-        label_key: Name of the label.
-        wanted: Whether model_fn takes labels.
-
-    Raises:
-        ValueError: Transform didn't output it, or model_fn wants labels and no key is set.
-    """
+    """Checks that the label is one of Transform's outputs."""
     features = tft.TFTransformOutput(transform_graph_path).transformed_feature_spec()
     if label_key is None:
         if wanted:
@@ -198,16 +151,7 @@ def check_label(transform_graph_path: str, label_key: str | None, *, wanted: boo
 
 
 def check_receiver(receiver_fn: Callable[[], Any], *, transform_graph_path: str) -> None:
-    """Builds a serving receiver on trial: a mistake in it would else show after the training.
-
-    Args:
-        receiver_fn: A serving_input_receiver_fn.
-        transform_graph_path: Folder of the TransformGraph artifact, of which one that the module does
-            not give is made.
-
-    Raises:
-        ValueError: It fails, or gives something else than a receiver.
-    """
+    """Builds a serving receiver on trial: a mistake in it would else show after the training."""
     try:
         if isinstance(receiver_fn, TransformServing):
             # All of it is built before the training too, with the graphs of the export.
@@ -234,14 +178,7 @@ def check_receiver(receiver_fn: Callable[[], Any], *, transform_graph_path: str)
 
 
 def check_base_model(path: str | None) -> None:
-    """Checks that a base model can give first values.
-
-    Args:
-        path: Folder of its SavedModel, or `None` where there is no base model.
-
-    Raises:
-        ValueError: There is no SavedModel.
-    """
+    """Checks that a base model can give first values."""
     if path is None:
         return
     check_is_no_pattern("base_model", path)
@@ -260,15 +197,7 @@ def check_base_model(path: str | None) -> None:
 
 
 def check_writable(*folders: str, called: str = "output folder") -> None:
-    """Checks that results can be written, by writing.
-
-    Args:
-        *folders: Folders of output artifacts; made where they are missing.
-        called: What a message calls them.
-
-    Raises:
-        ValueError: One of them can't be written to.
-    """
+    """Checks that results can be written, by writing."""
     for folder in folders:
         try:
             try_writing(folder)
@@ -284,15 +213,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def check_in_cluster(settings: TrainSettings, *, in_cluster: bool) -> None:
-    """Checks that a training can be done by several processes that share its variables.
-
-    Args:
-        settings: The typed parameters.
-        in_cluster: Whether there are such processes.
-
-    Raises:
-        ValueError: It can't.
-    """
+    """Checks that a training can be done by several processes that share its variables."""
     if not in_cluster:
         return
     if settings.evaluates_in_training:

@@ -41,19 +41,7 @@ def check_before_training(
     train_input_fn: Callable[..., Any],
     eval_input_fn: Callable[..., Any],
 ) -> None:
-    """Compiles the training and evaluation steps for the slice, if the settings ask for it.
-
-    Args:
-        job: What is to be trained.
-        estimator: The estimator that will train.
-        train_input_fn: Input function for training.
-        eval_input_fn: Input function for evaluation.
-
-    Raises:
-        PreflightError: A step does not compile or does not fit, or there is no compiler to ask, and
-            `preflight` is "error".
-        ValueError: The model's own functions fail, as they would in the training.
-    """
+    """Compiles the training and evaluation steps for the slice, if the settings ask for it."""
     settings = job.settings
     if settings.preflight == "off" or settings.tpu is None:
         return

@@ -72,15 +72,7 @@ class CheckpointFolder:
 
     @classmethod
     def of(cls, job: TrainJob, *, evaluates: bool = True) -> CheckpointFolder | None:
-        """Returns the folder of a job.
-
-        Args:
-            job: What is to be trained.
-            evaluates: Whether there are evaluations on the way. Defaults to `True`.
-
-        Returns:
-            The folder; `None` where nothing tells a place that a later attempt would find again.
-        """
+        """Returns the folder of a job."""
         root = checkpoint_root_of(
             job.settings.checkpoint_root,
             model_run=job.model_run.uri,
@@ -97,21 +89,13 @@ class CheckpointFolder:
 
     @classmethod
     def below(cls, root: str, identity: TrainingIdentity) -> CheckpointFolder:
-        """Returns the folder of a training.
-
-        Args:
-            root: Where the folders of all trainings of a node are.
-            identity: What is trained.
-        """
+        """Returns the folder of a training."""
         return cls(path=os.path.join(root, identity.digest), identity=identity)
 
     def take_up(self) -> int:
         """Makes the folder ready for an attempt, and takes it from an earlier one.
 
         A folder that can't be resumed from is set aside, with a warning, and the training starts from scratch.
-
-        Returns:
-            The global step of the checkpoint to resume from; 0 where there is none.
         """
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
@@ -126,11 +110,7 @@ class CheckpointFolder:
         return step
 
     def check_still_ours(self) -> None:
-        """Checks that no other attempt has taken the folder.
-
-        Raises:
-            AnotherAttemptError: One has, or has ended and removed it.
-        """
+        """Checks that no other attempt has taken the folder."""
         if not self._is_ours():
             raise self._another_attempt()
 
@@ -150,9 +130,6 @@ class CheckpointFolder:
         """Lets a block that fails after another attempt has taken the folder say so.
 
         That one removes what this one was about to rename or to read: whatever fails then, fails for it.
-
-        Raises:
-            AnotherAttemptError: The block has failed, and the folder was taken before.
         """
         try:
             yield
@@ -164,11 +141,7 @@ class CheckpointFolder:
             raise self._another_attempt() from error
 
     def check_before_writing(self) -> None:
-        """Checks it where a look may fail and writing be tried all the same.
-
-        Raises:
-            AnotherAttemptError: Another attempt has taken the folder.
-        """
+        """Checks it where a look may fail and writing be tried all the same."""
         try:
             self.check_still_ours()
         except tf.errors.OpError as error:
@@ -178,14 +151,6 @@ class CheckpointFolder:
         """Copies checkpoints and events to a ModelRun artifact.
 
         The folder stays as it is: a failure from here on is still resumed from it.
-
-        Args:
-            model_run: The artifact's folder.
-            leaving_out: Names of files and folders that are not copied, wherever they are. Defaults to none.
-
-        Raises:
-            AnotherAttemptError: Another attempt has taken the folder: so may have what stands in the
-                artifact.
         """
         self.check_still_ours()
         left_out = {RECORD_FILE, *leaving_out}
@@ -320,11 +285,7 @@ class CheckpointFolder:
 
 
 def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
-    """Returns what is to be called before anything is written beside the checkpoints.
-
-    Args:
-        folder: The folder; `None` where no other attempt would look.
-    """
+    """Returns what is to be called before anything is written beside the checkpoints."""
     return folder.check_before_writing if folder else lambda: None
 
 
@@ -346,11 +307,7 @@ class LastSaved(PatientListener):
         self.step = int(global_step_value)
 
     def path(self, folder: str) -> str | None:
-        """Returns its path; where this attempt has saved none, that of the folder's latest one.
-
-        Args:
-            folder: The folder of checkpoints.
-        """
+        """Returns its path; where this attempt has saved none, that of the folder's latest one."""
         of_step = [path for path in checkpoint_paths(folder) if path.endswith(f"-{self.step}")]
         return of_step[0] if of_step else checkpoints.latest_checkpoint(folder)
 
@@ -359,11 +316,7 @@ class StillOursListener(PatientListener):
     """Ends a training before it writes into a folder that another attempt has taken."""
 
     def __init__(self, folder: CheckpointFolder) -> None:
-        """Watches a folder.
-
-        Args:
-            folder: The folder.
-        """
+        """Watches a folder."""
         self._folder = folder
 
     def before_save(self, session: v1.Session, global_step_value: int) -> None:
@@ -380,18 +333,7 @@ class StillOursListener(PatientListener):
 def checkpoint_root_of(
     setting: str | None, *, model_run: str, node: str, orchestrated_by_tfx: bool
 ) -> str | None:
-    """Finds where the checkpoint folders of a node are.
-
-    Args:
-        setting: `checkpoint_root` of the component.
-        model_run: URI of the ModelRun artifact.
-        node: The component's name in its pipeline.
-        orchestrated_by_tfx: Whether TFX's own launcher has chosen the URI, which is then
-            `<pipeline root>/<node>/model_run/<execution>`.
-
-    Returns:
-        The root; `None` where nothing tells a place that a later attempt would find again.
-    """
+    """Finds where the checkpoint folders of a node are."""
     if setting:
         return os.path.join(setting, node)
     if orchestrated_by_tfx:

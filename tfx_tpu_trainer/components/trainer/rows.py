@@ -50,14 +50,7 @@ class Rows:
 
 
 def rows_of(job: TrainJob) -> tuple[Rows, ...]:
-    """Returns the rows that a training reads where its module has no input_fn.
-
-    Args:
-        job: What is trained.
-
-    Returns:
-        Those to train on, those to evaluate, and where there are some the raw ones behind these.
-    """
+    """Returns the rows that a training reads where its module has no input_fn."""
     output = tft.TFTransformOutput(job.transform_graph_path)
     spec = output.transformed_feature_spec()
     train, evaluated = "+".join(job.train_splits), "+".join(job.eval_splits)
@@ -73,17 +66,7 @@ def rows_of(job: TrainJob) -> tuple[Rows, ...]:
 
 
 def check_rows(rows: Rows, input_fn: InputFn, *, batch_size: int, training: bool) -> None:
-    """Checks that there are rows that can be read, and enough for a batch in training.
-
-    Args:
-        rows: What is read.
-        input_fn: An input function that reads them once, short last batch included.
-        batch_size: Rows of a batch.
-        training: Whether only full batches are used.
-
-    Raises:
-        ValueError: There are no rows, too few, or they can't be read.
-    """
+    """Checks that there are rows that can be read, and enough for a batch in training."""
     count = _rows_of_first_batch(rows, input_fn, batch_size)
     if not count:
         raise ValueError(f"{rows.split} has no rows; check the pipeline's input data")
@@ -125,15 +108,7 @@ def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
 
 @contextlib.contextmanager
 def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
-    """Says of a failure which row it is about, and makes one line of TensorFlow's report.
-
-    Args:
-        rows: What is read; empty where the module reads its rows itself.
-
-    Raises:
-        ValueError: In place of an error that a row explains.
-        tf.errors.OpError: In place of one of the same class with a report of several lines.
-    """
+    """Says of a failure which row it is about, and makes one line of TensorFlow's report."""
     try:
         yield
     except NanLossError as error:

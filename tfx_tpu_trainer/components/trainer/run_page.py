@@ -35,17 +35,7 @@ def write_run_page(
     batch_size: int | None = None,
     stopped: BaseException | None = None,
 ) -> None:
-    """Writes `run.html` and `run.json`. Where that fails there is a warning: a training is worth more than its page.
-
-    Args:
-        job: What was asked for.
-        folder: Where the checkpoints are, and the page goes.
-        progress: The seconds of the training's phases, and where it ran.
-        identity: The digest of its inputs, code and settings. Defaults to `None`: nobody asked for it.
-        rows: Rows of the evaluation. Defaults to `None`: none were sampled.
-        batch_size: Rows of a training step. Defaults to `None`: unknown.
-        stopped: What ended it before its end. Defaults to `None`: nothing did.
-    """
+    """Writes `run.html` and `run.json`. Where that fails there is a warning: a training is worth more than its page."""
     seconds = dict(progress.seconds)
     try:
         lineage = Lineage(

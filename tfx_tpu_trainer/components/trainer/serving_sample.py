@@ -50,19 +50,7 @@ class ServingRows:
 
 
 def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> ServingRows:
-    """Finds rows: the raw eval examples, else what is next best.
-
-    Args:
-        job: What was asked for.
-        count: How many rows at most.
-        transformed_will_do: Whether the receiver takes Transform's features and not raw ones.
-
-    Returns:
-        The rows, one at least.
-
-    Raises:
-        ValueError: The raw examples have no rows, or are not tf.Examples.
-    """
+    """Finds rows: the raw eval examples, else what is next best."""
     if transformed_will_do:
         return ServingRows(
             examples=_records(job.eval_files, count),
@@ -88,14 +76,7 @@ def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> Ser
 
 
 def check_raw_examples(job: TrainJob) -> None:
-    """Checks that the first of the raw examples are rows: the check of the export would find it late.
-
-    Args:
-        job: What is to be trained.
-
-    Raises:
-        ValueError: They have no rows, can't be read, or are not tf.Examples.
-    """
+    """Checks that the first of the raw examples are rows: the check of the export would find it late."""
     if not job.raw_eval_files:
         return
     try:
@@ -167,11 +148,7 @@ class TracedReceiver:
     """
 
     def __init__(self, receiver_fn: Callable[[], Any]) -> None:
-        """Calls the function.
-
-        Args:
-            receiver_fn: A serving_input_receiver_fn.
-        """
+        """Calls the function."""
         self._graph = tf.Graph()
         with self._graph.as_default():
             receiver = receiver_fn()
@@ -190,18 +167,7 @@ class TracedReceiver:
         )
 
     def features(self, inputs: Mapping[str, np.ndarray], *, origin: str) -> Any:
-        """Computes the features that the model is given for some rows.
-
-        Args:
-            inputs: Input name -> array.
-            origin: Where the rows are from, for reports.
-
-        Returns:
-            The features, as arrays.
-
-        Raises:
-            NoSampleError: The receiver takes something else than these rows.
-        """
+        """Computes the features that the model is given for some rows."""
         with self._graph.as_default(), v1.Session() as session:
             fed = {self._tensors[key]: value for key, value in inputs.items()}
             try:
@@ -223,21 +189,7 @@ def take_sample(
     estimator: Estimator,
     checkpoint_path: str | None,
 ) -> Sample:
-    """Predicts rows with the estimator, from the features that the receiver makes of them.
-
-    Args:
-        rows: The rows.
-        receiver: The receiver that the model was exported with.
-        meta_graph: The exported metagraph `serve`.
-        estimator: Predicts, on the host: a TPU rounds otherwise.
-        checkpoint_path: The checkpoint that was exported.
-
-    Returns:
-        The rows as inputs of each signature that predicts, and the predictions.
-
-    Raises:
-        NoSampleError: The receiver takes something else than these rows.
-    """
+    """Predicts rows with the estimator, from the features that the receiver makes of them."""
     try:
         inputs = request_inputs(receiver.inputs, rows.examples, defaults=rows.defaults)
     except RequestError as error:

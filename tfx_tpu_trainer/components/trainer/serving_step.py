@@ -69,17 +69,7 @@ class ServingStep:
     def run(
         self, path: str, checkpoint_path: str | None, process: FreshProcess | None = None
     ) -> None:
-        """Writes warm-up requests into a version folder, checks it, and writes the reports.
-
-        Args:
-            path: The folder, not yet where a server or Pusher looks.
-            checkpoint_path: The checkpoint that was exported.
-            process: What `checking_process` has started. Defaults to `None`.
-
-        Raises:
-            ServingCheckError: The model fails its check, and `serving_check` is "error".
-            ValueError: The raw examples can't be read.
-        """
+        """Writes warm-up requests into a version folder, checks it, and writes the reports."""
         settings, model_uri = self.job.settings, self.job.model.uri
         meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
         padded = padded_batch_sizes(read_saved_model(path).meta_graphs)
@@ -197,14 +187,7 @@ class ServingStep:
 
 
 def checking_process(settings: TrainSettings) -> contextlib.AbstractContextManager[Any]:
-    """Starts the process that will check the exported model: it imports while the model is evaluated.
-
-    Args:
-        settings: The settings.
-
-    Returns:
-        Its context manager; the process is `None` where no model is checked.
-    """
+    """Starts the process that will check the exported model: it imports while the model is evaluated."""
     if settings.serving_check == "off":
         return contextlib.nullcontext()
     return FreshProcess(LOADING_PROCESS)

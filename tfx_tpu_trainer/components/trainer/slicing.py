@@ -78,20 +78,6 @@ class Slicing:
         """Reads the eval split once to see which values the specs' features have.
 
         The graph of an evaluation gives the values of all slices, so they must be known when it is built.
-
-        Args:
-            specs: Slicing specs.
-            dataset_fn: Returns the dataset that will be evaluated.
-            max_slices: Most slices of one spec; the rows of further ones are measured together.
-            label_key: Name of the labels.
-            check_read: Is told of the rows read so far; raises where they are too many. Defaults to
-                nothing.
-
-        Returns:
-            The slices found.
-
-        Raises:
-            ValueError: A feature is not there, or the input is not a Dataset of dicts.
         """
         names = sorted({name for spec in specs for name in features_of(spec)})
         rows, dtypes = _read_rows(dataset_fn, names, label_key, check_read)
@@ -127,15 +113,7 @@ class Slicing:
     def model_fn(
         self, model_fn: Callable[..., Any], *, on_this_host: bool = True
     ) -> Callable[..., Any]:
-        """Wraps a model_fn: where its input carries a membership, its eval_metrics are sliced.
-
-        Args:
-            model_fn: The model_fn.
-            on_this_host: Whether the evaluation's session is in this process. Defaults to `True`.
-
-        Returns:
-            What to use in its place.
-        """
+        """Wraps a model_fn: where its input carries a membership, its eval_metrics are sliced."""
 
         @functools.wraps(model_fn)
         def sliced_model_fn(features: Any, **rest: Any) -> Any:
@@ -343,22 +321,7 @@ class SlicedInput:
         config: tpu.RunConfig,
         row_limit: RowLimit | None = None,
     ) -> SlicedInput | None:
-        """Finds the slices that a job asks for, by reading its eval splits once.
-
-        Args:
-            job: What was asked for.
-            module: The user's module.
-            eval_input_fn: The evaluation's input function.
-            params: model_fn's params.
-            config: The configuration of the evaluation.
-            row_limit: The most rows that there can be. Defaults to `None`: any number.
-
-        Returns:
-            The slices; `None` where none are requested.
-
-        Raises:
-            ValueError: A feature that is to be sliced by is not there.
-        """
+        """Finds the slices that a job asks for, by reading its eval splits once."""
         settings = job.settings
         specs = parse_slicing_specs(settings.slicing_specs)
         if not specs:

@@ -24,21 +24,7 @@ def check_tpu_graph(
     receiver_fn: Callable[[], Any],
     settings: TrainSettings,
 ) -> Finding | None:
-    """Builds the metagraph for TPU hosts, and compiles it as the settings ask for a check of the export.
-
-    Args:
-        estimator: Exports this metagraph and no other.
-        receiver_fn: The receiver of the export.
-        settings: The settings of the training.
-
-    Returns:
-        What the compiler says of it; `None` where it can't be exported and need not be, which a
-        warning says.
-
-    Raises:
-        ServingCheckError: No TPU can run it, and `serving_check` is "error".
-        Exception: As model_fn and the export raise it.
-    """
+    """Builds the metagraph for TPU hosts, and compiles it as the settings ask for a check of the export."""
     try:
         with phase(TRACE):
             (built,) = estimator.build_graphs(serving_input_receiver_fn=receiver_fn)
@@ -76,13 +62,7 @@ def padded_batch_sizes(meta_graphs: Iterable[v1.MetaGraphDef]) -> tuple[int, ...
 
 
 def check_compiles(model: str | v1.MetaGraphDef, settings: TrainSettings, rows: int) -> Finding:
-    """Compiles the metagraph for TPU hosts for the slice that the settings name.
-
-    Args:
-        model: The metagraph, or a SavedModel that has one.
-        settings: The settings of the training.
-        rows: Rows of a batch.
-    """
+    """Compiles the metagraph for TPU hosts for the slice that the settings name."""
     return tpu_serving_check.check_compiles(
         model,
         batch_size=rows,

@@ -34,17 +34,7 @@ def check_compiles(
     target: str,
     timeout_seconds: float,
 ) -> Finding:
-    """Compiles what the `serve`, `tpu` metagraph has a TPU run.
-
-    Args:
-        model: A SavedModel with a `serve`, `tpu` metagraph, or that metagraph itself.
-        batch_size: Rows of a batch.
-        target: Name of a slice; a program serves on one of its devices.
-        timeout_seconds: Seconds for each program.
-
-    Returns:
-        The finding; `"not run"` where there is no compiler that could tell.
-    """
+    """Compiles what the `serve`, `tpu` metagraph has a TPU run."""
     lower = lower_saved_model if isinstance(model, str) else lower_meta_graph
     try:
         steps = lower(model, batch_size=batch_size)

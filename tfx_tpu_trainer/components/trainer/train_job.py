@@ -114,26 +114,7 @@ class TrainJob:
         pipeline_info: Any = None,
         pipeline_node: Any = None,
     ) -> TrainJob:
-        """Reads what TFX hands to an executor.
-
-        Args:
-            inputs: The input artifacts: `examples`, `transform_graph`, and where given `schema`,
-                `raw_examples`, `statistics`, `base_model`, `hyperparameters`.
-            outputs: The output artifacts: `model`, `model_run` and, but in a stock Trainer,
-                `evaluation` and `page`.
-            exec_properties: The execution properties of a TpuTrainer or of a stock Trainer.
-            read_fn_args: Makes TFX's FnArgs of these three, in this order. It is called when the
-                splits are known to be there.
-            pipeline_info: TFX's message of that kind. Defaults to `None`: TFX's own launcher does
-                not run this, or does not say of which pipeline.
-            pipeline_node: TFX's message of that kind. Defaults to `None`, likewise.
-
-        Returns:
-            The job.
-
-        Raises:
-            ValueError: A property is missing or doesn't fit, or a split isn't there.
-        """
+        """Reads what TFX hands to an executor."""
         examples, raw_examples = inputs.get("examples") or [], inputs.get("raw_examples") or []
         train_splits = _splits(exec_properties, "train")
         eval_splits = _splits(exec_properties, "eval")
@@ -198,18 +179,7 @@ class TrainJob:
 
 
 def settings_from(exec_properties: Mapping[str, Any]) -> TrainSettings:
-    """Finds the settings among execution properties.
-
-    Args:
-        exec_properties: Those of a TpuTrainer, or of a stock Trainer whose
-            custom_config={'tpu_trainer': {...}} holds the settings by name.
-
-    Returns:
-        The settings.
-
-    Raises:
-        ValueError: A setting is unknown or its value doesn't fit.
-    """
+    """Finds the settings among execution properties."""
     custom = custom_config_from_json(
         exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
     )

@@ -190,10 +190,6 @@ def declare(constructor: Callable[..., None], parameters: Iterable[Parameter]) -
 
     `help()`, notebooks and documentation tools read both from here; for editors, which don't run the code, the stub
     `components/trainer/__init__.pyi` holds the same.
-
-    Args:
-        constructor: The constructor; its docstring has a line `{parameters}` where they belong.
-        parameters: What it takes, in order.
     """
     parameters = tuple(parameters)
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -216,15 +212,7 @@ def declare(constructor: Callable[..., None], parameters: Iterable[Parameter]) -
 
 
 def bind(constructor: Callable[..., None], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a declared constructor, defaults filled in.
-
-    Args:
-        constructor: The constructor.
-        given: What it was called with.
-
-    Raises:
-        TypeError: There is no such parameter, or one that has no default is missing.
-    """
+    """Returns the arguments of a declared constructor, defaults filled in."""
     signature = inspect.signature(constructor)
     names = [name for name in signature.parameters if name != "self"]
     class_name = constructor.__qualname__.partition(".")[0]

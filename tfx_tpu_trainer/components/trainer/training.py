@@ -60,12 +60,7 @@ class Results:
     rows: RowSample | None = None
 
     def with_checkpoints_moved(self, before: str, after: str) -> Results:
-        """Returns the same results, the checkpoints named by another folder.
-
-        Args:
-            before: The folder that they are in.
-            after: The folder that they have been copied to.
-        """
+        """Returns the same results, the checkpoints named by another folder."""
         return dataclasses.replace(
             self,
             metrics=self.metrics.with_checkpoint_moved(before, after),
@@ -91,20 +86,7 @@ class Exported:
 def writable_working_folder(
     job: TrainJob, host: Host, checkpoint_folder: CheckpointFolder | None
 ) -> str:
-    """Checks, on the chief, that all that a training writes can be written.
-
-    Args:
-        job: What is to be trained.
-        host: This process's part in it.
-        checkpoint_folder: Where to keep checkpoints until the training has ended; `None` keeps
-            them in the ModelRun artifact.
-
-    Returns:
-        The folder of checkpoints and events.
-
-    Raises:
-        ValueError: A folder can't be written to.
-    """
+    """Checks, on the chief, that all that a training writes can be written."""
     if host.is_chief:
         preconditions.check_writable(job.model.uri, job.model_run.uri)
         if checkpoint_folder:
@@ -141,17 +123,6 @@ class Training(abc.ABC, Generic[Trained]):
         Trains, evaluates, exports the last or the best checkpoint and fills the artifacts. On a
         failure nothing stays behind in the folders of the model and of its evaluation; checkpoints
         and events stay where they are.
-
-        Args:
-            training_ended: Called between training and what follows it. Defaults to nothing.
-
-        Returns:
-            The metrics of the exported model.
-
-        Raises:
-            ModelDivergedError: The model's metrics or variables are not finite.
-            ValueError: A row can't be read, or has a value that the model does not take.
-            AnotherAttemptError: Another attempt has begun meanwhile. What it has made stays as it is.
         """
         with followed("auto", may_draw=self.host.is_alone) as progress:
             try:
@@ -225,55 +196,26 @@ class Training(abc.ABC, Generic[Trained]):
         return self.checkpoint_folder
 
     def checked_before_training(self) -> Training[Trained]:
-        """Checks what takes long to check, as the settings ask for it. Defaults to nothing.
-
-        Returns:
-            The training to run: this one, or one without what the checks have found to be impossible.
-
-        Raises:
-            PreflightError: The model cannot train on the TPU slice asked for.
-            ServingCheckError: The exported model would fail its check.
-        """
+        """Checks what takes long to check, as the settings ask for it. Defaults to nothing."""
         return self
 
     @abc.abstractmethod
     def help_chief(self, watch: ChiefWatch) -> None:
-        """Does the part of a host that is not the chief, until the chief has written the artifacts.
-
-        Args:
-            watch: How far the chief is.
-        """
+        """Does the part of a host that is not the chief, until the chief has written the artifacts."""
 
     @abc.abstractmethod
     def train(self) -> Trained:
-        """Trains, going on from an earlier attempt's checkpoint where there is one.
-
-        Returns:
-            What the other steps need to know of it.
-        """
+        """Trains, going on from an earlier attempt's checkpoint where there is one."""
 
     @abc.abstractmethod
     def evaluate(self, trained: Trained) -> Results:
-        """Returns the metrics of the model to export, measured where they are not known yet.
-
-        Args:
-            trained: What `train` has returned.
-        """
+        """Returns the metrics of the model to export, measured where they are not known yet."""
 
     @abc.abstractmethod
     def export(
         self, trained: Trained, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
-        """Exports SavedModels, one after the other: each is in its place before the next.
-
-        Args:
-            trained: What `train` has returned.
-            checkpoint_path: The checkpoint, in the ModelRun artifact.
-            folder: An empty folder, in which the SavedModels go.
-
-        Yields:
-            What was exported.
-        """
+        """Exports SavedModels, one after the other: each is in its place before the next."""
 
     @property
     def batch_size(self) -> int | None:

@@ -36,16 +36,7 @@ class TrainingIdentity:
 
     @classmethod
     def of(cls, job: TrainJob, *, evaluates: bool = True) -> TrainingIdentity:
-        """Describes a training. The files of its inputs are listed, with sizes and times, not read.
-
-        Args:
-            job: What is to be trained.
-            evaluates: Whether there are evaluations on the way, whose batches leave a trace. Defaults to
-                `True`.
-
-        Returns:
-            The identity.
-        """
+        """Describes a training. The files of its inputs are listed, with sizes and times, not read."""
         settings = job.settings.to_exec_properties()
         return cls(
             {
@@ -103,11 +94,7 @@ def _content(uri: str) -> str:
 
 
 def code_of(source: ModuleSource) -> str:
-    """Names a user's module, with a digest of its code.
-
-    Args:
-        source: Where the module is.
-    """
+    """Names a user's module, with a digest of its code."""
     if source.module:
         function = f":{source.trainer_fn}" if source.trainer_fn else ""
         return f"{source.module}{function}@{source_hash(source.module)}"

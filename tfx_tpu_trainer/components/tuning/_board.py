@@ -14,13 +14,7 @@ _hp = keras_tuner.engine.hyperparameters
 
 
 def write_search(folder: str, space: keras_tuner.HyperParameters, objective: str) -> None:
-    """Writes what is searched, and by which metric.
-
-    Args:
-        folder: The folder that TensorBoard is given.
-        space: The search space.
-        objective: Name of the metric, as evaluations write it.
-    """
+    """Writes what is searched, and by which metric."""
     names = {one.name: one for one in space.space}
     hparams = [api.HParam(name, _domain(one)) for name, one in names.items()]
     metrics = [api.Metric(objective, group="eval", display_name=objective)]
@@ -28,25 +22,14 @@ def write_search(folder: str, space: keras_tuner.HyperParameters, objective: str
 
 
 def write_trial_begin(folder: str, trial_id: str, values: Mapping[str, Any]) -> None:
-    """Writes the values of a trial.
-
-    Args:
-        folder: Folder of the trial's events.
-        trial_id: Its name in the plugin's table.
-        values: Its values by name.
-    """
+    """Writes the values of a trial."""
     # None stands for a value that another one leaves without meaning.
     known = {name: value for name, value in values.items() if value is not None}
     _write(folder, api.hparams_pb(known, trial_id=f"trial_{trial_id}"))
 
 
 def write_trial_end(folder: str, *, failed: bool) -> None:
-    """Writes how a trial has ended.
-
-    Args:
-        folder: Folder of the trial's events.
-        failed: Whether it was given up.
-    """
+    """Writes how a trial has ended."""
     status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
     _write(folder, session_summary.session_end_pb(status))
 

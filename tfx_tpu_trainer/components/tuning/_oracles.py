@@ -16,13 +16,6 @@ def make_oracle(settings: TuneSettings, space: keras_tuner.HyperParameters) -> k
 
     A trial that fails takes no other one with it: keras-tuner would end a search after three in a row, and a range of
     learning rates that reaches too far has as many.
-
-    Args:
-        settings: Which one, and how far it goes.
-        space: All that may be tried.
-
-    Returns:
-        The oracle.
     """
     limit = settings.trial_limit or _NO_LIMIT
     objective = keras_tuner.Objective(settings.objective, settings.direction)

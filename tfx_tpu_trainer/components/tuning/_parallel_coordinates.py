@@ -28,17 +28,7 @@ def draw(
     objective: str,
     best_is_high: bool,
 ) -> bytes | None:
-    """Draws the trials that have a score; the better, the darker, and the best one thick.
-
-    Args:
-        results: The trials, the best one first.
-        space: The search space.
-        objective: Name of the objective.
-        best_is_high: Whether a higher value of it is better.
-
-    Returns:
-        The picture as PNG; `None` where no trial has a score.
-    """
+    """Draws the trials that have a score; the better, the darker, and the best one thick."""
     scored = [one for one in results if one.score is not None]
     if not scored:
         return None
@@ -93,14 +83,7 @@ def draw(
 
 
 def axis_of(one: Any) -> tuple[Place, list[tuple[float, str]]]:
-    """Returns where values of a hyperparameter stand, and the labels of its axis.
-
-    Args:
-        one: A hyperparameter of keras-tuner's.
-
-    Returns:
-        What places a value between 0 and 1, and the places that have a label.
-    """
+    """Returns where values of a hyperparameter stand, and the labels of its axis."""
     if isinstance(one, (_hp.Choice, _hp.Boolean)):
         values = [False, True] if isinstance(one, _hp.Boolean) else list(one.values)
         last = max(len(values) - 1, 1)

@@ -28,14 +28,7 @@ class ParamReads:
         self.seen: set[str] = set()
 
     def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a model_fn or an input_fn.
-
-        Args:
-            function: The function; `params` come to it by name.
-
-        Returns:
-            What to use in its place.
-        """
+        """Wraps a model_fn or an input_fn."""
 
         @functools.wraps(function)
         def watched(*args: Any, **given: Any) -> Any:
@@ -51,16 +44,7 @@ class ParamReads:
 
 
 def explain_unread(unread: Iterable[str], seen: Iterable[str], *, of_search: Iterable[str]) -> str:
-    """Says which key of a search space nothing reads.
-
-    Args:
-        unread: The names that nothing has read.
-        seen: The names that were read.
-        of_search: All names that the search space sets.
-
-    Returns:
-        One line, with what to do.
-    """
+    """Says which key of a search space nothing reads."""
     first, *others = sorted(unread)
     more = f" (nor {', '.join(map(repr, others))})" if others else ""
     candidates = sorted(set(seen) - set(of_search) - {"batch_size", "use_tpu", "context"})

@@ -22,15 +22,6 @@ def reason_to_stop(
 
     The rule is the median one of Google Vizier: the trial's best value is worse than the median of what the others had
     on average up to the same step.
-
-    Args:
-        curve: The trial's evaluations so far.
-        others: Those of the trials that have ended.
-        goal: What is better, and how many evaluations in a row may bring nothing better.
-        least_others: How many of the others must have come as far; `None` does not compare with them.
-
-    Returns:
-        The reason, or `""`.
     """
     best = _best(curve, goal)
     since = [step for step in curve if step > best]

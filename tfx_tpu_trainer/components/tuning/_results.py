@@ -41,12 +41,7 @@ class TrialResult:
 
 
 def results_of(oracle: keras_tuner.Oracle, space: SearchSpace) -> list[TrialResult]:
-    """Returns the trials of a search, the best one first and those without a score last.
-
-    Args:
-        oracle: Knows them.
-        space: What is searched.
-    """
+    """Returns the trials of a search, the best one first and those without a score last."""
     found = [_result(trial, oracle.objective.name, space) for trial in oracle.trials.values()]
     worst = -math.inf if oracle.objective.direction == "max" else math.inf
     sign = -1 if oracle.objective.direction == "max" else 1
@@ -69,12 +64,7 @@ def _result(trial: Any, objective: str, space: SearchSpace) -> TrialResult:
 
 
 def table_of(results: Sequence[TrialResult], *, objective: str) -> str:
-    """Returns trials as a table of text.
-
-    Args:
-        results: The trials, in the order of the rows.
-        objective: Name of the score's column.
-    """
+    """Returns trials as a table of text."""
     names = list(dict.fromkeys(name for one in results for name in one.values))
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("trial", objective, "step", *names, ""):

@@ -32,17 +32,7 @@ class SearchSpace:
 
     @classmethod
     def of(cls, given: keras_tuner.HyperParameters | Declare) -> SearchSpace:
-        """Reads what a user gives as a search space, and makes params of the defaults on trial.
-
-        Args:
-            given: Hyperparameters, or a function that declares them on the `HyperParameters` that it is given.
-
-        Returns:
-            The space.
-
-        Raises:
-            ValueError: It is neither, declares nothing, or gives params that TpuTrainer could not be given.
-        """
+        """Reads what a user gives as a search space, and makes params of the defaults on trial."""
         if isinstance(given, keras_tuner.HyperParameters):
             space = cls(hyperparameters=given.copy())
         elif callable(given):
@@ -75,14 +65,7 @@ class SearchSpace:
         return self.params_of(self.hyperparameters)
 
     def params_of(self, hyperparameters: keras_tuner.HyperParameters) -> dict[str, Any]:
-        """Returns the params of a trial, as model_fn finds them.
-
-        Args:
-            hyperparameters: The trial's.
-
-        Raises:
-            ValueError: The function that declares them fails for these values.
-        """
+        """Returns the params of a trial, as model_fn finds them."""
         if self.declare is not None:
             params = _declared_by(self.declare, hyperparameters.copy())
             if params is not None:

@@ -58,18 +58,7 @@ class TrialTraining:
     params: Mapping[str, Any]
 
     def run(self, *, first: int, last: int, report: Report, source: str | None = None) -> None:
-        """Trains, and evaluates at equal distances.
-
-        Args:
-            first: Evaluations that another trial has had whose training this one continues with.
-            last: Evaluations that it has had at the end, those of the other one included.
-            report: Told of each evaluation after these, those of an earlier attempt included.
-            source: Folder of the other trial. Defaults to `None`: it begins again.
-
-        Raises:
-            DivergedTrialError: Its loss or its objective is not finite.
-            UnknownObjectiveError: The model has no such metric.
-        """
+        """Trains, and evaluates at equal distances."""
         job, folder = self.job, self._folder(source)
         folder.take_up()
         cache = job.row_cache(self.folder)
@@ -150,11 +139,7 @@ class TrialTraining:
 
 
 def remove_checkpoints(folder: str) -> None:
-    """Removes what only a training that goes on would read: events and the learning curve stay.
-
-    Args:
-        folder: Folder of a trial that has ended.
-    """
+    """Removes what only a training that goes on would read: events and the learning curve stay."""
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
         path = os.path.join(folder, name.rstrip("/"))
         if tf.io.gfile.isdir(path):

@@ -76,23 +76,7 @@ class TuneJob:
         strategy: MakeStrategy | None,
         tune: Mapping[str, Any],
     ) -> TuneJob:
-        """Puts together what a user's module and the pipeline say.
-
-        Args:
-            fn_args: What TFX hands to a tuner_fn.
-            model_fn: As TpuTrainer takes it.
-            search_space: What `SearchSpace.of` takes.
-            input_fn: As TpuTrainer takes it; `None` reads Transform's examples.
-            params: The module's own params, as TpuTrainer takes them, or `None`.
-            strategy: Makes the strategy to train under, or `None`.
-            tune: The module's own settings of the search; those of the pipeline win over them.
-
-        Returns:
-            The job.
-
-        Raises:
-            ValueError: Something does not fit; names the value and the fix.
-        """
+        """Puts together what a user's module and the pipeline say."""
         custom = dict(fn_args.custom_config or {})
         source = f"custom_config[{CUSTOM_CONFIG_SETTINGS!r}]"
         settings = TrainSettings.parse(custom.get(CUSTOM_CONFIG_SETTINGS) or {}, source=source)
@@ -129,11 +113,7 @@ class TuneJob:
         )
 
     def check(self) -> None:
-        """Checks what can be checked of the data without training.
-
-        Raises:
-            ValueError: The transform graph, the label, the base model or the rows don't fit.
-        """
+        """Checks what can be checked of the data without training."""
         fn_args, settings = self.fn_args, self.settings
         if not fn_args.transform_graph_path:
             raise ValueError(
@@ -171,14 +151,7 @@ class TuneJob:
         )
 
     def row_cache(self, folder: str) -> RowCache | None:
-        """Returns what keeps the parsed rows of a trial.
-
-        Args:
-            folder: The folder of the trial's checkpoints.
-
-        Returns:
-            The cache; `None` where rows are parsed in each epoch.
-        """
+        """Returns what keeps the parsed rows of a trial."""
         settings = self.settings
         if not self.has_default_input or settings.cache_input is False or draws_elsewhere(settings):
             return None
@@ -186,11 +159,7 @@ class TuneJob:
         return RowCache(rows_to_draw=None if settings.cache_input else rows, checkpoints=folder)
 
     def train_input_fn(self, cache: RowCache | None = None) -> Callable[..., Any]:
-        """Returns the input function for training.
-
-        Args:
-            cache: Keeps the rows parsed. Defaults to `None`: nothing does.
-        """
+        """Returns the input function for training."""
         made = self.module.input_fn_for("train", self.fn_args)
         if made is not None:
             return made
@@ -213,17 +182,7 @@ class TuneJob:
     def estimator(
         self, params: Mapping[str, Any], folder: str, *, step: int = 0, on_host: bool = False
     ) -> tpu.TPUEstimator:
-        """Makes an estimator for a trial.
-
-        Args:
-            params: The trial's own params; they win over all others.
-            folder: Its folder of checkpoints and events.
-            step: The step from which it trains on. Defaults to 0.
-            on_host: Whether it leaves cores and strategies alone. Defaults to `False`.
-
-        Returns:
-            The estimator.
-        """
+        """Makes an estimator for a trial."""
         settings = self.settings if self.input_is_saved else seeded(self.settings, step)
         if on_host:
             of_cores = ("tpu", "master", "num_shards", "num_cores_per_replica")

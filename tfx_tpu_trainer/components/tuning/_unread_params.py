@@ -20,16 +20,7 @@ _MOST_VARIATIONS = 20
 
 
 def check_params_are_read(job: TuneJob, folder: str) -> None:
-    """Builds the graphs of the default trial and, where params are left over, of some others.
-
-    Args:
-        job: What the search trains.
-        folder: Any folder; nothing is written there.
-
-    Raises:
-        UnreadParamError: A param is never read.
-        ValueError: The model fails with the default values.
-    """
+    """Builds the graphs of the default trial and, where params are left over, of some others."""
     names = set(job.space.default_params)
     module = sys.modules.get(job.module.name)
     if module is None:
@@ -52,15 +43,7 @@ def check_params_are_read(job: TuneJob, folder: str) -> None:
 
 
 def check_all_read(job: TuneJob, names: Mapping[str, Any] | set[str]) -> None:
-    """Checks that each of some params has been read.
-
-    Args:
-        job: What the search trains.
-        names: Names of params of the search space.
-
-    Raises:
-        UnreadParamError: One has not; names it.
-    """
+    """Checks that each of some params has been read."""
     if unread := job.reads.unread(names):
         raise UnreadParamError(explain_unread(unread, job.reads.seen, of_search=names))
 

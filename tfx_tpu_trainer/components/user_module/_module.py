@@ -156,17 +156,7 @@ def load_file(path: str) -> UserModule:
 
 
 def check_module(module: types.ModuleType) -> UserModule:
-    """Takes what a TpuTrainer needs out of a module.
-
-    Args:
-        module: A loaded module.
-
-    Returns:
-        Its functions, checked as far as their signatures tell.
-
-    Raises:
-        ValueError: It has no model_fn, or a function with arguments that nobody can give.
-    """
+    """Takes what a TpuTrainer needs out of a module."""
     name = module.__name__
     model_fn = getattr(module, "model_fn", None)
     if model_fn is None:
@@ -228,14 +218,7 @@ _USE_OF = {
 
 
 def import_module(name: str) -> types.ModuleType:
-    """Imports a module, again where it is imported already.
-
-    Args:
-        name: The import path.
-
-    Raises:
-        ValueError: It can't be loaded.
-    """
+    """Imports a module, again where it is imported already."""
     try:
         if name in sys.modules:
             # As TFX does: an edit between two runs in one process (a notebook) must be seen.
@@ -246,14 +229,7 @@ def import_module(name: str) -> types.ModuleType:
 
 
 def import_file(path: str) -> types.ModuleType:
-    """Imports a module from a file.
-
-    Args:
-        path: A .py file.
-
-    Raises:
-        ValueError: It can't be loaded.
-    """
+    """Imports a module from a file."""
     if not path.endswith(".py") or not os.path.exists(path):
         raise ValueError(
             f"module_file={path!r} is not a Python file on this machine; give the path of a .py "

@@ -14,16 +14,7 @@ v1 = tf.compat.v1
 def upstream(
     nodes: Iterable[tf.Tensor | tf.Operation], *, given: Collection[str] = ()
 ) -> Iterator[tf.Operation]:
-    """Goes through the operations that run when some nodes are fetched.
-
-    Args:
-        nodes: Tensors and operations of a graph.
-        given: Names of tensors whose values are there already: what only makes these does not
-            run. Defaults to none.
-
-    Yields:
-        Each operation once, those that make the nodes first.
-    """
+    """Goes through the operations that run when some nodes are fetched."""
     pending = list(nodes)
     seen: set[tf.Operation] = set()
     while pending:
@@ -66,19 +57,7 @@ def nodes_called(
     seen: set[str] | None = None,
     enters: Callable[[v1.NodeDef], bool] = lambda node: True,
 ) -> Iterator[v1.NodeDef]:
-    """Goes through the nodes of the functions that some nodes call, and of those that these call.
-
-    Args:
-        nodes: Nodes that call functions.
-        functions: Functions by name. One that is missing has no nodes.
-        seen: Names of functions to leave out; each function that is gone through is added. Defaults
-            to `None`: none.
-        enters: Decides whether to go through the functions that a node in a function calls. Defaults to
-            going through all of them.
-
-    Yields:
-        The nodes of each function once, however often it is called, in the order of the calls.
-    """
+    """Goes through the nodes of the functions that some nodes call, and of those that these call."""
     seen = set() if seen is None else seen
 
     def of_calls(node: v1.NodeDef) -> list[v1.NodeDef]:
@@ -101,15 +80,7 @@ def nodes_called(
 def functions_with(
     functions: Mapping[str, v1.FunctionDef], wanted: Callable[[v1.NodeDef], bool]
 ) -> set[str]:
-    """Finds the functions that have a node of some kind, themselves or in a function that they call.
-
-    Args:
-        functions: Functions by name.
-        wanted: Decides whether a node is of the kind.
-
-    Returns:
-        The names of the functions.
-    """
+    """Finds the functions that have a node of some kind, themselves or in a function that they call."""
     callers = collections.defaultdict[str, list[str]](list)
     pending = []
     for name, function in functions.items():

@@ -13,11 +13,7 @@ _CONFIG = "config_proto"
 
 
 def keep_dependencies_only(config: v1.ConfigProto) -> None:
-    """Switches off all passes but the one over control dependencies, with which gradients are full.
-
-    Args:
-        config: The configuration of a session or of a function, changed in place.
-    """
+    """Switches off all passes but the one over control dependencies, with which gradients are full."""
     rewrite = config.graph_options.rewrite_options
     rewrite.meta_optimizer_iterations = type(rewrite).ONE
     for field in rewrite.DESCRIPTOR.fields:
@@ -34,10 +30,6 @@ def optimize_dependencies_only(call: tf.Operation) -> None:
     BERT-base on two emulated cores these took 3.4 s and 0.35 GB, and no step was faster for it. On a
     GPU they stay: each op is a kernel to launch, and with those that the passes fuse an MLP made 1.24
     times as many steps a second, and a CNN 1.05 times (H200).
-
-    Args:
-        call: A call of a function in a graph that has not run yet. If the program has set options of
-            the optimizer (`tf.config.optimizer`), they stay.
     """
     if sees_gpus():
         return

@@ -63,9 +63,6 @@ def let_collected_tables_add_ops(graph: tf.Graph) -> None:
 
     A table that was made in the graph, as Transform's are, adds an op when it is deleted. Python's collector may
     delete it anywhere, even while an op is being added.
-
-    Args:
-        graph: The graph, to which no other thread adds ops yet.
     """
     graph._group_lock._ready = threading.Condition(threading.RLock())
 
@@ -84,12 +81,6 @@ def importing(destination: tf.Graph) -> Iterator[None]:
     In a function, `import_graph_def` looks for the control dependencies that it is called under (a
     `TPUStrategy` has one around each replica) among the inputs of every node, by `==`: TensorFlow 2
     would compare an operation with a tensor by value, and fails.
-
-    Args:
-        destination: The graph.
-
-    Yields:
-        Nothing.
     """
     if not (destination.building_function and tf.Tensor._USE_EQUALITY):
         yield
@@ -107,9 +98,6 @@ def keras_code_unconverted() -> Iterator[None]:
 
     Layers, metrics and losses that a user has written are converted all the same. AutoGraph keeps in
     mind what it has left alone, after the block as well.
-
-    Yields:
-        Nothing.
     """
     rules = autograph.CONVERSION_RULES
     autograph.CONVERSION_RULES = (*rules, autograph.DoNotConvert("tf_keras"))
@@ -120,13 +108,7 @@ def keras_code_unconverted() -> Iterator[None]:
 
 
 def replace_consumers_input(op: tf.Operation, old: tf.Tensor, new: tf.Tensor) -> None:
-    """Makes `op` read `new` wherever it read `old`. The graph must not have run yet.
-
-    Args:
-        op: The operation to rewire.
-        old: The tensor it reads now.
-        new: The tensor it shall read, of the same dtype and graph.
-    """
+    """Makes `op` read `new` wherever it read `old`. The graph must not have run yet."""
     for index, tensor in enumerate(op.inputs):
         if tensor is old:
             op._update_input(index, new)
@@ -138,36 +120,20 @@ def is_in_v1_control_flow(op: tf.Operation) -> bool:
 
 
 def replace_control_inputs(op: tf.Operation, controls: Sequence[tf.Operation]) -> None:
-    """Makes `op` wait for `controls` and nothing else. The graph must not have run yet.
-
-    Args:
-        op: The operation to rewire.
-        controls: Operations of the same graph.
-    """
+    """Makes `op` wait for `controls` and nothing else. The graph must not have run yet."""
     op._remove_all_control_inputs()
     op._add_control_inputs(list(controls))
 
 
 def set_attribute(op: tf.Operation, name: str, value: Any) -> None:
-    """Changes an attribute of `op`. The graph must not have run yet.
-
-    Args:
-        op: The operation.
-        name: Name of an attribute that it has.
-        value: The new value, an AttrValue of the same kind.
-    """
+    """Changes an attribute of `op`. The graph must not have run yet."""
     op._set_attr(name, value)
 
 
 def add_checkpoint_listeners(
     hook: v1.train.CheckpointSaverHook, listeners: Sequence[v1.train.CheckpointSaverListener]
 ) -> None:
-    """Makes a saver hook tell listeners of its checkpoints; those that it knows are kept.
-
-    Args:
-        hook: The hook, before its session.
-        listeners: The listeners to add.
-    """
+    """Makes a saver hook tell listeners of its checkpoints; those that it knows are kept."""
     known = hook._listeners
     known.extend(listener for listener in listeners if listener not in known)
 
@@ -178,31 +144,17 @@ def join_checkpoint_listeners(
         [Sequence[v1.train.CheckpointSaverListener]], list[v1.train.CheckpointSaverListener]
     ],
 ) -> None:
-    """Makes a saver hook tell others in place of its listeners.
-
-    Args:
-        hook: The hook, before its session.
-        join: Returns whom it tells, from its listeners.
-    """
+    """Makes a saver hook tell others in place of its listeners."""
     hook._listeners = join(tuple(hook._listeners))
 
 
 def set_timer(hook: v1.train.CheckpointSaverHook, timer: Any) -> None:
-    """Replaces the timer of a saver hook, whose intervals are equal.
-
-    Args:
-        hook: The hook, before its session.
-        timer: Has the methods of `tf.compat.v1.train.SecondOrStepTimer`.
-    """
+    """Replaces the timer of a saver hook, whose intervals are equal."""
     hook._timer = timer
 
 
 def replicas(number: int) -> contextlib.AbstractContextManager[None]:
-    """Tells what is traced inside how many replicas there are.
-
-    Args:
-        number: Copies of the model.
-    """
+    """Tells what is traced inside how many replicas there are."""
     return tpu_function.tpu_shard_context(number)
 
 
@@ -226,22 +178,12 @@ def read_global_step() -> tf.Tensor:
 
 
 def set_steps_per_run(hook: v1.train.CheckpointSaverHook, steps: int) -> None:
-    """Tells a saver hook how many steps a session call makes.
-
-    Args:
-        hook: The hook, before its session.
-        steps: Steps of a session call, at most.
-    """
+    """Tells a saver hook how many steps a session call makes."""
     hook._set_steps_per_run(steps)
 
 
 def set_writes_graph(hook: v1.train.CheckpointSaverHook, writes: bool) -> None:
-    """Tells a saver hook whether to write the graph's text, and .meta files with checkpoints.
-
-    Args:
-        hook: The hook.
-        writes: Whether it does from now on.
-    """
+    """Tells a saver hook whether to write the graph's text, and .meta files with checkpoints."""
     hook._save_graph_def = writes
 
 
@@ -250,9 +192,6 @@ def growing(graph: tf.Graph) -> Iterator[None]:
     """Lets ops be added to a graph that a session has finalized.
 
     The session takes them in with its next call. None of its calls may run meanwhile.
-
-    Args:
-        graph: The graph; it is the default one inside, and finalized again after.
     """
     graph._unsafe_unfinalize()
     try:
@@ -263,25 +202,13 @@ def growing(graph: tf.Graph) -> Iterator[None]:
 
 
 def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
-    """Makes a tensor of an outer graph readable in a function's graph.
-
-    Args:
-        graph: The graph under construction.
-        tensor: A tensor of this graph or of one around it, or an eager variable's handle.
-
-    Returns:
-        The tensor to read in `graph`.
-    """
+    """Makes a tensor of an outer graph readable in a function's graph."""
     is_function = hasattr(graph, "capture")
     return graph.capture(tensor) if is_function else tensor
 
 
 def saveables_of_iterators(*, policy: int) -> list[Any]:
-    """Returns what a v1 saver must be given to write the iterators of the default graph.
-
-    Args:
-        policy: What to do with state outside of tf.data: 0 warns, 1 leaves it out, 2 fails.
-    """
+    """Returns what a v1 saver must be given to write the iterators of the default graph."""
     return [
         iterator_ops._IteratorSaveable(
             iterator, iterator.name, tf.data.experimental.ExternalStatePolicy(policy)
@@ -291,23 +218,12 @@ def saveables_of_iterators(*, policy: int) -> list[Any]:
 
 
 def saveables_of_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """Returns what a v1 saver must be given to write what a tf.train.Checkpoint would.
-
-    Args:
-        checkpoint: Objects of the default graph; what is added to it later is left out.
-    """
+    """Returns what a v1 saver must be given to write what a tf.train.Checkpoint would."""
     return graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
 
 
 def object_graph_keys(serialized: bytes) -> dict[str, str]:
-    """Tells under which keys an object-based checkpoint holds its variables.
-
-    Args:
-        serialized: What such a checkpoint holds under `_CHECKPOINTABLE_OBJECT_GRAPH`.
-
-    Returns:
-        Name that the variable had -> its key.
-    """
+    """Tells under which keys an object-based checkpoint holds its variables."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
     attributes = [attribute for node in graph.nodes for attribute in node.attributes]
     return {attribute.full_name: attribute.checkpoint_key for attribute in attributes}
@@ -328,30 +244,18 @@ def inference_context() -> Iterator[None]:
 
 
 def prune_unconnected_ops(graph: tf.Graph) -> None:
-    """Takes variables and placeholders that nothing reads out of the TPU computation of `graph`.
-
-    Args:
-        graph: The graph in which `tf.compat.v1.tpu.rewrite` was called.
-    """
+    """Takes variables and placeholders that nothing reads out of the TPU computation of `graph`."""
     tpu.prune_unconnected_ops_from_xla(graph)
 
 
 def op_definition(name: str) -> Any | None:
-    """Returns the OpDef of an op type, `None` where this TensorFlow has no such op.
-
-    Args:
-        name: The op type.
-    """
+    """Returns the OpDef of an op type, `None` where this TensorFlow has no such op."""
     return op_def_registry.get(name)
 
 
 @functools.cache
 def has_kernel(name: str) -> bool:
-    """Tells whether a device of this process can run an op type.
-
-    Args:
-        name: The op type.
-    """
+    """Tells whether a device of this process can run an op type."""
     devices = {device.device_type for device in tf.config.list_physical_devices()} | {"DEFAULT"}
     found = kernels.get_registered_kernels_for_op(name).kernel
     return any(kernel.device_type in devices for kernel in found)
@@ -360,31 +264,14 @@ def has_kernel(name: str) -> bool:
 def partitioned_input(
     parts: Sequence[tf.Tensor], counts: Sequence[int], sharding: bytes
 ) -> tf.Tensor:
-    """Makes an input of a TPU's program of the parts that its cores get.
-
-    Args:
-        parts: The parts, in row-major order.
-        counts: Parts along each dimension.
-        sharding: The same as a serialized OpSharding, which TensorFlow's passes read.
-
-    Returns:
-        What `tf.compat.v1.tpu.replicate` takes for one replica.
-    """
+    """Makes an input of a TPU's program of the parts that its cores get."""
     whole = tf.raw_ops.TPUPartitionedInputV2(inputs=list(parts), partition_dims=list(counts))
     set_attribute(whole.op, "_XlaSharding", v1.AttrValue(s=sharding))
     return whole
 
 
 def with_sharding(tensor: tf.Tensor, sharding: Any) -> tf.Tensor:
-    """Annotates a tensor with how the cores of a replica share it.
-
-    Args:
-        tensor: The tensor.
-        sharding: An OpSharding.
-
-    Returns:
-        The tensor to use from here on.
-    """
+    """Annotates a tensor with how the cores of a replica share it."""
     return xla_sharding.Sharding(proto=sharding).apply_to_tensor(tensor, use_sharding_op=True)
 
 
@@ -422,12 +309,7 @@ def kept_outside(computation: Callable[..., Any], *args: Any) -> Any:
 
 
 def mark_outside(op: tf.Operation, cluster: str) -> None:
-    """Marks an op as `tf.compat.v1.tpu.outside_compilation` does.
-
-    Args:
-        op: The op.
-        cluster: Name of what goes to the host together.
-    """
+    """Marks an op as `tf.compat.v1.tpu.outside_compilation` does."""
     op._set_attr(OUTSIDE_MARK, v1.AttrValue(s=cluster.encode()))
 
 

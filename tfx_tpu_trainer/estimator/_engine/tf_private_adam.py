@@ -39,9 +39,6 @@ def tables_updated_in_one_op() -> Iterator[None]:
 
     Numbers are those of the ops in its place up to rounding. Subclasses with updates of their own keep them, and so does
     Adam where a program has given it another method.
-
-    Yields:
-        Nothing.
     """
     global _users
     adam = v1.train.AdamOptimizer

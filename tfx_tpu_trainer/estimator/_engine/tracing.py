@@ -38,16 +38,6 @@ def fresh_graph(
 
     A graph is garbage that only Python's collector finds, and takes some hundred MiB if the model is large. So
     the former call's is collected before there are two; that of a training which evaluates meanwhile is in use.
-
-    Args:
-        seed: Graph-level random seed. Defaults to `None`, no seed.
-        device_fn: Device function applied to every op of the graph. Defaults to `None`.
-
-    Yields:
-        The graph.
-
-    Raises:
-        RuntimeError: This process was forked from one that has had a session.
     """
     global _latest_graph
     _check_not_forked()

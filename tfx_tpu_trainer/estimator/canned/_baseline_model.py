@@ -18,13 +18,7 @@ _RATE: Final = 0.3
 
 
 def baseline_model_fn(*, head: Any, optimizer: Any, weight_column: Any) -> Callable[..., Any]:
-    """Returns the model_fn of the baseline estimators of `tf.estimator`.
-
-    Args:
-        head: A `Head`.
-        optimizer: What `optimizer_instance` takes.
-        weight_column: The head's; it need not have as many rows as the others.
-    """
+    """Returns the model_fn of the baseline estimators of `tf.estimator`."""
     weight_key = _key_of(weight_column)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
@@ -42,13 +36,7 @@ def baseline_model_fn(*, head: Any, optimizer: Any, weight_column: Any) -> Calla
 
 
 def v1_baseline_model_fn(*, head: Any, optimizer: Any, weight_column: Any) -> Callable[..., Any]:
-    """Returns the model_fn of the baseline estimators of `tf.compat.v1.estimator`.
-
-    Args:
-        head: A `Head`.
-        optimizer: What `v1_optimizer_instance` takes.
-        weight_column: The head's; it need not have as many rows as the others.
-    """
+    """Returns the model_fn of the baseline estimators of `tf.compat.v1.estimator`."""
     weight_key = _key_of(weight_column)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:

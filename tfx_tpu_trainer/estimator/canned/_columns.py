@@ -9,11 +9,7 @@ from tfx_tpu_trainer.estimator._number_checks import as_items
 
 
 def check_features(features: Any) -> None:
-    """Checks what input_fn returns as features.
-
-    Raises:
-        ValueError: If it is not a dict.
-    """
+    """Checks what input_fn returns as features."""
     if not isinstance(features, Mapping):
         raise ValueError(
             f"features should be a dictionary of `Tensor`s. Given type: {type(features)}. Let "
@@ -22,16 +18,7 @@ def check_features(features: Any) -> None:
 
 
 def check_linear_columns(columns: Iterable[Any] | None, *, allow_v1: bool) -> tuple[Any, ...]:
-    """Returns the columns of a linear model as a tuple.
-
-    Args:
-        columns: Feature columns, dense and categorical ones.
-        allow_v1: Whether columns of `tf.compat.v1.feature_column` will do.
-
-    Raises:
-        ValueError: If one is no such column.
-        TypeError: If they are no list.
-    """
+    """Returns the columns of a linear model as a tuple."""
     return _checked(
         columns,
         allow_v1=allow_v1,

@@ -29,13 +29,7 @@ _LINEAR_RATE_LIMIT: Final = 0.005
 
 
 def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) -> Callable[..., Any]:
-    """Returns the model_fn of the combined estimators of `tf.estimator`.
-
-    Args:
-        head: A `Head`.
-        linear: The linear half, or `None`.
-        deep: The deep half, or `None`.
-    """
+    """Returns the model_fn of the combined estimators of `tf.estimator`."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         del config
@@ -74,14 +68,7 @@ def combined_model_fn(*, head: Any, linear: Linear | None, deep: Deep | None) ->
 def v1_combined_model_fn(
     *, head: Any, linear: Linear | None, deep: Deep | None, partitioner: Any
 ) -> Callable[..., Any]:
-    """Returns the model_fn of the combined estimators of `tf.compat.v1.estimator`.
-
-    Args:
-        head: A `Head`.
-        linear: The linear half, or `None`.
-        deep: The deep half, or `None`.
-        partitioner: Partitioner of the input layer and the linear model, or `None`.
-    """
+    """Returns the model_fn of the combined estimators of `tf.compat.v1.estimator`."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         checks.check_features(features)

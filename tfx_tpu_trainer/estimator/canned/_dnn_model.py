@@ -49,17 +49,7 @@ class HiddenLayers(NamedTuple):
 
 
 def check_hidden_units(units: Any) -> tuple[int, ...]:
-    """Checks the widths of hidden layers: TensorFlow ends the process at the first batch of a layer without a unit.
-
-    Args:
-        units: What the user gave.
-
-    Returns:
-        The widths, rounded down.
-
-    Raises:
-        ValueError: If it is no list, or a width is not positive.
-    """
+    """Checks the widths of hidden layers: TensorFlow ends the process at the first batch of a layer without a unit."""
     widths = tuple(units) if isinstance(units, Iterable) and not isinstance(units, str) else None
     if widths is None or not all(
         isinstance(width, Real) and 1 <= float(width) < math.inf for width in widths
@@ -74,18 +64,7 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
 def hidden_layers(
     units: Any, activation_fn: Any, dropout: Any, batch_norm: bool, *, prefix: str = ""
 ) -> HiddenLayers:
-    """Checks the widths of hidden layers and how many of their values are dropped.
-
-    Args:
-        units: What `check_hidden_units` takes.
-        activation_fn: A function, a name that Keras knows, or `None`.
-        dropout: Share of the values that training drops, or `None`.
-        batch_norm: Whether each layer's output is normalized.
-        prefix: What the name of `dropout` begins with, for the error.
-
-    Raises:
-        ValueError: If a width is not positive, or `dropout` no number in [0, 1).
-    """
+    """Checks the widths of hidden layers and how many of their values are dropped."""
     if dropout is not None and not (isinstance(dropout, Real) and 0 <= float(dropout) < 1):
         raise ValueError(
             f"Invalid value {dropout!r} received for `rate`, expected a value between 0 and 1. "
@@ -124,17 +103,7 @@ class Deep(NamedTuple):
 
 
 def dnn_logits(features: Any, mode: str, *, deep: Deep, units: int) -> DnnLogits:
-    """Makes the deep model of `tf.estimator`, in a scope `dnn`.
-
-    Args:
-        features: Feature name -> tensor.
-        mode: One of `ModeKeys`.
-        deep: The model.
-        units: Length of a row of logits.
-
-    Raises:
-        ValueError: If `units` is not an int.
-    """
+    """Makes the deep model of `tf.estimator`, in a scope `dnn`."""
     with v1.variable_scope("dnn", use_resource=True) as scope:
         with v1.variable_scope("input_from_feature_columns"):
             net = without_notice(v1.feature_column.input_layer)(features, deep.columns)
@@ -210,12 +179,7 @@ def summarize_layer(value: tf.Tensor, tag: str) -> None:
 
 
 def dnn_model_fn(*, head: Any, deep: Deep) -> Callable[..., Any]:
-    """Returns the model_fn of the deep estimators of `tf.estimator`.
-
-    Args:
-        head: A `Head`.
-        deep: The model; its optimizer is what `optimizer_instance` takes.
-    """
+    """Returns the model_fn of the deep estimators of `tf.estimator`."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         del config
@@ -237,13 +201,7 @@ def dnn_model_fn(*, head: Any, deep: Deep) -> Callable[..., Any]:
 
 
 def v1_dnn_model_fn(*, head: Any, deep: Deep, partitioner: Any) -> Callable[..., Any]:
-    """Returns the model_fn of the deep estimators of `tf.compat.v1.estimator`.
-
-    Args:
-        head: A `Head`.
-        deep: The model; its optimizer is what `v1_optimizer_instance` takes.
-        partitioner: Partitioner of the input layer, or `None`.
-    """
+    """Returns the model_fn of the deep estimators of `tf.compat.v1.estimator`."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         instance = v1_optimizer_instance(deep.optimizer, _V1_RATE)
@@ -270,12 +228,7 @@ def v1_dnn_model_fn(*, head: Any, deep: Deep, partitioner: Any) -> Callable[...,
 
 
 def _dense(tensor: tf.Tensor, units: int) -> tf.Tensor:
-    """Makes `kernel` and `bias` in the current variable scope and applies them.
-
-    Args:
-        tensor: Float tensor [batch, width].
-        units: Width of what is given back.
-    """
+    """Makes `kernel` and `bias` in the current variable scope and applies them."""
     kernel = v1.get_variable(
         "kernel", [tensor.shape[-1], units], initializer=v1.glorot_uniform_initializer()
     )
@@ -286,15 +239,7 @@ def _dense(tensor: tf.Tensor, units: int) -> tf.Tensor:
 def _batch_normalization(
     tensor: tf.Tensor, *, training: bool
 ) -> tuple[tf.Tensor, list[tf.Operation]]:
-    """Normalizes each column, with variables in the current variable scope.
-
-    Args:
-        tensor: Float tensor [batch, width].
-        training: Whether by mean and variance of the batch, rather than the moving ones.
-
-    Returns:
-        The normalized tensor, and in training the ops that update the moving averages.
-    """
+    """Normalizes each column, with variables in the current variable scope."""
     width = [tensor.shape[-1]]
     gamma = v1.get_variable("gamma", width, initializer=v1.ones_initializer())
     beta = v1.get_variable("beta", width, initializer=v1.zeros_initializer())

@@ -64,13 +64,7 @@ class Form:
     combined_model_fn: Callable[..., ModelFn]
 
     def baseline(self, head: Head, *, optimizer: Any, weight_column: Any = None) -> ModelFn:
-        """Returns the model_fn of a baseline estimator.
-
-        Args:
-            head: The head.
-            optimizer: A name, an instance or a function.
-            weight_column: The head's. Defaults to `None`.
-        """
+        """Returns the model_fn of a baseline estimator."""
         check_head(head)
         return self.baseline_model_fn(head=head, optimizer=optimizer, weight_column=weight_column)
 
@@ -83,18 +77,7 @@ class Form:
         sparse_combiner: str,
         **options: Any,
     ) -> ModelFn:
-        """Returns the model_fn of a linear estimator.
-
-        Args:
-            head: The head.
-            columns: Feature columns.
-            optimizer: A name, an instance, a function, or `None` for Ftrl.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`.
-            **options: Of V1, `partitioner`.
-
-        Raises:
-            ValueError: If a column will not do.
-        """
+        """Returns the model_fn of a linear estimator."""
         check_head(head)
         linear = self._linear_half(columns, optimizer, sparse_combiner)
         return self.linear_model_fn(head=head, linear=linear, **options)
@@ -111,21 +94,7 @@ class Form:
         optimizer: Any,
         **options: Any,
     ) -> ModelFn:
-        """Returns the model_fn of a deep estimator.
-
-        Args:
-            head: The head.
-            columns: Feature columns.
-            hidden_units: Width of each hidden layer.
-            activation_fn: Activation of the hidden layers.
-            dropout: Share of the values that are dropped in training, or `None`.
-            batch_norm: Whether each hidden layer's output is normalized.
-            optimizer: A name, an instance or a function.
-            **options: Of V1, `partitioner`.
-
-        Raises:
-            ValueError: If a column will not do.
-        """
+        """Returns the model_fn of a deep estimator."""
         check_head(head)
         columns = check_dense_columns(columns, allow_v1=self.allows_v1_columns)
         hidden = hidden_layers(hidden_units, activation_fn, dropout, batch_norm)
@@ -144,25 +113,7 @@ class Form:
         dnn_dropout: float | None,
         batch_norm: bool,
     ) -> tuple[Linear | None, Deep | None]:
-        """Checks what the combined estimators are given and sorts it.
-
-        Args:
-            linear_columns: Columns of the linear half, or nothing.
-            linear_optimizer: Its optimizer.
-            linear_sparse_combiner: Its sparse combiner.
-            dnn_columns: Columns of the deep half, or nothing.
-            dnn_optimizer: Its optimizer.
-            dnn_hidden_units: Width of each of its hidden layers.
-            dnn_activation_fn: Their activation.
-            dnn_dropout: Share of their values that are dropped in training, or `None`.
-            batch_norm: Whether their output is normalized.
-
-        Returns:
-            The linear half and the deep one; one of them may be `None`.
-
-        Raises:
-            ValueError: If both would be, the deep one has no hidden units, or a column will not do.
-        """
+        """Checks what the combined estimators are given and sorts it."""
         if not linear_columns and not dnn_columns:
             raise ValueError(
                 "Either linear_feature_columns or dnn_feature_columns must be defined; given: "
@@ -186,13 +137,7 @@ class Form:
     def combined(
         self, head: Head, halves: tuple[Linear | None, Deep | None], **options: Any
     ) -> ModelFn:
-        """Returns the model_fn of a combined estimator.
-
-        Args:
-            head: The head.
-            halves: What `halves` has returned.
-            **options: Of V1, `partitioner`.
-        """
+        """Returns the model_fn of a combined estimator."""
         check_head(head)
         linear, deep = halves
         return self.combined_model_fn(head=head, linear=linear, deep=deep, **options)

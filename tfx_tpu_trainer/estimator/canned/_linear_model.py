@@ -51,12 +51,7 @@ class Linear(NamedTuple):
     sparse_combiner: str
 
     def logits(self, features: Any, units: int) -> LinearLogits:
-        """Makes the model in a variable scope `linear_model` and sums it up.
-
-        Args:
-            features: Feature name -> tensor.
-            units: Length of a row of logits.
-        """
+        """Makes the model in a variable scope `linear_model` and sums it up."""
         return linear_logits(
             features, columns=self.columns, units=units, sparse_combiner=self.sparse_combiner
         )
@@ -65,15 +60,7 @@ class Linear(NamedTuple):
 def linear_logits(
     features: Any, *, columns: Sequence[Any], units: int, sparse_combiner: str
 ) -> LinearLogits:
-    """Makes a linear model in a variable scope `linear_model` and sums it up.
-
-    Args:
-        features: Feature name -> tensor.
-        columns: Feature columns.
-        units: Length of a row of logits.
-        sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`: how several values of a categorical column in one row are
-            combined.
-    """
+    """Makes a linear model in a variable scope `linear_model` and sums it up."""
     column_variables: dict[Any, Any] = {}
     logits = without_notice(v1.feature_column.linear_model)(
         features,
@@ -104,12 +91,7 @@ def summarize_weights(made: LinearLogits, units: int) -> None:
 
 
 def linear_model_fn(*, head: Any, linear: Linear) -> Callable[..., Any]:
-    """Returns the model_fn of the linear estimators of `tf.estimator`.
-
-    Args:
-        head: A `Head`.
-        linear: The model; its optimizer is what `optimizer_instance` takes.
-    """
+    """Returns the model_fn of the linear estimators of `tf.estimator`."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         del config
@@ -133,13 +115,7 @@ def linear_model_fn(*, head: Any, linear: Linear) -> Callable[..., Any]:
 
 
 def v1_linear_model_fn(*, head: Any, linear: Linear, partitioner: Any) -> Callable[..., Any]:
-    """Returns the model_fn of the linear estimators of `tf.compat.v1.estimator`.
-
-    Args:
-        head: A `Head`.
-        linear: The model; its optimizer is what `v1_optimizer_instance` takes.
-        partitioner: Partitioner of the variables, or `None`.
-    """
+    """Returns the model_fn of the linear estimators of `tf.compat.v1.estimator`."""
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         checks.check_features(features)

@@ -18,12 +18,7 @@ _LEAST_SLICE: Final = 64 << 20
 
 
 def input_partitioner(config: Any, given: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Returns the partitioner of an input layer or a linear model.
-
-    Args:
-        config: The run's configuration, for the number of parameter servers.
-        given: What the user gives. Defaults to `None`: slices of at least 64 MB.
-    """
+    """Returns the partitioner of an input layer or a linear model."""
     return given or v1.min_max_variable_partitioner(
         max_partitions=_servers(config), min_slice_size=_LEAST_SLICE
     )

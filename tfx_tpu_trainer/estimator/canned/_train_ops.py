@@ -28,26 +28,14 @@ class Trained(NamedTuple):
 
 
 def linear_rate(limit: float, number_of_columns: int) -> float:
-    """Returns the default rate of a linear model: the more columns, the lower.
-
-    Args:
-        limit: The highest rate.
-        number_of_columns: How many feature columns there are.
-    """
+    """Returns the default rate of a linear model: the more columns, the lower."""
     return min(limit, 1.0 / math.sqrt(number_of_columns))
 
 
 def train_op_fn_of(
     head: Head, parts: Sequence[Trained], updates: Sequence[tf.Operation] = ()
 ) -> Callable[[tf.Tensor], Any]:
-    """Returns the function from the loss to the train op of an estimator of `tf.estimator`.
-
-    Args:
-        head: The head; its loss reduction decides how replicas and cores put gradients together.
-        parts: What is trained; the first one's optimizer counts the steps, and any other object has a
-            count of its own.
-        updates: Ops to run with each step. Defaults to none.
-    """
+    """Returns the function from the loss to the train op of an estimator of `tf.estimator`."""
 
     def train_op_fn(loss: tf.Tensor) -> Any:
         of_keras = _train_op.per_replica(loss, head.loss_reduction)
@@ -71,10 +59,6 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
 
     The global step goes up once all parts are trained. Updates of moving averages are those in
     the collection `UPDATE_OPS`.
-
-    Args:
-        head: The head; its loss reduction decides how cores put gradients together.
-        parts: What is trained.
     """
 
     def train_op_fn(loss: tf.Tensor) -> Any:

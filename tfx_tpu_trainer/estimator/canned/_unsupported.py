@@ -11,11 +11,7 @@ class _Unsupported:
     _advice: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Always fails.
-
-        Raises:
-            NotImplementedError: Always; it says what to use instead.
-        """
+        """Always fails."""
         del args, kwargs
         self._refuse()
 

@@ -44,20 +44,7 @@ class BatchConfig(_BatchFields):
         allowed_batch_sizes: Sequence[int] | None,
         max_enqueued_batches: int = 100,
     ) -> BatchConfig:
-        """Checks the numbers: TensorFlow would look at them only when a server loads the model.
-
-        Args:
-            num_batch_threads: Batches that are computed at the same time.
-            max_batch_size: Rows of a batch at most.
-            batch_timeout_micros: Microseconds that a batch which is not full waits for more rows.
-            allowed_batch_sizes: Sizes that a batch is padded up to, in increasing order; the last
-                one is `max_batch_size`. `None` or empty: batches are not padded.
-            max_enqueued_batches: Batches that may wait; further requests are refused. Defaults
-                to 100.
-
-        Raises:
-            ValueError: If a number is too small, or the allowed sizes don't hold.
-        """
+        """Checks the numbers: TensorFlow would look at them only when a server loads the model."""
         for name, value, least in (
             ("num_batch_threads", num_batch_threads, 1),
             ("max_batch_size", max_batch_size, 1),
@@ -97,18 +84,6 @@ def call_in_batches(
     """Calls a function of tensors from the default graph, through a `BatchFunction` op.
 
     The op belongs to the model: it batches whatever server loads it.
-
-    Args:
-        function: Takes the inputs, builds ops and returns tensors, each with the rows of the
-            batch along axis 0.
-        inputs: Its inputs; axis 0 is that of the rows.
-        config: How to batch. `None` calls the function as it is.
-
-    Returns:
-        The structure that the function returned, with the rows that were put in.
-
-    Raises:
-        ValueError: If an input or result is not a dense tensor, or has no axis.
     """
     if config is None:
         return function(*inputs)

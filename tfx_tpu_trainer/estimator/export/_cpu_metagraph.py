@@ -27,20 +27,7 @@ def build_cpu_meta_graph(
     *,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a separate graph.
-
-    Args:
-        call_model: Calls model_fn.
-        serving_input_receiver_fn: Makes the inputs.
-        random_seed: Seed of the graph. Defaults to `None`, no seed.
-
-    Returns:
-        The metagraph, with a signature for each export output and for each host signature of the
-        receiver.
-
-    Raises:
-        ValueError: If a host signature has the name of an export output or cannot be served.
-    """
+    """Builds the metagraph in a separate graph."""
     with tracing.fresh_graph(random_seed):
         receiver = receive(serving_input_receiver_fn)
         spec = call_model(
@@ -81,14 +68,6 @@ def with_outputs(
 
     The nodes between the replaced tensors and the outputs are copied in the default graph, so
     that the default signature itself stays as it is, and as fast.
-
-    Args:
-        host_signatures: Those of the receiver; `None` for none.
-        signature_defs: Those of the model's export outputs.
-
-    Returns:
-        Signature name -> inputs and outputs. Predictions are left out of a model without a
-        default signature: there is nothing to answer with.
     """
     outputs = _default_outputs(signature_defs)
     built = {}
@@ -132,12 +111,6 @@ def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
     TensorFlow has no CPU kernel for `CrossReplicaSum`, so that a graph with one cannot even be
     loaded: one of training with a `CrossShardOptimizer`, or one with batch norm over cores. A
     core's number is 0: TensorFlow's kernel of `XlaReplicaId` would end the process that runs it.
-
-    Args:
-        meta_graph: A metagraph for CPU hosts.
-
-    Returns:
-        The metagraph itself where it has no such sum, else one of a graph of its own.
     """
     if not reads_other_cores(meta_graph.graph.as_graph_def()):
         return meta_graph

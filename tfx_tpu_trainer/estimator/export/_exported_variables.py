@@ -13,17 +13,7 @@ from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
 
 
 def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: Any = None) -> str:
-    """Returns the checkpoint to export, and checks that it is there.
-
-    Args:
-        checkpoint_path: The one asked for, or else the latest; `None` if there is none.
-        model_dir: The folder of the model, for the message.
-        warm_start: `WarmStartSettings` of a model that may not be trained: it is exported with
-            the values that it would start from. Defaults to `None`.
-
-    Raises:
-        ValueError: If there is none, or the path holds none.
-    """
+    """Returns the checkpoint to export, and checks that it is there."""
     if not checkpoint_path and warm_start is not None:
         checkpoint_path = warm_start.ckpt_to_initialize_from
         if tf.io.gfile.isdir(checkpoint_path):
@@ -48,10 +38,6 @@ def check_variables_in_checkpoint(meta_graph: MetaGraph, checkpoint_path: str) -
     """Checks that a checkpoint has every variable that a metagraph restores, in its shape.
 
     Restoring would not notice another shape: a resource variable takes what it is given.
-
-    Raises:
-        ValueError: If it lacks some, or has some in another shape or type; it lists them.
-        tf.errors.DataLossError: If the checkpoint can't be read.
     """
     misfit = find_misfit(checkpoint_path, restored_variables(meta_graph))
     if misfit is not None:
@@ -64,11 +50,7 @@ def check_variables_in_checkpoint(meta_graph: MetaGraph, checkpoint_path: str) -
 
 
 def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
-    """Checks that a further metagraph restores nothing but what the first one saves.
-
-    Raises:
-        ValueError: If it restores more; it lists what.
-    """
+    """Checks that a further metagraph restores nothing but what the first one saves."""
     missing = sorted(set(restored_variables(meta_graph)) - set(restored_variables(first)))
     if missing:
         raise ValueError(
@@ -80,15 +62,7 @@ def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
 
 
 def restored_variables(meta_graph: MetaGraph) -> dict[str, tf.TensorSpec]:
-    """Returns what a metagraph's saver looks up in a checkpoint.
-
-    Args:
-        meta_graph: A metagraph.
-
-    Returns:
-        Name in the checkpoint -> type and shape that the graph wants; the shape is unknown where
-        the saver slices or reshapes.
-    """
+    """Returns what a metagraph's saver looks up in a checkpoint."""
     return restored_by(meta_graph.saver, meta_graph.graph)
 
 

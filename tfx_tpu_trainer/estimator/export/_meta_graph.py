@@ -21,14 +21,7 @@ class ModelCall(Protocol):
     """
 
     def __call__(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
-        """Calls model_fn.
-
-        Args:
-            features: What the receiver gives.
-            labels: What the receiver gives, `None` when serving.
-            mode: A mode key.
-            use_tpu: What model_fn finds in `params['use_tpu']`.
-        """
+        """Calls model_fn."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +48,7 @@ class MetaGraph:
     def of_default_graph(
         cls, *, mode: str, tags: tuple[str, ...], signatures: Mapping[str, Any], spec: Any
     ) -> MetaGraph:
-        """Takes the default graph unchanged; no op is added to it later but by the writer.
-
-        Args:
-            mode: The mode that model_fn was called in.
-            tags: Tags of the metagraph.
-            signatures: Signature name -> `SignatureDef`.
-            spec: What model_fn returned; its Scaffold may bring a saver and a local_init_op.
-
-        Raises:
-            TypeError: If the scaffold's saver is of another kind.
-            ValueError: If parts of the scaffold are of another graph.
-        """
+        """Takes the default graph unchanged; no op is added to it later but by the writer."""
         graph = v1.get_default_graph()
         scaffold = _scaffold_of(spec)
         init_op = scaffold.local_init_op
@@ -84,11 +66,7 @@ class MetaGraph:
 
 
 def receive(input_receiver_fn: Callable[[], Any]) -> Any:
-    """Calls a receiver function and checks that its result has what the exporter reads.
-
-    Raises:
-        ValueError: If it has no `features` or `receiver_tensors`.
-    """
+    """Calls a receiver function and checks that its result has what the exporter reads."""
     receiver = input_receiver_fn()
     for name in ("features", "receiver_tensors"):
         if getattr(receiver, name, None) is None:

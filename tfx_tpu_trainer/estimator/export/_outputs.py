@@ -182,11 +182,7 @@ class RegressionOutput(ExportOutput):
 
 
 def own_output(output: Any) -> ExportOutput:
-    """Returns an output of this module for one that may be TensorFlow's.
-
-    Raises:
-        ValueError: If it is TensorFlow's and of none of the kinds that can be served from a TPU.
-    """
+    """Returns an output of this module for one that may be TensorFlow's."""
     if isinstance(output, ExportOutput):
         return output
     if isinstance(output, tf_private.export_output.ClassificationOutput):
@@ -201,22 +197,7 @@ def own_output(output: Any) -> ExportOutput:
 def normalise_export_outputs(
     export_outputs: Mapping[str, Any] | None, predictions: Any
 ) -> dict[str, Any]:
-    """Checks the export outputs of a spec and makes sure that there is a default one.
-
-    Args:
-        export_outputs: Signature name -> output, of this module or TensorFlow's; `None` for one
-            predict output of all predictions.
-        predictions: A tensor or a dict of tensors, used where `export_outputs` is `None`.
-
-    Returns:
-        A new dict, in which `serving_default` is one of the keys if there are any. A lone output
-        under another name stands under both names.
-
-    Raises:
-        TypeError: If `export_outputs` is not a dict, or a value no `ExportOutput`.
-        ValueError: If there are several outputs and none is the default, or the predictions
-            cannot be exported.
-    """
+    """Checks the export outputs of a spec and makes sure that there is a default one."""
     if export_outputs is None:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}
     if not isinstance(export_outputs, Mapping):
@@ -244,16 +225,7 @@ def normalise_export_outputs(
 
 
 def named_tensors(tensors: Any, single_name: str, *, label: str) -> dict[str, tf.Tensor]:
-    """Returns a tensor or a dict of tensors as a new dict of str to tensor.
-
-    Args:
-        tensors: A tensor, or a dict whose keys are strings or tuples of strings.
-        single_name: The key of a lone tensor.
-        label: What the tensors are, for the messages.
-
-    Raises:
-        ValueError: If a key is not a string, or a value no tensor.
-    """
+    """Returns a tensor or a dict of tensors as a new dict of str to tensor."""
     if not isinstance(tensors, Mapping):
         tensors = {single_name: tensors}
     named = {}

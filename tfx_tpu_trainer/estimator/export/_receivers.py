@@ -86,22 +86,7 @@ class ServingInputReceiver(_ServingFields):
         *,
         host_signatures: Mapping[str, HostSignature | HostPrediction] | None = None,
     ) -> ServingInputReceiver:
-        """Checks the tensors and names lone ones.
-
-        Args:
-            features: A dict of str or int to Tensor, SparseTensor or RaggedTensor; a lone one is
-                wrapped as `{"feature": tensor}`. An object that has a `tensor` and can be
-                converted to one, such as a LabeledTensor, is handed to model_fn as it is.
-            receiver_tensors: A dict of str to such tensors; a lone one is wrapped as
-                `{"input": tensor}`.
-            receiver_tensors_alternatives: Other places of the receiver's graph to feed, each a
-                tensor or a dict. Each adds a signature `<alternative>:<output>` for every export
-                output. Defaults to `None`.
-            host_signatures: Further signatures of the `serve` metagraph. Defaults to `None`.
-
-        Raises:
-            ValueError: If something is missing, or no tensor, or a key is of the wrong type.
-        """
+        """Checks the tensors and names lone ones."""
         self = super().__new__(
             cls,
             features=name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True),
@@ -129,16 +114,7 @@ class TensorServingInputReceiver(_ServingFields):
         receiver_tensors: Any,
         receiver_tensors_alternatives: Mapping[str, Any] | None = None,
     ) -> TensorServingInputReceiver:
-        """Checks the tensors and names lone receiver tensors.
-
-        Args:
-            features: A Tensor, SparseTensor or RaggedTensor.
-            receiver_tensors: As of `ServingInputReceiver`.
-            receiver_tensors_alternatives: As of `ServingInputReceiver`. Defaults to `None`.
-
-        Raises:
-            ValueError: If something is missing or no tensor.
-        """
+        """Checks the tensors and names lone receiver tensors."""
         if features is None:
             raise ValueError("features must be defined. Give the tensor that model_fn takes.")
         _check_tensor(features, "feature")
@@ -154,15 +130,7 @@ class UnsupervisedInputReceiver(ServingInputReceiver):
     """Features without labels, for exports of the train or eval graph."""
 
     def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
-        """Checks the tensors and names lone ones, as `ServingInputReceiver` does.
-
-        Args:
-            features: As of `ServingInputReceiver`.
-            receiver_tensors: As of `ServingInputReceiver`.
-
-        Raises:
-            ValueError: If something is missing, or no tensor, or a key is of the wrong type.
-        """
+        """Checks the tensors and names lone ones, as `ServingInputReceiver` does."""
         return cast(UnsupervisedInputReceiver, super().__new__(cls, features, receiver_tensors))
 
 
@@ -184,17 +152,7 @@ class SupervisedInputReceiver(_SupervisedFields):
     __slots__ = ()
 
     def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
-        """Checks the tensors; features and labels are handed to model_fn as they are given.
-
-        Args:
-            features: A dict of str or int to Tensor, SparseTensor or RaggedTensor, or a lone one.
-            labels: The same of labels.
-            receiver_tensors: A dict of str to tensor; a lone one is wrapped as
-                `{"input": tensor}`.
-
-        Raises:
-            ValueError: If something is missing, or no tensor, or a key is of the wrong type.
-        """
+        """Checks the tensors; features and labels are handed to model_fn as they are given."""
         name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True)
         name_tensors(labels, "label", SINGLE_LABEL_NAME, allow_int_keys=True)
         return super().__new__(
@@ -208,18 +166,7 @@ class SupervisedInputReceiver(_SupervisedFields):
 def name_tensors(
     tensors: Any, what: str, single_name: str, *, allow_int_keys: bool = False
 ) -> Mapping[Any, Any]:
-    """Returns a tensor or a dict of tensors as a dict, checked.
-
-    Args:
-        tensors: What was given.
-        what: What one of the tensors is, for the messages.
-        single_name: The key of a lone tensor.
-        allow_int_keys: Whether ints are keys too. Defaults to `False`.
-
-    Raises:
-        ValueError: If it is `None`, holds something that is not a tensor, or a key is of the wrong
-            type.
-    """
+    """Returns a tensor or a dict of tensors as a dict, checked."""
     if tensors is None:
         raise ValueError(f"{what}s must be defined. Give a tensor or a dict of name to tensor.")
     if not isinstance(tensors, Mapping):

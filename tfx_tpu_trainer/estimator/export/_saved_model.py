@@ -51,30 +51,6 @@ def export_saved_model(
 
     All graphs are built and checked before anything is written. The variables are written once,
     with the first graph, and on any machine: no op of a TPU is run, or even placed.
-
-    Args:
-        export_dir_base: Folder of the versions.
-        call_model: Calls model_fn; once for each graph.
-        input_receiver_fns: Mode -> what makes the inputs; called once for each graph. The graphs
-            come in the order train, eval, infer.
-        checkpoint_path: The checkpoint whose values are exported.
-        export_to_cpu: Whether to write the graphs tagged `train`, `eval` and `serve`.
-        export_to_tpu: Whether to write the graph tagged `serve` and `tpu`, of mode infer.
-        api_version: Who puts the model on the TPU: 1 = the exporter, all of it; 2 = model_fn.
-        random_seed: Seed of the graphs. Defaults to `None`, no seed.
-        session_config: Configures the session that restores the variables. Defaults to `None`.
-        assets_extra: Path below `assets.extra/` -> file to copy there. Defaults to `None`.
-        as_text: Whether to write `saved_model.pbtxt`, not `saved_model.pb`. Defaults to `False`.
-        strip_default_attrs: Whether to leave out attributes that have their default value, so
-            that older servers read the graph. Defaults to `True`.
-
-    Returns:
-        The version folder, `<export_dir_base>/<seconds since the epoch>`.
-
-    Raises:
-        ValueError: If an argument does not hold, the checkpoint lacks variables of the model, or
-            an output cannot be exported.
-        RuntimeError: If no version is free, or the folder cannot be written.
     """
     if not export_to_cpu and not export_to_tpu:
         raise ValueError(
@@ -123,11 +99,7 @@ def export_saved_model(
 
 
 def check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> None:
-    """Checks that there are modes to export, and a function for each.
-
-    Raises:
-        ValueError: If a mode is unknown or has no function.
-    """
+    """Checks that there are modes to export, and a function for each."""
     if not input_receiver_fns or not set(input_receiver_fns) <= set(_MODES):
         raise ValueError(
             f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. The modes are "
@@ -151,11 +123,7 @@ def build_meta_graphs(
     api_version: int,
     random_seed: int | None,
 ) -> Iterator[MetaGraph]:
-    """Yields what `export_saved_model` would write, from the same arguments.
-
-    Raises:
-        ValueError: If an output cannot be exported.
-    """
+    """Yields what `export_saved_model` would write, from the same arguments."""
     for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         if mode not in input_receiver_fns:
             continue

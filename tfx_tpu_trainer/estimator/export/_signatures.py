@@ -36,17 +36,6 @@ def build_signature_defs(
 
     One that it cannot is left out, and the log says why: a classification that is not fed by one
     string tensor, an output that needs a placeholder which the signature does not feed.
-
-    Args:
-        receiver_tensors: Input name -> tensor to feed, or one tensor, which is called `input`.
-        export_outputs: Signature name -> output.
-        receiver_tensors_alternatives: Alternative's name -> such tensors; its signatures are
-            called `<alternative>:<output>`. Defaults to `None`.
-        serving_only: Whether only the kinds of signatures that TensorFlow Serving knows are
-            taken; those of training and evaluation are none of them. Defaults to `True`.
-
-    Returns:
-        Signature name -> `SignatureDef`.
     """
     included: dict[str, Any] = {}
     excluded: dict[str, str] = {}
@@ -62,18 +51,7 @@ def build_signature_defs(
 
 
 def build_host_signature_defs(signatures: Mapping[str, HostSignature] | None) -> dict[str, Any]:
-    """Returns the predict signatures that a receiver adds to the `serve` metagraph.
-
-    Args:
-        signatures: Signature name -> its inputs and outputs; `None` for none.
-
-    Returns:
-        Signature name -> `SignatureDef`.
-
-    Raises:
-        ValueError: If one has no inputs or outputs, or an output needs a placeholder which the
-            signature does not feed.
-    """
+    """Returns the predict signatures that a receiver adds to the `serve` metagraph."""
     built = {}
     for name, signature in (signatures or {}).items():
         if not signature.inputs or not signature.outputs:

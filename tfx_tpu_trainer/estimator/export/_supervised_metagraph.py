@@ -46,17 +46,7 @@ class _SupervisedOutput(ExportOutput):
     method_name: ClassVar[str]
 
     def __init__(self, loss: Any = None, predictions: Any = None, metrics: Any = None) -> None:
-        """Checks the tensors and names them.
-
-        Args:
-            loss: A tensor, or a dict of str to tensor. Defaults to `None`, no loss.
-            predictions: The same. Defaults to `None`, no predictions.
-            metrics: Metric name -> (value, update op) or a Keras 2 metric that was updated; a
-                single one is called `metrics`. Defaults to `None`, no metrics.
-
-        Raises:
-            ValueError: If a key is not a string or a tuple of strings, or a value no tensor.
-        """
+        """Checks the tensors and names them."""
         self._loss = _group(loss, _LOSS)
         self._predictions = _group(predictions, _PREDICTIONS)
         self._metrics = None if metrics is None else _named_metrics(metrics)
@@ -77,11 +67,7 @@ class _SupervisedOutput(ExportOutput):
         return self._metrics
 
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """Returns the signature; any tensors will do as inputs.
-
-        Raises:
-            ValueError: If there are none.
-        """
+        """Returns the signature; any tensors will do as inputs."""
         if not receiver_tensors:
             raise ValueError(f"{self.method_name} `inputs` cannot be empty.")
         outputs = {**(self._loss or {}), **(self._predictions or {}), **(self._metrics or {})}
@@ -155,20 +141,7 @@ def build_supervised_meta_graph(
     mode: str,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a separate graph.
-
-    Args:
-        call_model: Calls model_fn.
-        input_receiver_fn: Makes features and labels.
-        mode: `"train"` or `"eval"`; it is the tag and the name of the one signature too.
-        random_seed: Seed of the graph. Defaults to `None`, no seed.
-
-    Returns:
-        The metagraph. One of training has its train_op in a collection.
-
-    Raises:
-        ValueError: If the spec lacks what the mode needs, or something cannot be exported.
-    """
+    """Builds the metagraph in a separate graph."""
     with tracing.fresh_graph(random_seed):
         receiver = receive(input_receiver_fn)
         labels = getattr(receiver, "labels", None)

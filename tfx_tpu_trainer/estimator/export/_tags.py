@@ -21,9 +21,5 @@ TPU_TAGS: Final = (tf.saved_model.SERVING, tf.saved_model.TPU)
 
 
 def of_mode(mode: str) -> tuple[str, ...]:
-    """Returns the tags of a metagraph for training or evaluation.
-
-    Args:
-        mode: `"train"` or `"eval"`; TensorFlow's loaders know the metagraph by the mode's name.
-    """
+    """Returns the tags of a metagraph for training or evaluation."""
     return (mode,)

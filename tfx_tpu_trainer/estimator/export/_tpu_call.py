@@ -17,20 +17,7 @@ v1 = tf.compat.v1
 
 
 def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[tf.Tensor] = ()) -> Any:
-    """Builds a computation, rewritten for the TPU, and calls it once from the default graph.
-
-    Args:
-        computation: Takes the inputs and builds the ops. What else it uses of the default graph
-            is fed into the call.
-        inputs: Its inputs. Defaults to none.
-
-    Returns:
-        As `call_partitioned`.
-
-    Raises:
-        NotImplementedError: If the default graph is itself being rewritten for the TPU.
-        ValueError: If the computation returns no tensor.
-    """
+    """Builds a computation, rewritten for the TPU, and calls it once from the default graph."""
     return call_partitioned(lambda: v1.tpu.rewrite(computation, list(inputs)))
 
 
@@ -42,18 +29,6 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
     that they are saved and restored as those of any graph.
 
     Nothing here needs a TPU; running the result does.
-
-    Args:
-        build: Builds the ops and calls `tf.compat.v1.tpu.rewrite` for those that the TPU runs.
-            What it uses of the default graph is fed into the call.
-
-    Returns:
-        Tensors of the default graph: a dict where a dict was built, else a list with one for each
-        tensor that was built, also where that was a single one.
-
-    Raises:
-        NotImplementedError: If the default graph is itself being rewritten for the TPU.
-        ValueError: If no tensor is built, or there are ops on the TPU that none can run.
     """
     structure: Any = None
 
@@ -132,12 +107,6 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
 
     Strings, tables, datasets and Python functions are found here. Whether the TPU's compiler takes
     all other ops can only be known by compiling.
-
-    Args:
-        graph: The graph, a function's too, in which `tf.compat.v1.tpu.rewrite` was called.
-
-    Raises:
-        ValueError: If no TPU can run some of them; names each op and the line that made it.
     """
     definition = graph.as_graph_def()
     functions = functions_of(definition.library)

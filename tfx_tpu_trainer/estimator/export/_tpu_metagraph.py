@@ -32,22 +32,7 @@ def build_tpu_meta_graph(
     api_version: int,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a separate graph. No TPU is needed.
-
-    Args:
-        call_model: Calls model_fn.
-        serving_input_receiver_fn: Makes the inputs; its graph stays on the host.
-        api_version: 1: all of model_fn is rewritten for the TPU here, and finds
-            `params['use_tpu']` False. 2: model_fn finds it True and puts on the TPU what it wants.
-        random_seed: Seed of the graph. Defaults to `None`, no seed.
-
-    Returns:
-        The metagraph, with a signature for each export output.
-
-    Raises:
-        ValueError: If there is nothing to run on the TPU, there are ops on it that none can run,
-            or an export output is of a kind that cannot be served from one.
-    """
+    """Builds the metagraph in a separate graph. No TPU is needed."""
     build_outputs = {1: _rewrite_model, 2: _call_model_that_rewrites}[api_version]
     with tracing.fresh_graph(random_seed):
         receiver = receive(serving_input_receiver_fn)
@@ -116,20 +101,6 @@ def rewrite_model(
 
     A feature that the model passes through untouched never goes in: strings may pass, which a TPU
     cannot hold.
-
-    Args:
-        call_model: Takes features and returns the spec of a prediction.
-        features: A structure of tensors.
-        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
-        predictions_come_out: Whether the predictions are requested beside the export outputs. Defaults to `False`.
-
-    Returns:
-        The model.
-
-    Raises:
-        NotImplementedError: If the default graph is itself being rewritten.
-        ValueError: If nothing is left for the TPU to compute, or an export output is of a kind
-            that cannot be served from one.
     """
     host_graph = v1.get_default_graph()
     stays_outside: dict[Any, tf.Tensor] = {}

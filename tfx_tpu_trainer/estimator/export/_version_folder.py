@@ -27,16 +27,6 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
     A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`,
     which TensorFlow Serving ignores, and which is renamed at the end. If the body raises, the
     sibling is removed. If the process is killed it stays, and harms nobody.
-
-    Args:
-        base: Folder of the versions; it is made if need be.
-
-    Yields:
-        The path to write to, and the path at which the files will be found.
-
-    Raises:
-        ValueError: If TensorFlow has no file system for the folder.
-        RuntimeError: If ten versions in a row are taken, or the folder cannot be written to.
     """
     check_can_be_opened("export_dir_base", base)
     with write_errors_explained(base):
@@ -53,14 +43,7 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def write_errors_explained(base: str) -> Iterator[None]:
-    """Says where writing failed: what TensorFlow reports may be a file name, or less.
-
-    Args:
-        base: Folder of the versions, or what is written below it.
-
-    Raises:
-        RuntimeError: In place of TensorFlow's errors and of the system's.
-    """
+    """Says where writing failed: what TensorFlow reports may be a file name, or less."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
@@ -104,9 +87,6 @@ def reason_of(error: Exception) -> str:
 
     An error of a graph quotes all Python frames in which the op was made, on indented lines; here
     those are the exporter's own.
-
-    Args:
-        error: An error of TensorFlow, or another one.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
     # Behind the frames, which stand in front of it in errors of a session.

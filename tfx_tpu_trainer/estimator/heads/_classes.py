@@ -13,15 +13,7 @@ from tfx_tpu_trainer.estimator.export._outputs import ClassificationOutput
 
 
 def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
-    """Returns the predictions to make.
-
-    Args:
-        keys: The wanted ones; `None` or none for all.
-        valid: Those that the head can make.
-
-    Raises:
-        ValueError: If one is not valid.
-    """
+    """Returns the predictions to make."""
     keys = tuple(keys or ())
     for key in keys:
         if key not in valid:
@@ -67,29 +59,14 @@ def all_classes(logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | N
 def classification_output(
     scores: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
 ) -> ClassificationOutput:
-    """Returns what a classify signature answers: a score for each class.
-
-    Args:
-        scores: [batch, n_classes].
-        n_classes: Number of classes.
-        vocabulary: Their names, or `None`.
-    """
+    """Returns what a classify signature answers: a score for each class."""
     return ClassificationOutput(scores=scores, classes=all_classes(scores, n_classes, vocabulary))
 
 
 def check_thresholds(
     thresholds: Iterable[float] | None, message: str = "thresholds must be in (0, 1) range."
 ) -> tuple[float, ...]:
-    """Returns thresholds as a tuple.
-
-    Args:
-        thresholds: The thresholds, or `None`.
-        message: What to say if one is wrong; it is added.
-
-    Raises:
-        ValueError: If one is not greater than 0 and less than 1.
-        TypeError: If one is not a number.
-    """
+    """Returns thresholds as a tuple."""
     checked = as_items("thresholds", thresholds, "[0.3, 0.7]")
     for threshold in checked:
         if not holds("thresholds", threshold, lambda number: 0.0 < number < 1.0):
@@ -98,17 +75,7 @@ def check_thresholds(
 
 
 def check_n_classes(n_classes: Any, *, least: int, message: str) -> int:
-    """Returns a number of classes back if a head can do with it.
-
-    Args:
-        n_classes: The number.
-        least: The least that will do.
-        message: What to say if there are fewer.
-
-    Raises:
-        ValueError: If it is less.
-        TypeError: If it is not a whole number.
-    """
+    """Returns a number of classes back if a head can do with it."""
     if isinstance(n_classes, (str, bytes)):
         raise TypeError(
             f"'<' not supported between instances of {type(n_classes).__name__!r} and 'int': "

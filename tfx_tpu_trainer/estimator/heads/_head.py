@@ -17,12 +17,7 @@ v1 = tf.compat.v1
 
 
 def check_head(head: Any, name: str = "head") -> None:
-    """Checks that a value can be used as a head, of whatever class.
-
-    Raises:
-        AttributeError: If it has not what heads have.
-        TypeError: If it is a class of heads.
-    """
+    """Checks that a value can be used as a head, of whatever class."""
     if isinstance(head, type):
         raise TypeError(f"{name} must be a Head, and {head!r} is a class: call it.")
     if not hasattr(head, "logits_dimension"):

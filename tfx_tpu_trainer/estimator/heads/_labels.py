@@ -13,16 +13,7 @@ v1 = tf.compat.v1
 
 
 def check_vocabulary(vocabulary: Any, n_classes: int | None = None) -> tuple[str, ...] | None:
-    """Returns a label vocabulary as a tuple.
-
-    Args:
-        vocabulary: A list or tuple of the labels' strings, in the order of their ids; or `None`.
-        n_classes: How many there must be. Defaults to `None`, any number.
-
-    Raises:
-        ValueError: If it is of another type, empty, not as long, holds anything but strings, or
-            names a label twice.
-    """
+    """Returns a label vocabulary as a tuple."""
     if vocabulary is None:
         return None
     if not isinstance(vocabulary, (list, tuple)):
@@ -44,11 +35,7 @@ def check_vocabulary(vocabulary: Any, n_classes: int | None = None) -> tuple[str
 
 
 def check_given(labels: Any) -> None:
-    """Checks that there are labels.
-
-    Raises:
-        ValueError: If there are none.
-    """
+    """Checks that there are labels."""
     if labels is None:
         raise ValueError(
             "You must provide a labels Tensor. Given: None. Suggested troubleshooting steps: Check "
@@ -58,19 +45,7 @@ def check_given(labels: Any) -> None:
 
 
 def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Returns labels of the shape that goes with the logits.
-
-    Args:
-        labels: [D0, ... DN, dimension]; where `dimension` is 1, [D0, ... DN] will do.
-        logits: [D0, ... DN, logits dimension].
-        dimension: The last axis that the labels need.
-
-    Returns:
-        The labels, [D0, ... DN, dimension].
-
-    Raises:
-        ValueError: If there are none, if they are sparse, or of a shape known not to match.
-    """
+    """Returns labels of the shape that goes with the logits."""
     check_given(labels)
     if isinstance(labels, (tf.SparseTensor, v1.SparseTensorValue)):
         raise ValueError(
@@ -93,21 +68,7 @@ def class_ids(
     message: str = "Labels must be >= 0; one that label_vocabulary lacks has the id -1.",
     error: Callable[[str], Exception] = ValueError,
 ) -> tf.Tensor:
-    """Looks labels up.
-
-    Args:
-        labels: Strings, of any shape.
-        vocabulary: The labels in the order of their ids.
-        message: What to say if one is not there. Defaults to the words of a label out of range.
-        error: What to raise then, of the message. Defaults to a ValueError.
-
-    Returns:
-        Their ids, int64, of the same shape.
-
-    Raises:
-        ValueError: If they are no strings.
-        Exception: `error` if one is not there; in a graph the session's InvalidArgumentError.
-    """
+    """Looks labels up."""
     if labels.dtype != tf.string:
         raise ValueError(
             "Labels dtype should be string if there is a vocabulary. Instead got "
@@ -138,17 +99,7 @@ def class_ids(
 
 
 def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> tf.Tensor:
-    """Returns labels back, once they are seen to be from 0 to `n_classes - 1`.
-
-    Args:
-        labels: Numbers, of any shape.
-        n_classes: One more than the greatest.
-        message: What to say if one is not. Defaults to the range.
-
-    Raises:
-        ValueError: If one is not; while a graph is built InvalidArgumentError, which is also what
-            the session raises for values that are not known then.
-    """
+    """Returns labels back, once they are seen to be from 0 to `n_classes - 1`."""
     with v1.name_scope(None, "check_label_range"):
         greatest = n_classes - 1
         if tf.executing_eagerly():
@@ -176,22 +127,7 @@ def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> t
 
 
 def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
-    """Returns the labels of rows that may have any number of them, one column for each class.
-
-    Args:
-        labels: A dense tensor of zeros and ones, [D0, ... DN, n_classes]; or a SparseTensor of
-            [D0, ... DN, any] that holds class ids or, with a vocabulary, strings.
-        n_classes: Number of classes.
-        vocabulary: The labels' strings in the order of their ids, or `None`.
-
-    Returns:
-        Zeros and ones, [D0, ... DN, n_classes].
-
-    Raises:
-        ValueError: If there are none, or they are of another dtype or range.
-        TypeError: If dense ones are strings, or true and false.
-        tf.errors.InvalidArgumentError: If the vocabulary lacks one.
-    """
+    """Returns the labels of rows that may have any number of them, one column for each class."""
     check_given(labels)
     if not isinstance(labels, tf.SparseTensor):
         labels = tf.convert_to_tensor(labels)

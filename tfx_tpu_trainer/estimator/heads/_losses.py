@@ -21,15 +21,7 @@ _LOSS_FN_ARGUMENTS = ("labels", "logits", "features", "loss_reduction")
 
 
 def check_reduction(reduction: Any, valid: Sequence[str] = _REDUCTIONS) -> str:
-    """Returns a loss reduction back if it is one that a head can use.
-
-    Args:
-        reduction: A constant of `tf.losses.Reduction`.
-        valid: The names that are allowed.
-
-    Raises:
-        ValueError: If it is not among them; `"none"` never is.
-    """
+    """Returns a loss reduction back if it is one that a head can use."""
     if reduction not in valid:
         raise ValueError(
             f"Invalid loss_reduction: {reduction}. See `tf.losses.Reduction` for valid options: "
@@ -39,16 +31,7 @@ def check_reduction(reduction: Any, valid: Sequence[str] = _REDUCTIONS) -> str:
 
 
 def reduce_loss(losses: tf.Tensor, weights: tf.Tensor | None, reduction: str) -> tf.Tensor:
-    """Sums weighted losses, or averages them over their number (not over the weights).
-
-    Args:
-        losses: [D0, ... DN, dimension].
-        weights: Of a shape that broadcasts to `losses`; `None` for none.
-        reduction: `"sum"`, or `"sum_over_batch_size"` (`"auto"` is the same).
-
-    Returns:
-        A scalar of the losses' type.
-    """
+    """Sums weighted losses, or averages them over their number (not over the weights)."""
     # A loss_fn may give any number type; as in the original it is reduced as float32.
     weighted = tf.cast(losses, tf.float32)
     if weights is not None:
@@ -60,15 +43,7 @@ def reduce_loss(losses: tf.Tensor, weights: tf.Tensor | None, reduction: str) ->
 
 
 def check_loss_fn(loss_fn: Callable[..., Any] | None, *, reduction_allowed: bool = True) -> None:
-    """Checks the arguments of a loss function.
-
-    Args:
-        loss_fn: The function, or `None`.
-        reduction_allowed: Whether it may have an argument `loss_reduction`.
-
-    Raises:
-        ValueError: If it lacks `labels` or `logits`, or takes an argument that no head gives.
-    """
+    """Checks the arguments of a loss function."""
     if loss_fn is None:
         return
     if not callable(loss_fn):
@@ -101,22 +76,7 @@ def call_loss_fn(
     dimension: int,
     reduction: str,
 ) -> tf.Tensor:
-    """Calls a user's loss function and checks what it returns.
-
-    Args:
-        loss_fn: Takes labels and logits, and features and loss_reduction where it names them.
-        labels: Labels after the vocabulary was looked up.
-        logits: [D0, ... DN, logits dimension].
-        features: Given to it if it takes them.
-        dimension: The last axis that its result must have.
-        reduction: Given to it if it takes `loss_reduction`.
-
-    Returns:
-        The losses, [D0, ... DN, dimension].
-
-    Raises:
-        ValueError: If they are of another shape; in a graph the session checks that.
-    """
+    """Calls a user's loss function and checks what it returns."""
     available = {
         "labels": labels,
         "logits": logits,

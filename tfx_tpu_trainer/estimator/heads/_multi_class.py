@@ -152,17 +152,7 @@ class MultiClassHead(SingleHead):
 def binary_or_multi_class_head(
     n_classes: int, weight_column: Any, label_vocabulary: Sequence[str] | None, loss_reduction: str
 ) -> SingleHead:
-    """Returns the head of a classifier: of two classes or of more.
-
-    Args:
-        n_classes: Number of classes, at least 2.
-        weight_column: As the heads take it.
-        label_vocabulary: As the heads take it.
-        loss_reduction: As the heads take it.
-
-    Raises:
-        ValueError: If an argument is not what it must be.
-    """
+    """Returns the head of a classifier: of two classes or of more."""
     if n_classes == 2:
         return BinaryClassHead(
             weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction

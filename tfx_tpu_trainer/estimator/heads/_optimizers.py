@@ -46,24 +46,7 @@ def optimizer_instance(
     word: str = "object",
     copies: dict[Any, Any] | None = None,
 ) -> Any:
-    """Returns an optimizer for the heads of `tf.estimator`.
-
-    Args:
-        optimizer: A Keras 2 or Keras 3 optimizer, a `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam',
-            'Ftrl', 'RMSProp' and 'SGD', or a function without arguments that returns an optimizer.
-        learning_rate: Of a name's optimizer. Defaults to `None`, Keras's own default.
-        word: What an error calls it. Canned estimators say `"object"`, heads `"optimizer"`.
-        copies: Object that was given -> the optimizer made of it for this model, which one given twice shares.
-            Defaults to `None`, none.
-
-    Returns:
-        A `tf.compat.v1.train.Optimizer`, a `tf_keras.optimizers.legacy.Optimizer`, or one of a
-        class with its own `get_updates`. The caller's object is never changed: each model that
-        is built has an optimizer of its own.
-
-    Raises:
-        ValueError: If it is none of these, or can't work in a graph.
-    """
+    """Returns an optimizer for the heads of `tf.estimator`."""
     from tf_keras.optimizers import legacy
 
     if isinstance(optimizer, str):
@@ -111,19 +94,7 @@ def makes_its_updates(optimizer: Any) -> bool:
 
 
 def v1_optimizer_instance(optimizer: Any, learning_rate: Any = None) -> v1.train.Optimizer:
-    """Returns an optimizer for the estimators of `tf.compat.v1.estimator`.
-
-    Args:
-        optimizer: A `tf.compat.v1.train.Optimizer`, one of the names of `optimizer_instance`, or a function without
-            arguments that returns an optimizer.
-        learning_rate: Of a name's optimizer; needed with a name. Defaults to `None`.
-
-    Returns:
-        The optimizer.
-
-    Raises:
-        ValueError: If it is none of these.
-    """
+    """Returns an optimizer for the estimators of `tf.compat.v1.estimator`."""
     if isinstance(optimizer, str):
         _check_name(optimizer)
         if not learning_rate:
@@ -150,11 +121,7 @@ class KerasOptimizer(v1.train.Optimizer):
     """
 
     def __init__(self, optimizer: Any) -> None:
-        """Wraps an optimizer.
-
-        Args:
-            optimizer: A `tf_keras.optimizers.legacy.Optimizer`.
-        """
+        """Wraps an optimizer."""
         super().__init__(use_locking=False, name=type(optimizer).__name__)
         self._optimizer = optimizer
 
@@ -218,11 +185,7 @@ def _is_todays_keras(optimizer: Any) -> bool:
 
 
 def _as_legacy(optimizer: Any) -> Any:
-    """Makes the legacy optimizer with the same settings: only those can be used in a graph.
-
-    Raises:
-        ValueError: If there is none, or a setting is not known to it.
-    """
+    """Makes the legacy optimizer with the same settings: only those can be used in a graph."""
     from tf_keras.optimizers import legacy
 
     name = type(optimizer).__name__

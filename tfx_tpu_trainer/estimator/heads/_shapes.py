@@ -20,21 +20,7 @@ def required(
     shown: Mapping[str, Any],
     error: Callable[[str], Exception] = ValueError,
 ) -> tf.Tensor:
-    """Returns a tensor back, once a condition is seen to hold.
-
-    Args:
-        tensor: The tensor.
-        condition: Scalar bool.
-        message: What is wrong if it does not hold.
-        shown: Name -> tensor, added to the message.
-        error: What to raise, of the message. Defaults to a ValueError.
-
-    Returns:
-        The tensor; in a graph, one that depends on the condition.
-
-    Raises:
-        Exception: `error` if it does not hold; in a graph the session raises InvalidArgumentError.
-    """
+    """Returns a tensor back, once a condition is seen to hold."""
     if tf.executing_eagerly():
         if not condition:
             values = ", ".join(f"{name}: {value.numpy()}" for name, value in shown.items())
@@ -47,18 +33,7 @@ def required(
 
 
 def check_logits(logits: Any, dimension: int) -> tf.Tensor:
-    """Returns logits as float32, of a shape that fits a head.
-
-    Args:
-        logits: [D0, ... DN, dimension], of any number type.
-        dimension: The last axis that the head needs.
-
-    Returns:
-        The logits; where a shape is not known, logits that depend on a check.
-
-    Raises:
-        ValueError: If the shape is known not to fit.
-    """
+    """Returns logits as float32, of a shape that fits a head."""
     with v1.name_scope(None, "logits"):
         logits = tf.cast(logits, tf.float32)
         message = "logits shape must be [D0, D1, ... DN, logits_dimension]"
@@ -85,20 +60,7 @@ def check_logits(logits: Any, dimension: int) -> tf.Tensor:
 
 
 def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Returns labels back, once their shape is seen to go with the logits.
-
-    Args:
-        labels: [D0, ... DN, dimension].
-        logits: [D0, ... DN, logits dimension].
-        dimension: The last axis that the labels need.
-
-    Returns:
-        The labels; in a graph where shapes are not known, labels that depend on a check.
-
-    Raises:
-        ValueError: If shapes are known not to match; what only a session can see is its
-            InvalidArgumentError.
-    """
+    """Returns labels back, once their shape is seen to go with the logits."""
     message = (
         f"labels shape must be [D0, D1, ... DN, {dimension}]. Suggested Fix: check your n_classes "
         "argument to the head and/or the shape of your label."
@@ -146,27 +108,7 @@ def matching_logits(
     broadcast: bool = False,
     given: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Returns a tensor back whose shape is that of the logits, except for the last axis.
-
-    Args:
-        tensor: The tensor.
-        logits: [D0, ... DN, logits dimension].
-        dimensions: What the last axis may be, the widest last; `None` for that of the logits.
-        message: What to say if it is not so; the shapes are added.
-        what: What the tensor is, for the message.
-        hint: What the message ends with. Defaults to nothing.
-        broadcast: Whether the tensor is going to be multiplied with one of the widest shape.
-            Defaults to `False`.
-        given: The tensor as the user gave it, whose shape the message tells. Defaults to `None`,
-            the tensor itself.
-
-    Returns:
-        The tensor; in a graph, unless its shape is known to match, one that depends on a check.
-
-    Raises:
-        ValueError: If the shapes are known not to match and no graph is being built, or they can't
-            be broadcast where they must be; else the session raises InvalidArgumentError.
-    """
+    """Returns a tensor back whose shape is that of the logits, except for the last axis."""
     given = tensor if given is None else given
     expected = [logits.shape[:-1].concatenate(dimension) for dimension in dimensions]
     if any(_known_equal(tensor.shape, shape) for shape in expected):

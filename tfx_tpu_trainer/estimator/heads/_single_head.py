@@ -41,19 +41,7 @@ class SingleHead(Head):
         loss_fn: Callable[..., Any] | None,
         name: str | None,
     ) -> None:
-        """Checks and keeps what all heads have.
-
-        Args:
-            weight_column: Name of the feature that holds the rows' weights, a numeric column, or
-                `None`.
-            loss_reduction: How the rows' losses become one.
-            loss_fn: The rows' losses where they are not the head's own; or `None`.
-            name: Name of the head, or `None`.
-
-        Raises:
-            ValueError: If an argument is not what it must be.
-            TypeError: If `weight_column` is neither a name nor a numeric column.
-        """
+        """Checks and keeps what all heads have."""
         self._weights = None if weight_column is None else WeightColumn(weight_column)
         self._loss_reduction = self._check_loss_reduction(loss_reduction)
         _losses.check_loss_fn(loss_fn)
@@ -277,15 +265,7 @@ def eval_metrics_of(
     labels: Any,
     regularization_losses: Sequence[tf.Tensor] | None,
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-    """Returns a head's metrics as a TPUEstimatorSpec wants them: a function and its tensors.
-
-    Args:
-        head: The head.
-        features: The features that it measures with.
-        logits: Its logits.
-        labels: Its labels.
-        regularization_losses: Scalars, or `None`.
-    """
+    """Returns a head's metrics as a TPUEstimatorSpec wants them: a function and its tensors."""
     tensors = {"logits": logits, "labels": labels}
     if features:
         tensors["features"] = features
@@ -310,10 +290,6 @@ def eval_metrics_of(
 
 
 def check_is_train(mode: str) -> None:
-    """Checks that a mode that is neither `"infer"` nor `"eval"` is `"train"`.
-
-    Raises:
-        ValueError: If it is not.
-    """
+    """Checks that a mode that is neither `"infer"` nor `"eval"` is `"train"`."""
     if mode != ModeKeys.TRAIN:
         raise ValueError(f"mode={mode} unrecognized; it must be one of tf.estimator.ModeKeys.")

@@ -37,24 +37,7 @@ def minimize(
     global_step: tf.Variable | None,
     loss_reduction: str,
 ) -> tf.Operation:
-    """Returns the op that makes a loss smaller.
-
-    Args:
-        optimizer: What `optimizer_instance` gives.
-        loss: Scalar.
-        variables: What to change; a Keras optimizer needs them. Defaults to `None`, all trainable
-            variables of the graph.
-        global_step: Goes up by one with each step; for a Keras optimizer it becomes the count of
-            its steps. `None` where something else counts.
-        loss_reduction: How the rows' losses became one; decides what cores do.
-
-    Returns:
-        The op; a tensor where an optimizer's own `get_updates` makes one.
-
-    Raises:
-        ValueError: If a Keras optimizer is given no variables, or has a `get_updates` of its own
-            on cores.
-    """
+    """Returns the op that makes a loss smaller."""
     if isinstance(optimizer, v1.train.Optimizer):
         chosen = _for_cores(optimizer, loss_reduction) if is_on_cores() else optimizer
         if variables is None:
@@ -81,11 +64,7 @@ def minimize(
 
 
 def _counts_itself(optimizer: Any, global_step: tf.Variable) -> bool:
-    """Makes the global step an optimizer's count of steps, before anything reads `iterations`.
-
-    Returns:
-        Whether the optimizer has already made its own count, so that we must raise the global step.
-    """
+    """Makes the global step an optimizer's count of steps, before anything reads `iterations`."""
     try:
         optimizer.iterations = global_step
     except RuntimeError:
@@ -97,11 +76,7 @@ def _counts_itself(optimizer: Any, global_step: tf.Variable) -> bool:
 
 
 def check_variables(variables: Any) -> list[tf.Variable]:
-    """Returns the variables that a Keras optimizer trains, as a list.
-
-    Raises:
-        ValueError: If there are none, or they are no list or tuple.
-    """
+    """Returns the variables that a Keras optimizer trains, as a list."""
     if variables is None:
         raise ValueError(
             "trainable_variables cannot be None. Given None; a Keras optimizer needs them, for "
@@ -134,23 +109,7 @@ def head_train_op(
     update_ops: Sequence[Any] | None,
     loss_reduction: str,
 ) -> Any:
-    """Returns the train op of a head of `tf.estimator`.
-
-    Args:
-        loss: Scalar.
-        optimizer: As `Head.create_estimator_spec` takes it, or `None`.
-        train_op_fn: Takes the loss and returns the train op; or `None`.
-        trainable_variables: What the optimizer trains.
-        update_ops: Ops to run with each step, or `None`.
-        loss_reduction: How the rows' losses became one.
-
-    Returns:
-        The op.
-
-    Raises:
-        ValueError: If not exactly one of `optimizer` and `train_op_fn` is given, or another
-            argument is not what it must be.
-    """
+    """Returns the train op of a head of `tf.estimator`."""
     if update_ops is not None and not isinstance(update_ops, (list, tuple)):
         raise ValueError(f"update_ops should be a list or a tuple. Given type: {type(update_ops)}.")
     # The names of an optimizer's variables begin with this scope, in checkpoints of the original.
@@ -174,11 +133,7 @@ def head_train_op(
 
 
 def check_one_is_given(optimizer: Any, train_op_fn: Any) -> Any:
-    """Returns whichever of the two is given.
-
-    Raises:
-        ValueError: If both are, or none.
-    """
+    """Returns whichever of the two is given."""
     if optimizer is not None and train_op_fn is not None:
         raise ValueError(
             "train_op_fn and optimizer cannot both be set: "
@@ -197,12 +152,7 @@ def _for_cores(optimizer: v1.train.Optimizer, loss_reduction: str) -> v1.train.O
 
 
 def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
-    """Returns the loss that a Keras optimizer minimizes: it sums gradients over a strategy's replicas.
-
-    Args:
-        loss: Scalar, of this replica's rows.
-        loss_reduction: How the rows' losses became one.
-    """
+    """Returns the loss that a Keras optimizer minimizes: it sums gradients over a strategy's replicas."""
     # On cores a CrossShardOptimizer divides.
     replicas = 1 if is_on_cores() else tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1 and loss_reduction == _losses.SUM_OVER_BATCH_SIZE:

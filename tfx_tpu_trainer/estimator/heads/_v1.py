@@ -182,17 +182,7 @@ def binary_or_multi_class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str = SUM,
 ) -> SingleHead:
-    """Returns the head of a V1 classifier: of two classes or of more.
-
-    Args:
-        n_classes: Number of classes, at least 2.
-        weight_column: As the heads take it.
-        label_vocabulary: As the heads take it.
-        loss_reduction: As the heads take it. Defaults to the sum.
-
-    Raises:
-        ValueError: If an argument is not what it must be.
-    """
+    """Returns the head of a V1 classifier: of two classes or of more."""
     if n_classes == 2:
         return BinaryClassHead(
             weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction

@@ -16,14 +16,7 @@ class WeightColumn:
     """The feature that holds the weights of the rows, as a head's `weight_column` says."""
 
     def __init__(self, column: Any) -> None:
-        """Checks the column.
-
-        Args:
-            column: Name of a feature, or a `tf.feature_column.numeric_column`.
-
-        Raises:
-            TypeError: If it is neither.
-        """
+        """Checks the column."""
         if isinstance(column, str):
             self._key, self._normalizer_fn = column, None
         elif hasattr(column, "key") and hasattr(column, "normalizer_fn"):
@@ -42,20 +35,7 @@ class WeightColumn:
     def read(
         self, features: Mapping[str, Any] | None, logits: tf.Tensor, *, per_logit: bool
     ) -> tf.Tensor:
-        """Returns the weights.
-
-        Args:
-            features: The features.
-            logits: [D0, ... DN, logits dimension].
-            per_logit: Whether every logit may have a weight of its own.
-
-        Returns:
-            float32 [D0, ... DN, 1], or of the shape of the logits.
-
-        Raises:
-            ValueError: If the feature is not there, holds no numbers, or is of a shape that does
-                not go with the logits; in a graph the shape is the session's to check.
-        """
+        """Returns the weights."""
         feature = self._feature(features)
         with v1.name_scope(None, "weights"):
             weights = tf.cast(feature, tf.float32)

@@ -16,15 +16,7 @@ _logger = tf.get_logger()
 
 
 def read_events(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
-    """Reads the scalars of event files.
-
-    Args:
-        pattern: Pattern of the files' names.
-
-    Yields:
-        Global step, and name -> value, in the order of the events. A file that is damaged is read
-        up to there.
-    """
+    """Reads the scalars of event files."""
     for path in sorted(tf.io.gfile.glob(pattern)):
         try:
             for event in v1.train.summary_iterator(path):

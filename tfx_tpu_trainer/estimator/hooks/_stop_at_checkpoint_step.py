@@ -65,11 +65,7 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         self._said: float | None = None
 
     def begin(self) -> None:
-        """Finds the global step.
-
-        Raises:
-            RuntimeError: If the graph has none.
-        """
+        """Finds the global step."""
         self._global_step = v1.train.get_global_step()
         if self._global_step is None:
             raise RuntimeError(

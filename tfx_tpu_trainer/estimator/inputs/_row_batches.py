@@ -35,11 +35,7 @@ class Reading(NamedTuple):
 def reading_of(
     batch_size: Any, num_epochs: Any, shuffle: Any, queue_capacity: Any, num_threads: Any
 ) -> Reading:
-    """Returns a `Reading` of what a program gives.
-
-    Raises:
-        TypeError: If a number is none.
-    """
+    """Returns a `Reading` of what a program gives."""
     for name, number in (
         ("batch_size", batch_size),
         ("num_epochs", num_epochs),
@@ -51,11 +47,7 @@ def reading_of(
 
 
 def check_shuffle(shuffle: Any) -> None:
-    """Checks that it was said whether rows are shuffled.
-
-    Raises:
-        ValueError: If it is not a bool.
-    """
+    """Checks that it was said whether rows are shuffled."""
     if not isinstance(shuffle, bool):
         raise ValueError(
             "shuffle must be provided and explicitly set as boolean (it is recommended to set it "
@@ -68,13 +60,6 @@ def batches(columns: Sequence[np.ndarray], reading: Reading) -> list[tf.Tensor]:
 
     The rows stay outside of the graph, which is written to the model's folder. With a number of
     epochs the last batch may be short; without, all are full and cross the ends of the data.
-
-    Args:
-        columns: Arrays of one length.
-        reading: How they are read.
-
-    Returns:
-        One tensor for each column.
     """
     rows = len(columns[0])
     _warn_of_threads(reading)

@@ -39,14 +39,6 @@ def checkpoint_of(
     other way round, except for the global step, which is there as `estimator_global_step`, and for
     variables that Keras does not save either, such as the state of Keras 3's seed generators: they
     are below `estimator_variables`.
-
-    Args:
-        model: The model, built.
-        stand_ins: The graph variables.
-        optimizer: What trains it. Defaults to `None`, nothing.
-
-    Returns:
-        The checkpoint, to be the saver of a Scaffold.
     """
     mirror = _Mirror(model, stand_ins)
     children = dict(eagerly(mirror.children_of, model.model))
@@ -79,16 +71,7 @@ def _saved(optimizer: GraphOptimizer) -> Any:
 
 
 def write_first_checkpoint(model: KerasModel, config: RunConfig, *, of_objects: bool) -> str:
-    """Saves the values that a Keras model has now, unless that was done before.
-
-    Args:
-        model: The model, built.
-        config: The configuration of the estimator; its folder is that of the checkpoint.
-        of_objects: Whether it is an object-based checkpoint.
-
-    Returns:
-        The path of the checkpoint.
-    """
+    """Saves the values that a Keras model has now, unless that was done before."""
     folder = os.path.join(str(config.model_dir), _FOLDER)
     written = tf.train.latest_checkpoint(folder)
     if written:

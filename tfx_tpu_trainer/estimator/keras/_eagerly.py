@@ -16,13 +16,6 @@ def eagerly(function: Callable[..., _Result], *arguments: Any) -> _Result:
 
     A model_fn is called with a graph as the default one, and no scope leads out of that. A thread
     of its own has no graph, no `tf.distribute` strategy and no name scope.
-
-    Args:
-        function: What to call.
-        *arguments: Its arguments.
-
-    Returns:
-        What it returns.
     """
 
     def call() -> _Result:

@@ -33,20 +33,7 @@ def metric_names(model: Any) -> list[str]:
 def eager_copy(
     model: Any, custom_objects: Mapping[str, Any] | None, session_config: v1.ConfigProto
 ) -> Any:
-    """Makes a compiled model of a graph again, eagerly, of its config and with its values.
-
-    Args:
-        model: The model. The default graph is the one that it was made in.
-        custom_objects: Name -> class or function, for what its config names; or `None`.
-        session_config: What Keras's session is made with where the model has no values yet.
-
-    Returns:
-        The copy. A subclassed model's has no values, as in the original, and a warning says so.
-
-    Raises:
-        ValueError: If the optimizer can't be made again.
-        TypeError: If the config names what Keras does not know.
-    """
+    """Makes a compiled model of a graph again, eagerly, of its config and with its values."""
     import tf_keras
 
     arguments = compile_arguments(model)
@@ -87,11 +74,7 @@ def eager_copy(
 
 @contextlib.contextmanager
 def eager_classes(model: Any) -> Iterator[None]:
-    """Makes the classes of a model those of eager execution, for as long as it is used.
-
-    Args:
-        model: A model that was made eagerly.
-    """
+    """Makes the classes of a model those of eager execution, for as long as it is used."""
     classes = _keras_classes(model)
     if not any(is_class_of_graphs(base) for each in classes for base in each.__mro__):
         yield

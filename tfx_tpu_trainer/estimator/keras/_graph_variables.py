@@ -37,19 +37,7 @@ class StandIns:
         first_value: np.ndarray | None = None,
         local: bool = False,
     ) -> tf.Variable:
-        """Makes the stand-in of a variable.
-
-        Args:
-            name: Name of the graph variable.
-            eager: The variable.
-            trainable: Whether the model trains it. Defaults to `False`.
-            first_value: What it is initialized to. Defaults to `None`, zeros, for one that a
-                checkpoint gives its value.
-            local: Whether it is of one session only, as those of metrics. Defaults to `False`.
-
-        Returns:
-            The graph variable.
-        """
+        """Makes the stand-in of a variable."""
         made = v1.get_variable(
             name,
             shape=eager.shape,
@@ -81,15 +69,7 @@ class StandIns:
         return id(handle) in self._by_handle
 
     def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:
-        """Returns the default graph's tensor for what a trace captured.
-
-        Args:
-            captured: An eager tensor: a handle or a constant.
-            trace: The trace.
-
-        Raises:
-            ValueError: If it is the handle of what can't be copied into a graph.
-        """
+        """Returns the default graph's tensor for what a trace captured."""
         if id(captured) in self._by_handle:
             return self._by_handle[id(captured)].handle
         if captured.dtype not in (tf.resource, tf.variant):
@@ -112,12 +92,7 @@ def graph_name(name: str) -> str:
 
 
 def unused_name(name: str, taken: set[str]) -> str:
-    """Returns a graph variable's name that is not taken, and takes it.
-
-    Args:
-        name: A variable's name with Keras.
-        taken: Names that are; the new one joins them.
-    """
+    """Returns a graph variable's name that is not taken, and takes it."""
     chosen = graph_name(name)
     count = 0
     while chosen in taken:
@@ -140,18 +115,7 @@ _FIND: Final = "LookupTableFindV2"
 
 
 def copy_table(handle: Any, trace: Trace) -> tf.Tensor:
-    """Makes a table of the default graph with the keys and values of an eager one.
-
-    Args:
-        handle: The eager table's handle.
-        trace: The trace that looks keys up in it.
-
-    Returns:
-        The handle of the table, which is initialized with the session.
-
-    Raises:
-        ValueError: If it is not the handle of a table that is looked up.
-    """
+    """Makes a table of the default graph with the keys and values of an eager one."""
     finding = [op for op in trace.graph.get_operations() if op.type == _FIND]
     op = next((op for op in finding if any(h is handle for h in trace.handles_of(op))), None)
     if op is None:
@@ -182,13 +146,7 @@ class GraphModel:
     """
 
     def __init__(self, model: KerasModel, *, with_values: bool = False) -> None:
-        """Makes the variables.
-
-        Args:
-            model: The model, built.
-            with_values: Whether they are initialized to the values that the model has now.
-                Defaults to `False`, zeros, for a checkpoint to give them.
-        """
+        """Makes the variables."""
         self.eager: list[Named] = model.variables()
         self.stand_ins = StandIns()
         taken: set[str] = set()

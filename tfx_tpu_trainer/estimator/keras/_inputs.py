@@ -26,34 +26,14 @@ class MissingKeysError(KeyError):
 
 
 def split_weights(features: Any) -> tuple[Any, Any]:
-    """Takes features and sample weights apart.
-
-    Args:
-        features: Features; or a dict of exactly `features` and `sample_weights`.
-
-    Returns:
-        The features and the weights; `None` where there are none.
-    """
+    """Takes features and sample weights apart."""
     if isinstance(features, Mapping) and set(features) == _WITH_WEIGHTS:
         return as_tensors(features["features"]), _as_tensor(features["sample_weights"])
     return as_tensors(features), None
 
 
 def model_inputs(keras_model: KerasModel, features: Any) -> Any:
-    """Returns features in the structure that the model takes.
-
-    Args:
-        keras_model: The model. A functional one takes its features by the names of its inputs or
-            in their order, any other as they are.
-        features: A tensor, a dict or a list. A dict may have more than the model asks for.
-
-    Returns:
-        The inputs.
-
-    Raises:
-        KeyError: If a dict lacks some.
-        ValueError: If their number is another one.
-    """
+    """Returns features in the structure that the model takes."""
     if not keras_model.is_functional:
         return features
     structure = keras_model.input_structure
@@ -71,20 +51,7 @@ def model_inputs(keras_model: KerasModel, features: Any) -> Any:
 
 
 def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
-    """Returns labels in the structure of the model's outputs.
-
-    Args:
-        names: Names of the outputs.
-        outputs: What the model returns.
-        labels: A tensor, a dict by the outputs' names, a list in their order, or `None`.
-
-    Returns:
-        The labels; `None` where there are none.
-
-    Raises:
-        KeyError: If a dict lacks some.
-        ValueError: If their number is another one.
-    """
+    """Returns labels in the structure of the model's outputs."""
     if labels is None:
         return None
     if isinstance(labels, Mapping) and isinstance(outputs, Mapping) and set(outputs) <= set(labels):
@@ -103,19 +70,7 @@ def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
 
 
 def model_weights(names: Sequence[str], weights: Any) -> list[tf.Tensor | None] | None:
-    """Returns sample weights, one for each output.
-
-    Args:
-        names: Names of the outputs.
-        weights: A tensor for all outputs, a list in their order, a dict by their names which may
-            leave some out, or `None`.
-
-    Returns:
-        The weights; `None` where there are none.
-
-    Raises:
-        ValueError: If a list is not as long as the outputs, or a dict has other names.
-    """
+    """Returns sample weights, one for each output."""
     if weights is None or (isinstance(weights, Sequence) and not weights):
         return None
     if isinstance(weights, Mapping):
@@ -151,15 +106,7 @@ def _in_order(given: Any, names: Sequence[str], what: str, of_model: str) -> lis
 
 
 def as_tensors(structure: Any) -> Any:
-    """Returns a structure with tensors for arrays, numbers and nested lists of numbers.
-
-    Args:
-        structure: What input_fn returned: at the top, a list or tuple has one element for each of
-            the model's inputs or outputs; a list below is one tensor, unless it holds tensors.
-
-    Returns:
-        The same with dicts, lists and tensors only: a dict that knows of padding is a plain one.
-    """
+    """Returns a structure with tensors for arrays, numbers and nested lists of numbers."""
     if isinstance(structure, Mapping):
         return {key: _as_tensor(value) for key, value in structure.items()}
     if isinstance(structure, (list, tuple)) and not isinstance(structure, _SPARSE):

@@ -60,10 +60,6 @@ class Keras2Model(KerasModel):
 
         The model itself is made of no config. But one whose names Keras does not know can't be
         saved and loaded either, and the original, which makes layers of their configs, refuses it.
-
-        Raises:
-            TypeError: If a class or a function is in neither Keras nor `custom_objects`.
-            ValueError: The same, of a layer within a layer.
         """
         for layer in _layers_of(self.model) if self.is_functional else ():
             try:

@@ -72,11 +72,7 @@ class KerasModel(abc.ABC):
         return getattr(self.model, "input", inputs[0] if len(inputs) == 1 else inputs)
 
     def output_names(self, outputs: Any) -> list[str]:
-        """Returns the names of a model's outputs, in the order of `tf.nest.flatten`.
-
-        Args:
-            outputs: What the model returned.
-        """
+        """Returns the names of a model's outputs, in the order of `tf.nest.flatten`."""
         count = len(tf.nest.flatten(outputs))
         names = self.known_output_names
         if names is not None and len(names) == count:
@@ -144,11 +140,7 @@ class KerasModel(abc.ABC):
         """Returns the `tf.Variable` of one of Keras's variables."""
 
     def parts_to_optimize(self) -> list[tuple[Any, list[Any]]]:
-        """Returns each optimizer of the caller's with the variables that it trains.
-
-        Raises:
-            ValueError: If there are several, and no telling which trains what.
-        """
+        """Returns each optimizer of the caller's with the variables that it trains."""
         optimizer = self.optimizer
         if isinstance(optimizer, (list, tuple)):
             raise ValueError(
@@ -159,14 +151,7 @@ class KerasModel(abc.ABC):
         return [(optimizer, self.trainable_variables)]
 
     def fresh_optimizer(self, optimizer: Any) -> Any:
-        """Makes an optimizer with the settings of the caller's and without its state.
-
-        Args:
-            optimizer: The caller's optimizer.
-
-        Raises:
-            ValueError: If Keras can't make it from its config.
-        """
+        """Makes an optimizer with the settings of the caller's and without its state."""
         try:
             with self.custom_scope():
                 return type(optimizer).from_config(optimizer.get_config())
@@ -179,11 +164,7 @@ class KerasModel(abc.ABC):
             ) from error
 
     def fresh_metric_values(self) -> dict[int, np.ndarray]:
-        """Returns what the metrics' variables are after a reset; the caller's keep their values.
-
-        Returns:
-            `id` of a handle -> value.
-        """
+        """Returns what the metrics' variables are after a reset; the caller's keep their values."""
         container = self.metric_container()
         variables = [
             self.raw(variable) for metric in container.metrics for variable in metric.variables

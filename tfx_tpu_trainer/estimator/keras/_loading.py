@@ -29,16 +29,7 @@ _WEB_ADDRESS: Final = "https://storage.googleapis.com/"
 def eager_model(
     model: Any, custom_objects: Mapping[str, Any] | None, session_config: tf.compat.v1.ConfigProto
 ) -> KerasModel:
-    """Wraps a model that can be traced: the given one, or a copy of one that is of this graph.
-
-    Args:
-        model: A compiled model of Keras 2 or Keras 3.
-        custom_objects: Name -> class or function, or `None`.
-        session_config: What a session is made with where the model has no values yet.
-
-    Returns:
-        The model.
-    """
+    """Wraps a model that can be traced: the given one, or a copy of one that is of this graph."""
     if tf.executing_eagerly() or not is_of_a_graph(model):
         return wrapped(model, custom_objects)
     copy = wrapped(eager_copy(model, custom_objects, session_config), custom_objects)
@@ -47,11 +38,7 @@ def eager_model(
 
 
 def check_one_is_given(keras_model: Any, keras_model_path: Any) -> None:
-    """Checks that there is a model or a path, and not both.
-
-    Raises:
-        ValueError: If not exactly one is given.
-    """
+    """Checks that there is a model or a path, and not both."""
     if keras_model is None and not keras_model_path:
         raise ValueError(
             "Either `keras_model` or `keras_model_path` needs to be provided; got "
@@ -65,11 +52,7 @@ def check_one_is_given(keras_model: Any, keras_model_path: Any) -> None:
 
 
 def check_is_compiled(model: Any) -> None:
-    """Checks that a model is one, and is compiled.
-
-    Raises:
-        ValueError: If it is none, or is not compiled.
-    """
+    """Checks that a model is one, and is compiled."""
     wrapped(model, None)
     if not getattr(model, "optimizer", None):
         raise ValueError(
@@ -80,12 +63,7 @@ def check_is_compiled(model: Any) -> None:
 
 
 def check_can_be_traced(wrapped: KerasModel) -> None:
-    """Checks a model that becomes an estimator, and warns of what an estimator does not use.
-
-    Raises:
-        ValueError: If it can't be traced.
-        TypeError: If its layers' configs name what Keras does not know.
-    """
+    """Checks a model that becomes an estimator, and warns of what an estimator does not use."""
     model = wrapped.model
     if isinstance(wrapped.optimizer, (list, tuple)):
         wrapped.parts_to_optimize()
@@ -110,22 +88,7 @@ def check_can_be_traced(wrapped: KerasModel) -> None:
 def load_model(
     path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir: str, safe_mode: bool
 ) -> Any:
-    """Loads a saved model with the Keras that saved it.
-
-    Args:
-        path: An HDF5 file, a `.keras` file or, of Keras 2, a SavedModel's folder. A file that is
-            not on this machine, such as `gs://...`, is copied into the model folder first.
-        custom_objects: Name -> class or function, or `None`.
-        model_dir: The model folder.
-        safe_mode: Whether a file with Python code in it is refused.
-
-    Returns:
-        The model.
-
-    Raises:
-        OSError: If there is no such file.
-        ValueError: If Keras can't load it, or it is not safe; TypeError where Keras says so.
-    """
+    """Loads a saved model with the Keras that saved it."""
     path = os.fsdecode(path)
     if path.startswith(_WEB_ADDRESS):
         address, path = path, f"gs://{path.removeprefix(_WEB_ADDRESS)}"
@@ -153,18 +116,7 @@ def load_model(
 
 
 def wrapped(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
-    """Wraps a model of either Keras.
-
-    Args:
-        model: The model.
-        custom_objects: Name -> class or function, or `None`.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: If it is none.
-    """
+    """Wraps a model of either Keras."""
     for name, wrapper in _WRAPPERS.items():
         keras = sys.modules.get(name)
         if keras is not None and isinstance(model, keras.Model):

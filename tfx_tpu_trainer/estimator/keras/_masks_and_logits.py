@@ -43,11 +43,7 @@ class MasksAndLogits:
 
     @classmethod
     def of(cls, outputs: Any) -> MasksAndLogits:
-        """Reads what Keras hung on the outputs.
-
-        Args:
-            outputs: What the model returned: a nested structure of tensors.
-        """
+        """Reads what Keras hung on the outputs."""
         flat = tf.nest.flatten(outputs)
         logits, activations = [], []
         for output in flat:
@@ -71,14 +67,7 @@ class MasksAndLogits:
         return MasksAndLogits(list(masks), list(logits), self.activations)
 
     def put(self, outputs: Any) -> Any:
-        """Hangs the marks on outputs.
-
-        Args:
-            outputs: The values of the model's outputs, without marks.
-
-        Returns:
-            The same values, marked; those that an op made of their logits are made of them again.
-        """
+        """Hangs the marks on outputs."""
         marked = []
         for output, mask, logits, activation in zip(
             tf.nest.flatten(outputs), self.masks, self.logits, self.activations

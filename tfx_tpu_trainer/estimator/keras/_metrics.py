@@ -33,21 +33,6 @@ def metrics_of(
     """Returns the compiled metrics as `TPUEstimatorSpec.eval_metrics`.
 
     The function may be called with other tensors than these, such as those of all cores.
-
-    Args:
-        model: The model.
-        names: Names of its outputs.
-        labels: Labels, as input_fn returns them.
-        outputs: The outputs, in the model's own structure.
-        weights: Sample weights, as input_fn returns them.
-        marks: What Keras hung on the outputs.
-        metric_names_map: Name of a metric with Keras -> name to evaluate it under, or `None`.
-
-    Returns:
-        The function and its tensors; `None` where no metrics were compiled, or there are no labels.
-
-    Raises:
-        ValueError: If the map lacks metrics or has others.
     """
     if labels is None or model.metric_container() is None:
         return None

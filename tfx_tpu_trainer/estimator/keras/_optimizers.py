@@ -33,13 +33,7 @@ class TracedOptimizer:
     iterations: Any
 
     def add_stand_ins(self, stand_ins: StandIns, *, counts_steps: bool) -> None:
-        """Makes the stand-ins of its variables.
-
-        Args:
-            stand_ins: Where to.
-            counts_steps: Whether each step raises its count by one, so that it can be the global
-                step.
-        """
+        """Makes the stand-ins of its variables."""
         if counts_steps:
             stand_ins.bind(self.iterations, v1.train.get_or_create_global_step())
         taken = {variable.op.name for variable in v1.global_variables()}
@@ -60,24 +54,14 @@ class GraphOptimizer:
     optimizer: Any
 
     def apply(self, pairs: Sequence[tuple[Any, tf.Variable]]) -> tf.Operation:
-        """Returns the op that applies gradients and raises the global step.
-
-        Args:
-            pairs: Gradients, of all cores together where there are several, and variables of the
-                default graph.
-        """
+        """Returns the op that applies gradients and raises the global step."""
         with v1.name_scope(""), v1.name_scope("training"):
             return self.apply_part(pairs, v1.train.get_or_create_global_step())
 
     def apply_part(
         self, pairs: Sequence[tuple[Any, tf.Variable]], global_step: tf.Variable | None
     ) -> tf.Operation:
-        """Returns the op that applies gradients, in this name scope.
-
-        Args:
-            pairs: Gradients and variables.
-            global_step: What it raises; `None` leaves that to another optimizer.
-        """
+        """Returns the op that applies gradients, in this name scope."""
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if isinstance(self.optimizer, v1.train.Optimizer):
             return self.optimizer.apply_gradients(pairs, global_step=global_step)
@@ -130,17 +114,7 @@ class _PartWise(tf.Module):
 
 
 def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
-    """Returns an optimizer for one graph with the settings of the model's own, which stays as it is.
-
-    Args:
-        model: The model, built.
-
-    Returns:
-        The optimizer; one that stands for all of them where the model has several.
-
-    Raises:
-        ValueError: If it can't work in a graph, or can't be made from its config.
-    """
+    """Returns an optimizer for one graph with the settings of the model's own, which stays as it is."""
     parts = model.parts_to_optimize()
     made = [_made(model, optimizer, variables) for optimizer, variables in parts]
     if len(made) == 1:

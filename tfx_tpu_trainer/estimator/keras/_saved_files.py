@@ -34,20 +34,7 @@ _OWN_PACKAGES: Final = ("keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp
 def checked_file(
     path: str, custom_objects: Mapping[str, Any], *, safe_mode: bool
 ) -> Iterator[tuple[str, str]]:
-    """Checks a file before Keras loads it.
-
-    Args:
-        path: An HDF5 file, a `.keras` file or a SavedModel's folder, on this machine.
-        custom_objects: Name -> class or function of the caller's.
-        safe_mode: Whether code of the file's own is refused.
-
-    Yields:
-        The package that saved the model, `tf_keras` or `keras`, and the path to load.
-
-    Raises:
-        ValueError: It is not a saved model, expands to too much, or has code of its own.
-        TypeError: Its config names what neither Keras nor `custom_objects` has.
-    """
+    """Checks a file before Keras loads it."""
     given = path
     with contextlib.ExitStack() as stack:
         if os.path.isdir(path):

@@ -152,14 +152,7 @@ def make_parts(
     export_outputs: Mapping[str, Any] | None,
     safe_mode: bool,
 ) -> EstimatorParts:
-    """Checks the arguments of `model_to_estimator` and writes the first checkpoint.
-
-    Returns:
-        What the estimator is made of.
-
-    Raises:
-        ValueError: If an argument does not hold.
-    """
+    """Checks the arguments of `model_to_estimator` and writes the first checkpoint."""
     _loading.check_one_is_given(keras_model, keras_model_path)
     if checkpoint_format is not None and checkpoint_format not in _FORMATS:
         raise ValueError(

@@ -56,18 +56,7 @@ class Trace:
         name: str,
         after: tf.Tensor | None = None,
     ) -> list[Any]:
-        """Copies the nodes that some results need into the default graph.
-
-        Args:
-            fetches: Tensors and ops of the traced graph.
-            stand_in: Returns the default graph's tensor for a captured eager one; called for those
-                that are needed only.
-            name: Name scope of the copies.
-            after: What copies that read or change a variable wait for. Defaults to `None`, nothing.
-
-        Returns:
-            The copies of the fetches.
-        """
+        """Copies the nodes that some results need into the default graph."""
         needed = set(upstream(fetches, given={*self.inputs, *self.captured}))
         # In the order of their making, which the engine's copies keep as well.
         nodes = [op for op in self.graph.get_operations() if op in needed]
@@ -126,15 +115,7 @@ class Trace:
 
 
 def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
-    """Traces a function as Keras's own training would, in a `tf.function`.
-
-    Args:
-        function: Called eagerly, with symbolic tensors in the place of the arguments' tensors.
-        *arguments: Nested structures of the default graph's tensors; `None` stays `None`.
-
-    Returns:
-        The trace.
-    """
+    """Traces a function as Keras's own training would, in a `tf.function`."""
     flat = tf.nest.flatten(arguments, expand_composites=True)
     given = [tensor for tensor in flat if tensor is not None]
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]

@@ -72,11 +72,7 @@ class OnHost:
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training, a step in each session call that hooks must see; see `Placement`.
-
-        Raises:
-            ValueError: If the model sums over cores, and another process runs it.
-        """
+        """Plans training, a step in each session call that hooks must see; see `Placement`."""
         trace = self.trace()
         if self.call.config.cluster_spec.jobs and self.call.config.master:
             check_runs_in_cluster(trace.template.graph)
@@ -100,11 +96,7 @@ class OnHost:
 
 
 def _random_draws_by_step(template: ModelTemplate, config: RunConfig) -> tf.Tensor | None:
-    """Makes random ops draw by the global step where a training that resumes needs it, or XLA does.
-
-    Returns:
-        The global step as the ops read it; see `draw_by_step`.
-    """
+    """Makes random ops draw by the global step where a training that resumes needs it, or XLA does."""
     if not (config.save_input_position or config.jit_compile):
         return None
     # TensorFlow refuses unseeded ops while ops have to be deterministic, and is to go on doing so.
@@ -133,18 +125,6 @@ def place_on_host(
     `CrossShardOptimizer` trains here too: TensorFlow has no CPU kernel for `CrossReplicaSum`.
     The host_call, if there is one, is called and runs with every step. What it needs of a variable
     is read before the step changes it, as everywhere else, unless the model says otherwise.
-
-    Args:
-        template: The template. Its graph must be the default one and not have run yet; it is
-            changed in place.
-        read_before_changes: A reading of a variable that comes before the step changes it.
-            Defaults to `None`.
-
-    Returns:
-        The template to run, and the hooks that the session needs for it.
-
-    Raises:
-        ValueError: It has an op at which TensorFlow itself would end the process here.
     """
     refuse_ops_that_end_the_process(template)
     hooks: list[v1.train.SessionRunHook] = []
@@ -177,12 +157,6 @@ def check_runs_in_cluster(graph: tf.Graph) -> None:
 
     Sums that are passed by are still nodes of it, and a distributed session wants a kernel for each
     node.
-
-    Args:
-        graph: The graph.
-
-    Raises:
-        ValueError: It has a sum over cores.
     """
     for op in graph.get_operations():
         if op.type == SUM:
@@ -197,11 +171,6 @@ def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> No
     """Makes a step's changes of variables wait for what reads them and does not wait for a change.
 
     In a session either may come first. Functions order them: see `reads_before_changes`.
-
-    Args:
-        graph: The graph of both.
-        fetched: Nested structure of what reads.
-        train_op: What changes.
     """
     kinds = (tf.Operation, tf.Tensor, tf.Variable)
     flat = tf.nest.flatten(fetched, expand_composites=True)

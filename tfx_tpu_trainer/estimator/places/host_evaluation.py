@@ -36,12 +36,7 @@ class StopAfterBatchesHook(v1.train.SessionRunHook):
     """Counts batches in the graph's eval step, one a session call, and stops after some."""
 
     def __init__(self, eval_step: tf.Variable, *, steps: int | None) -> None:
-        """Makes the counter's op.
-
-        Args:
-            eval_step: The counter.
-            steps: Batches to stop after; `None` never stops.
-        """
+        """Makes the counter's op."""
         self._increment = eval_step.assign_add(1, read_value=True)
         self._steps = steps
 
@@ -62,19 +57,7 @@ class StopAfterBatchesHook(v1.train.SessionRunHook):
 def plan_evaluation_on_host(
     template: ModelTemplate, *, steps: int | None, batches: tf.Tensor | None = None
 ) -> EvaluationPlan:
-    """Plans an evaluation on this host, a batch in each session call.
-
-    Args:
-        template: A template of mode `"eval"`, placed on the host.
-        steps: Session calls to make; `None` goes to the end of the input.
-        batches: Number of batches in a call, whose mean the loss is. Defaults to `None`, one.
-
-    Returns:
-        The plan. Its `loss` is the mean of the batch losses, as in the original.
-
-    Raises:
-        ValueError: If a metric has a reserved name, or eval_metrics gives no mapping.
-    """
+    """Plans an evaluation on this host, a batch in each session call."""
     built = dict(template.eval_metric_ops)
     if template.eval_metrics is not None:
         built.update(check_metrics(template.eval_metrics()))
@@ -124,20 +107,7 @@ def _build_loop(
     seconds: float,
     direct: bool,
 ) -> tf.Tensor:
-    """Makes a tensor that runs batches of an evaluation when it is fetched.
-
-    Args:
-        template: A template of mode `"eval"`, placed on the host, its metrics built.
-        update_op: What counts one batch.
-        eval_step: The counter of batches.
-        steps: Batches to run in all; `None` goes to the end of the input, which ends the session
-            call with OutOfRangeError after the last batch is counted.
-        seconds: How long a call runs batches before it comes back, to be made again.
-        direct: Whether the thread that runs the loop draws the batches.
-
-    Returns:
-        Whether all of `steps` are run, a boolean scalar.
-    """
+    """Makes a tensor that runs batches of an evaluation when it is fetched."""
     copier = GraphCopier(template.graph)
 
     def one_batch(number: tf.Tensor) -> list[tf.Tensor]:

@@ -15,16 +15,7 @@ _logger = tf.get_logger()
 
 
 def check_counts(dims: Sequence[Any], *, num_cores_per_replica: int) -> None:
-    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, whatever the input is.
-
-    Args:
-        dims: The counts of the features and, if given, of the labels.
-        num_cores_per_replica: Cores of a replica.
-
-    Raises:
-        ValueError: If the counts of a tensor are no list of positive integers or `None`, or do not
-            multiply to 1 or to the number of cores.
-    """
+    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, whatever the input is."""
     for index, part in enumerate(dims):
         _check_nested_counts(
             f"TPUConfig.input_partition_dims[{index}]", part, num_cores_per_replica
@@ -73,17 +64,6 @@ def check_input_partitions(
     An emulated replica runs as one, whatever its number of cores, so nothing is cut; but what a
     TPU would refuse is refused here too. A dimension that the counts do not divide is warned of: the
     original cuts it into pieces of which the last is smaller.
-
-    Args:
-        dims: The partition counts, of the features and, if given, of the labels; `None` checks
-            nothing.
-        features: One replica's features.
-        labels: One replica's labels, or `None`.
-        evenly: Whether such a dimension is refused, as where the pieces are sent to a TPU. Defaults to
-            `False`.
-
-    Raises:
-        ValueError: If the counts do not fit the input.
     """
     for where, name, counts, tensor in _walk(dims, features, labels):
         _check_fit(where, name, counts, tensor, evenly=evenly)

@@ -101,28 +101,14 @@ _OF_SEVERAL_DEVICES = re.compile(
 
 
 def why_not_emulated(node: Any) -> str | None:
-    """Says what to do instead of an op that emulated cores don't run.
-
-    Args:
-        node: A NodeDef.
-
-    Returns:
-        The advice, or `None` for an op that runs.
-    """
+    """Says what to do instead of an op that emulated cores don't run."""
     if _is_module_of_several_devices(node):
         return "its StableHLO module reads other devices: leave that to cross_replica_sum"
     return _advice_on(node.op)
 
 
 def refuse_ops_not_emulated(step: StepNodes) -> None:
-    """Refuses a step with TPU or XLA ops that emulated cores don't run.
-
-    Args:
-        step: What `nodes_of_step` returns of a template traced on the inputs of one core.
-
-    Raises:
-        ValueError: Names the op, its line, and what to do instead.
-    """
+    """Refuses a step with TPU or XLA ops that emulated cores don't run."""
     for op, own, inner in step:
         for node in (own, *inner):
             advice = why_not_emulated(node)
@@ -134,14 +120,7 @@ def refuse_ops_not_emulated(step: StepNodes) -> None:
 
 
 def refuse_ops_that_end_the_process(template: ModelTemplate) -> None:
-    """Refuses a step for a CPU or GPU on which TensorFlow itself would die.
-
-    Args:
-        template: A template that runs without TPU cores, real or emulated.
-
-    Raises:
-        ValueError: Names the op, its line, and what to do instead.
-    """
+    """Refuses a step for a CPU or GPU on which TensorFlow itself would die."""
     for op, own, inner in nodes_of_step(template):
         for node in (own, *inner):
             if node.op in (CORE_NUMBER, "XlaReduceScatter") or _is_module_of_several_devices(node):
@@ -173,9 +152,6 @@ def warn_of_ops_for_hosts(step: StepNodes) -> None:
 
     They are let run, as they would in the original with `use_tpu=False`; the preflight and a real
     TPU refuse them. What `outside_compilation` keeps on the host is left out.
-
-    Args:
-        step: What `nodes_of_step` returns of a template traced on the inputs of one core.
     """
     found = dict(_ops_for_hosts(step))
     if not found:

@@ -34,33 +34,18 @@ class CutVariable(NamedTuple):
     sharding: Any
 
     def read(self, handle: tf.Tensor) -> tf.Tensor:
-        """Reads it, inside of a program.
-
-        Args:
-            handle: Its handle there.
-        """
+        """Reads it, inside of a program."""
         value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=self.variable.get_attr("dtype"))
         value.set_shape(tf.TensorShape(self.variable.get_attr("shape")))
         return tf_private.with_sharding(value, self.sharding)
 
     def keep(self, handle: tf.Tensor) -> tf.Operation:
-        """Cuts it for a whole program, also where an op changes it without reading it.
-
-        Args:
-            handle: Its handle there.
-        """
+        """Cuts it for a whole program, also where an op changes it without reading it."""
         return tf.raw_ops.AssignVariableOp(resource=handle, value=self.read(handle))
 
 
 def cut_variables(nodes: Iterable[tf.Tensor | tf.Operation]) -> dict[str, CutVariable]:
-    """Returns the variables that a model has cut, of those that some nodes use.
-
-    Args:
-        nodes: Nodes of a traced graph.
-
-    Returns:
-        Name of a variable's handle -> the variable.
-    """
+    """Returns the variables that a model has cut, of those that some nodes use."""
     ops = list(upstream(nodes))
     found = shardings.variable_shardings([op.node_def for op in ops])
     return {op.outputs[0].name: CutVariable(op, found[op.name]) for op in ops if op.name in found}
@@ -82,32 +67,14 @@ class ReplicaCores:
     def replicate(
         self, program: Callable[..., Any], inputs: Sequence[Sequence[tf.Tensor]]
     ) -> list[Any]:
-        """Runs a program on each replica.
-
-        Args:
-            program: Takes a replica's inputs and returns tensors. The compiler spreads it over the cores
-                of the replica, by the shardings of its tensors.
-            inputs: For each replica, its inputs.
-
-        Returns:
-            For each replica, what the program returned.
-        """
+        """Runs a program on each replica."""
         given = [list(each) for each in inputs]
         if self.device_assignment is None:
             return v1.tpu.replicate(program, given)
         return v1.tpu.replicate(program, given, device_assignment=self.device_assignment)
 
     def cut(self, name: str, tensor: tf.Tensor, *, stacked: bool = False) -> tf.Tensor:
-        """Cuts one replica's input on the host, so that each core is sent its part only.
-
-        Args:
-            name: Name of the placeholder that it stands for.
-            tensor: The input.
-            stacked: Whether it is a stack of several batches. Defaults to `False`.
-
-        Returns:
-            What `replicate` takes in its place; the input itself if it is not cut.
-        """
+        """Cuts one replica's input on the host, so that each core is sent its part only."""
         counts = self._counts(name, stacked=stacked)
         if counts is None:
             return tensor

@@ -26,11 +26,7 @@ _COMPARED = ("best_eval_result", "current_eval_result")
 def loss_smaller(
     best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
 ) -> bool:
-    """Tells whether the current loss is smaller than the best one.
-
-    Raises:
-        ValueError: If one of the results has no loss.
-    """
+    """Tells whether the current loss is smaller than the best one."""
     for name, result in zip(_COMPARED, (best_eval_result, current_eval_result)):
         if not result or LOSS not in result:
             raise ValueError(f"{name} cannot be empty or no loss is found in it: {result!r}.")

@@ -176,17 +176,7 @@ class LatestExporter(SavedModelExporter):
 
 
 def check_exports_to_keep(number: int | None, *, kind: str = "positive number") -> int | None:
-    """Checks a number of exports to keep and returns it.
-
-    Args:
-        number: The number; `None` for all.
-        kind: What the error calls it: the original's exporters differ. Defaults to
-            `LatestExporter`'s words.
-
-    Raises:
-        ValueError: If it is not positive.
-        TypeError: If it is not a number.
-    """
+    """Checks a number of exports to keep and returns it."""
     if number is not None and not holds("exports_to_keep", number, lambda kept: kept > 0):
         raise ValueError(
             f"`exports_to_keep`, if provided, must be {kind}. Got {number}: use None to keep all."
@@ -203,12 +193,7 @@ def versions_of(export_path: str) -> list[str]:
 
 
 def remove_old_exports(export_path: str, *, keep: int | None) -> None:
-    """Removes all but the newest exports of a folder.
-
-    Args:
-        export_path: The folder.
-        keep: How many stay; `None` leaves all.
-    """
+    """Removes all but the newest exports of a folder."""
     if keep is None:
         return
     for version in versions_of(export_path)[:-keep]:

@@ -33,16 +33,6 @@ def run_local(
 
     With `RunConfig(save_input_position=True)` it evaluates the first one too where the training that it continues with
     was ended before it had done that.
-
-    Args:
-        estimator: The estimator.
-        train_spec: How to train.
-        eval_spec: How to evaluate.
-        listener: May stop training. Defaults to `None`.
-
-    Returns:
-        The last metrics and what the exporters returned with them; `None` and `None` where there
-        was nothing to train.
     """
     config = estimator.config
     _logger.info(
@@ -86,16 +76,6 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         listener: EvaluationListener | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the evaluator.
-
-        Args:
-            evaluator: Evaluates the newest checkpoint.
-            throttle_secs: Seconds from the start of one evaluation to the next, at least.
-            is_missing: Tells whether the first checkpoint of a session, which continues with another one's training, is
-                to be evaluated. Defaults to never.
-            listener: May stop training. Defaults to `None`.
-            clock: Returns the time in seconds. Defaults to `time.monotonic`.
-        """
         self._evaluator = evaluator
         self._throttle_secs = throttle_secs
         self._is_missing = is_missing

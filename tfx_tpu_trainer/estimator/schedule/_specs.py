@@ -48,21 +48,7 @@ class TrainSpec(_TrainFields):
         hooks: Iterable[v1.train.SessionRunHook] | None = None,
         saving_listeners: Iterable[v1.train.CheckpointSaverListener] | None = None,
     ) -> TrainSpec:
-        """Checks the arguments.
-
-        Args:
-            input_fn: Returns the training data; see `Estimator.train`.
-            max_steps: Global step to train to. Defaults to `None`: until the data ends.
-            hooks: Hooks of training, on all workers. Defaults to `None`.
-            saving_listeners: Listeners told of every checkpoint, on the chief. Defaults to `None`.
-
-        Returns:
-            The spec.
-
-        Raises:
-            TypeError: If input_fn is not a function, max_steps no number, or a hook or listener is none.
-            ValueError: If max_steps is not positive.
-        """
+        """Checks the arguments."""
         check_input_fn(input_fn)
         check_positive("max_steps", max_steps)
         return super().__new__(
@@ -111,25 +97,7 @@ class EvalSpec(_EvalFields):
         start_delay_secs: float = 120,
         throttle_secs: float = 600,
     ) -> EvalSpec:
-        """Checks the arguments.
-
-        Args:
-            input_fn: Returns the evaluation data; see `Estimator.evaluate`.
-            steps: Batches of an evaluation. Defaults to 100; `None` goes to the end of the data.
-            name: Name of the evaluation, for its events. Defaults to `None`.
-            hooks: Hooks of the evaluation. Defaults to `None`.
-            exporters: One exporter, or several with different names. Defaults to `None`.
-            start_delay_secs: Seconds that an evaluator process waits at first. Defaults to 120.
-            throttle_secs: Seconds from the start of one evaluation to the next, at least.
-                Defaults to 600.
-
-        Returns:
-            The spec.
-
-        Raises:
-            TypeError: If input_fn is not a function, a hook or exporter none, name no string, or a number none.
-            ValueError: If a number is out of its range, or the exporters' names are not unique.
-        """
+        """Checks the arguments."""
         check_input_fn(input_fn)
         check_positive("steps", steps)
         if name is not None and not isinstance(name, str):

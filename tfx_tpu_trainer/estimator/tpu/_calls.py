@@ -275,11 +275,7 @@ class TPUPlaces:
         )
 
     def on_emulated_cores(self) -> OnEmulatedCores:
-        """Returns the call on emulated cores.
-
-        Raises:
-            ValueError: If they are more than can be emulated.
-        """
+        """Returns the call on emulated cores."""
         check_can_be_emulated(self.config.tpu_config.num_shards)
         return OnEmulatedCores(self._on_cores())
 
@@ -317,20 +313,7 @@ class TPUPlaces:
 def share_of_replica(
     global_batch_size: int | None, *, replicas: int, use_tpu: bool
 ) -> dict[str, Any]:
-    """Returns what the params of input_fn and model_fn say under a `tf.distribute` strategy.
-
-    Args:
-        global_batch_size: Rows of a step over all replicas, or `None`.
-        replicas: Number of replicas.
-        use_tpu: What the estimator was told.
-
-    Returns:
-        The batch size of one replica, and with `use_tpu` the context; each replica reads its own
-        batches, as with PER_HOST_V2.
-
-    Raises:
-        ValueError: If the replicas do not divide the batch size.
-    """
+    """Returns what the params of input_fn and model_fn say under a `tf.distribute` strategy."""
     added: dict[str, Any] = {"use_tpu": use_tpu}
     if use_tpu:
         added["context"] = TPUContext(

@@ -14,18 +14,7 @@ _CORES_PER_CHIP = 2
 def assign_cores(
     layout: CoreLayout, topology: tf.tpu.experimental.Topology
 ) -> tf.tpu.experimental.DeviceAssignment:
-    """Assigns the cores of a TPU to replicas, each a block of neighbouring chips.
-
-    Args:
-        layout: Replicas, and the cores of each.
-        topology: Where the cores are.
-
-    Returns:
-        What `tf.tpu.experimental.DeviceAssignment.build` makes of such blocks.
-
-    Raises:
-        ValueError: If a replica, or as many as there are, do not fit into the topology.
-    """
+    """Assigns the cores of a TPU to replicas, each a block of neighbouring chips."""
     mesh = [int(size) for size in topology.mesh_shape]
     shape = computation_shape(layout.num_cores_per_replica, mesh)
     try:
@@ -45,16 +34,6 @@ def computation_shape(cores: int, mesh: list[int]) -> list[int]:
 
     It is the original's where chips have two cores: both cores of a chip first, then chips in the shape
     of a square or of two. Where the mesh is too narrow for that, the block is longer.
-
-    Args:
-        cores: Cores of a replica, a power of two.
-        mesh: Sizes of the TPU: chips in three dimensions, and the cores of a chip.
-
-    Returns:
-        The sizes of the block, in the same order.
-
-    Raises:
-        ValueError: If the mesh has no such block.
     """
     block = [1, 1, 1, math.gcd(cores, mesh[-1])]
     while math.prod(block) < cores:
@@ -77,9 +56,6 @@ def emulated_topology(layout: CoreLayout) -> tf.tpu.experimental.Topology:
 
     An emulated host has four chips of two cores, and all chips stand in a row: replicas fill them
     in their order, as they do the hosts of a `CoreLayout`.
-
-    Args:
-        layout: Replicas, cores and hosts.
     """
     chips_per_host = layout.cores_per_host // _CORES_PER_CHIP
     hosts = -(-layout.num_replicas * layout.num_cores_per_replica // layout.cores_per_host)

@@ -173,11 +173,7 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
 
 
 def check_combination(gradients: str) -> None:
-    """Checks how cores are to put gradients together.
-
-    Raises:
-        ValueError: If it is neither `"mean"` nor `"sum"`.
-    """
+    """Checks how cores are to put gradients together."""
     if gradients not in _COMBINATIONS:
         raise ValueError(
             f"gradients should be one of {_COMBINATIONS}; got {gradients!r}. Give 'mean' for a "
@@ -192,10 +188,6 @@ def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]
     What `CrossShardOptimizer` does, where nobody can wrap one: a model_fn makes its optimizer
     itself. While this lasts, `apply_gradients` of the bases of all graph optimizers is another one,
     in the whole process; gradients that were summed already are left as they are.
-
-    Args:
-        replicas: How many there are.
-        gradients: `"mean"` or `"sum"`.
     """
     with contextlib.ExitStack() as stack:
         for base in _bases():

@@ -23,14 +23,7 @@ class FeaturesWithPadding(dict):
     def __init__(
         self, features: Any = (), *, make_padding: Callable[[], tf.Tensor | None] | None = None
     ) -> None:
-        """Wraps features.
-
-        Args:
-            features: What `dict` takes.
-            make_padding: Returns a boolean vector, one value for each row, or `None` where there
-                are no rows to tell of; called when it is looked up, so that a graph which nobody
-                asks has no op for it. Defaults to `None`, no such key.
-        """
+        """Wraps features."""
         super().__init__(features)
         self._make_padding = make_padding
 

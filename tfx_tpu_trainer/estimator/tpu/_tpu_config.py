@@ -41,18 +41,7 @@ class IterationsPerLoop(NamedTuple):
 
 
 def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLoop:
-    """Reads an `iterations_per_loop`.
-
-    Args:
-        iterations_per_loop: A positive number of steps, a time such as `"30s"`, `"5m"` or
-            `"1h"`, or `"auto"`.
-
-    Returns:
-        Its meaning.
-
-    Raises:
-        ValueError: If it is none of these.
-    """
+    """Reads an `iterations_per_loop`."""
     if iterations_per_loop == "auto":
         return IterationsPerLoop(0, "auto")
     match = re.fullmatch(r"([1-9]\d*)([smh]?)", str(iterations_per_loop))
@@ -69,15 +58,7 @@ def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLo
 
 
 def check_integer(value: Any, name: str) -> None:
-    """Checks that a value is an integer.
-
-    Args:
-        value: The value; NumPy's integers pass, and what else tf.data takes as a size.
-        name: What it is called, for the error.
-
-    Raises:
-        TypeError: If it is not.
-    """
+    """Checks that a value is an integer."""
     try:
         operator.index(value)
         is_integer = not isinstance(value, bool)
@@ -88,16 +69,7 @@ def check_integer(value: Any, name: str) -> None:
 
 
 def check_positive_integer(value: Any, name: str) -> None:
-    """Checks a number.
-
-    Args:
-        value: The number; NumPy integers pass.
-        name: What it is called, for the error.
-
-    Raises:
-        TypeError: If it is not an integer.
-        ValueError: If it is not positive.
-    """
+    """Checks a number."""
     check_integer(value, name)
     if value <= 0:
         raise ValueError(f"{name} must be positive; got {value}.")
@@ -151,37 +123,7 @@ class TPUConfig(_Fields):
         experimental_allow_per_host_v2_parallel_get_next: bool = False,
         experimental_feed_hook: Any = None,
     ) -> TPUConfig:
-        """Checks and keeps the configuration.
-
-        Args:
-            iterations_per_loop: Steps on the cores between two visits of the host, or a time
-                such as `"30s"`, or, ours, `"auto"`: loops of about a second, tuned from measured
-                step times, that end where a checkpoint, a summary or a log line is due. Defaults
-                to 2.
-            num_shards: Number of replicas. Defaults to `None`: what the TPU system has.
-            num_cores_per_replica: Cores of one replica; `None` (the default) is one, without
-                model parallelism.
-            per_host_input_for_training: An `InputPipelineConfig`; `True` (the default) is
-                PER_HOST_V1, `False` is PER_SHARD_V1.
-            tpu_job_name: Name of the TPU job. Defaults to what TF_CONFIG's service says.
-            initial_infeed_sleep_secs: Seconds to wait before the first batch. Defaults to
-                `None`.
-            input_partition_dims: One or two nested lists of partition counts, for features and
-                labels; PER_HOST_V2 only. Defaults to `None`.
-            eval_training_input_configuration: PER_HOST_V1 (the default) or SLICED.
-            experimental_host_call_every_n_steps: Steps between host calls in a loop. Defaults
-                to 1.
-            experimental_allow_per_host_v2_parallel_get_next: Whether cores may read from one
-                dataset at a time. Defaults to `False`.
-            experimental_feed_hook: Class to use instead of the infeed and outfeed hook. Defaults to `None`.
-
-        Returns:
-            The configuration.
-
-        Raises:
-            ValueError: If a value is out of its range or two do not go together.
-            TypeError: If a number is not an integer, or another argument of the wrong type.
-        """
+        """Checks and keeps the configuration."""
         parse_iterations_per_loop(iterations_per_loop)
         if num_shards is not None:
             check_positive_integer(num_shards, "TPUConfig num_shards")

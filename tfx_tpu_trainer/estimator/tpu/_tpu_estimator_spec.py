@@ -86,33 +86,7 @@ class TPUEstimatorSpec(_Fields):
         evaluation_hooks: Iterable[v1.train.SessionRunHook] | None = None,
         prediction_hooks: Iterable[v1.train.SessionRunHook] | None = None,
     ) -> TPUEstimatorSpec:
-        """Checks the fields and makes a spec.
-
-        Args:
-            mode: One of `ModeKeys`.
-            predictions: A dict of tensors (on the host a lone tensor too). Defaults to `None`.
-            loss: Scalar tensor, or of shape [1]. Defaults to `None`.
-            train_op: Op that makes one step and raises the global step. Defaults to `None`.
-            eval_metrics: Pair (metric_fn, tensors); metric_fn takes the tensors, positionally
-                from a list, by keyword from a dict, and returns metric name -> (value, update
-                op). Defaults to `None`.
-            export_outputs: Signature name -> `ExportOutput`. Defaults to `None`.
-            scaffold_fn: Returns the `Scaffold`; runs on the host. Defaults to `None`.
-            host_call: Pair (function, tensors); runs on the host once a step. Defaults to
-                `None`.
-            training_hooks: Hooks while training. Defaults to `None`.
-            evaluation_hooks: Hooks while evaluating. Defaults to `None`.
-            prediction_hooks: Hooks while predicting. Defaults to `None`.
-
-        Returns:
-            The spec.
-
-        Raises:
-            ValueError: If the mode lacks a field, a field is not what it must be, a host function is
-                no pair, or its tensors no list or dict.
-            TypeError: If a field is of the wrong type, or a host function is not callable.
-            RuntimeError: If a list of tensors is not as long as the function's arguments.
-        """
+        """Checks the fields and makes a spec."""
         for name, host_function in (("eval_metrics", eval_metrics), ("host_call", host_call)):
             if host_function is not None:
                 _check_host_function(name, host_function)
@@ -243,19 +217,7 @@ def _check_host_function(name: str, pair: Any) -> None:
 def make_host_scaffold(
     scaffold_fn: Callable[[], v1.train.Scaffold | None], inputs: Sequence[tf.Tensor | None]
 ) -> v1.train.Scaffold:
-    """Calls scaffold_fn and checks that its result can run without the cores.
-
-    Args:
-        scaffold_fn: The user's function.
-        inputs: What each core reads its rows from; `None` entries are passed over.
-
-    Returns:
-        The scaffold.
-
-    Raises:
-        ValueError: If there is none, or an op that it made or names depends on a core's rows.
-        TypeError: If it is something else.
-    """
+    """Calls scaffold_fn and checks that its result can run without the cores."""
     graph = v1.get_default_graph()
     known = len(graph.get_operations())
     scaffold = scaffold_fn()

@@ -231,16 +231,7 @@ class PjrtPlugin:
     """A loaded plug-in, ready for calls."""
 
     def __init__(self, path: str) -> None:
-        """Loads the library.
-
-        Args:
-            path: The shared library, such as `libtpu.so`.
-
-        Raises:
-            OSError: If it can't be loaded.
-            AttributeError: If it is not a PJRT plug-in.
-            PjrtError: If it does not start.
-        """
+        """Loads the library."""
         # Kept, as the table of functions is in it.
         self._library = ctypes.CDLL(path)
         get_api = self._library.GetPjrtApi
@@ -254,15 +245,7 @@ class PjrtPlugin:
         return self._api.version.major, self._api.version.minor
 
     def call(self, function: str, arguments: _Call) -> None:
-        """Calls a function of the table.
-
-        Args:
-            function: Its name, without the leading `PJRT_`.
-            arguments: Its arguments; results are written into them.
-
-        Raises:
-            PjrtError: If the plug-in refuses, or has no such function.
-        """
+        """Calls a function of the table."""
         offset = getattr(_Api, function).offset
         if offset + ctypes.sizeof(_HANDLE) > self._api.struct_size:
             major, minor = self.version

@@ -28,11 +28,7 @@ _ENVIRONMENT = {
 
 
 def main(folder: str) -> None:
-    """Compiles what the folder asks for, and leaves the response there.
-
-    Args:
-        folder: See the module.
-    """
+    """Compiles what the folder asks for, and leaves the response there."""
     os.environ.update(_ENVIRONMENT)
     request = CompileRequest.read(folder)
     if request.memory_limit_bytes is not None:

@@ -58,29 +58,11 @@ class TpuCompiler:
     """
 
     def __init__(self, path: str) -> None:
-        """Loads a libtpu.
-
-        Args:
-            path: Its shared library.
-
-        Raises:
-            OSError: If it can't be loaded.
-            AttributeError: If it is not a PJRT plug-in.
-            PjrtError: If it does not start.
-        """
+        """Loads a libtpu."""
         self._plugin = PjrtPlugin(path)
 
     def topology(self, name: str, options: Mapping[str, OptionValue] | None = None) -> Topology:
-        """Describes a slice.
-
-        Args:
-            name: Generation and shape, such as `"v5e:2x4"`.
-            options: `chips_per_host_bounds`, a list of three numbers, and `chip_config_name`.
-                Defaults to none.
-
-        Raises:
-            PjrtError: If the compiler knows no such slice.
-        """
+        """Describes a slice."""
         values, kept = _named_values(options or {})
         encoded = name.encode()
         created = c_api.CreateTopology(
@@ -106,23 +88,7 @@ class TpuCompiler:
         num_partitions: int = 1,
         effort: float | None = None,
     ) -> Executable:
-        """Compiles a program, which takes from a second to minutes.
-
-        Args:
-            hlo: A serialized `HloModuleProto`.
-            topology: What to compile for.
-            num_replicas: Copies of the program.
-            num_partitions: Devices that each copy is spread over, by the shardings in the program;
-                the copies take the first devices in turn. Defaults to 1.
-            effort: See `serialized_options`. Defaults to `None`.
-
-        Returns:
-            The program.
-
-        Raises:
-            PjrtError: If the compiler refuses it.
-            ValueError: If the topology has not so many devices.
-        """
+        """Compiles a program, which takes from a second to minutes."""
         devices = num_replicas * num_partitions
         if devices > len(topology.device_ids):
             raise ValueError(
@@ -238,18 +204,7 @@ _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 def serialized_options(
     device_ids: Sequence[int], *, num_partitions: int = 1, effort: float | None
 ) -> bytes:
-    """Returns the options of a program that runs once on each of some groups of devices.
-
-    Args:
-        device_ids: The devices: those of the first replica, of the second, and so on.
-        num_partitions: Devices of each replica. With several the compiler cuts the program for
-            them, as its shardings say (SPMD). Defaults to 1.
-        effort: How much the compiler shall do for a fast program, from -1.0 (the least) to 1.0.
-            `None` leaves it to the compiler.
-
-    Returns:
-        A serialized `CompileOptionsProto`.
-    """
+    """Returns the options of a program that runs once on each of some groups of devices."""
     num_replicas = len(device_ids) // num_partitions
     assignment = _number(_REPLICA_COUNT, num_replicas) + _number(_COMPUTATION_COUNT, num_partitions)
     for partition in range(num_partitions):

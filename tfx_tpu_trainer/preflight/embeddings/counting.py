@@ -53,19 +53,7 @@ class StepCounts:
 
 
 class StackCounter:
-    """Counts the ids of one stack.
-
-    Args:
-        stack: The stack.
-        cores: The SparseCores.
-        batch_size: Rows of a step over all replicas.
-        samples_of_row: Feature -> activations that it has for a row.
-        counts_gradients: Whether to count the bytes of the gradients, which several slices send each other.
-            Defaults to `False`.
-
-    Raises:
-        ValueError: Ids, samples and SparseCores together don't fit 63 bits.
-    """
+    """Counts the ids of one stack."""
 
     def __init__(
         self,
@@ -89,11 +77,7 @@ class StackCounter:
                 )
 
     def count(self, batch: Mapping[str, FeatureIds]) -> StepCounts:
-        """Counts a batch.
-
-        Args:
-            batch: Feature -> its ids.
-        """
+        """Counts a batch."""
         found = [self._pairs(table, batch) for table in self._stack.tables]
         pairs = [(ids, unique) for ids, unique, _ in found]
         cores = self._cores.count
@@ -127,12 +111,7 @@ class StackCounter:
     def _pairs(
         self, table: TableLayout, batch: Mapping[str, FeatureIds]
     ) -> tuple[Integers, Integers, int]:
-        """Counts one table.
-
-        Returns:
-            Core * cores + partition, sorted by core, of its ids and of its unique ids, and the bytes of
-            its gradients.
-        """
+        """Counts one table."""
         samples = self._samples(table.features)
         keys = []
         before = 0

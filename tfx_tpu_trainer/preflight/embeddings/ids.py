@@ -47,29 +47,11 @@ class IdSource(abc.ABC):
 
     @abc.abstractmethod
     def read(self, first: int, count: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64] | None]:
-        """Reads rows.
-
-        Args:
-            first: The first row.
-            count: How many.
-
-        Returns:
-            Ids of shape [count] or [count, ids], and `None`; or those of all rows, [ids], and where each row
-            ends among them.
-        """
+        """Reads rows."""
 
 
 class FileIds(IdSource):
-    """Ids in .npy files, row after row: `[rows]`, or `[rows, ids]` with -1 where a row has fewer.
-
-    Args:
-        paths: The files, in order.
-        row_ends: A .npy file with as many integers as there are rows, each the sum of the numbers of ids of
-            the rows up to it; the files then hold `[ids]`. Defaults to `None`: a row is a row of the array.
-
-    Raises:
-        ValueError: A file can't be read, or holds something else.
-    """
+    """Ids in .npy files, row after row: `[rows]`, or `[rows, ids]` with -1 where a row has fewer."""
 
     def __init__(self, paths: Sequence[str], *, row_ends: str | None = None) -> None:
         self._files = [NpyFile.open(path) for path in paths]
@@ -126,13 +108,6 @@ class ZipfIds(IdSource):
 
     The integral of that power over k + 1 to k + 2, in closed form, so that a table of any size needs no
     memory. The same seed draws the same ids.
-
-    Args:
-        vocabulary_size: Rows of the table.
-        exponent: 0 is uniform; about 1 is what words and items of shops have.
-        per_row: Ids of a row.
-        rows: How many rows.
-        seed: What the ids are drawn by.
     """
 
     def __init__(
@@ -163,19 +138,7 @@ def seed_of(seed: int, feature: str) -> int:
 def batches_of_sources(
     sources: Mapping[str, IdSource], *, features: Mapping[str, Any], batch_size: int
 ) -> Batches:
-    """Reads batches of sources, without the rows after the last whole batch, as a training does.
-
-    Args:
-        sources: Feature -> its ids; as many rows of each.
-        features: Name -> `tf.tpu.experimental.embedding.FeatureConfig`.
-        batch_size: Rows of a step over all replicas.
-
-    Yields:
-        Feature -> its ids.
-
-    Raises:
-        ValueError: The sources have different numbers of rows, or an id is not a row of its table.
-    """
+    """Reads batches of sources, without the rows after the last whole batch, as a training does."""
     rows = {name: source.rows for name, source in sources.items()}
     for name in rows:
         first = next(iter(rows))
@@ -200,19 +163,7 @@ def feature_ids(
     rows: int,
     first: int,
 ) -> FeatureIds:
-    """Checks the ids of a batch, and says which sample each belongs to.
-
-    Args:
-        name: The feature.
-        feature: Its `tf.tpu.experimental.embedding.FeatureConfig`.
-        values: Its ids, as `IdSource.read` returns them.
-        ends: Where each row ends among them, or `None`.
-        rows: Rows of the batch.
-        first: Number of the first of them, for messages.
-
-    Raises:
-        ValueError: They are no integers, or one is not a row of the table.
-    """
+    """Checks the ids of a batch, and says which sample each belongs to."""
     if values.dtype.kind not in "iu":
         raise ValueError(f"feature {name!r}: ids are {values.dtype}; give integers.")
     if values.ndim > 2:

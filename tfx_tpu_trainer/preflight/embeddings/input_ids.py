@@ -25,22 +25,7 @@ def batches_of_dataset(
     batch_size: int,
     params: Mapping[str, Any] | None = None,
 ) -> Batches:
-    """Reads batches of a dataset or an input_fn, whose last batch is left out where it is short.
-
-    Args:
-        dataset: A dataset of batches over all replicas, or an input_fn as `TPUEstimator` takes it: of features, or
-            of features and labels; features by name, dense, sparse or ragged.
-        features: As in `batches_of_sources`.
-        batch_size: Rows of a step over all replicas.
-        params: What an input_fn gets as `params` besides the batch size. Defaults to none.
-
-    Yields:
-        Feature -> its ids.
-
-    Raises:
-        ValueError: The input fails, has no such feature, batches of another size, or an id that is not a row of its
-            table.
-    """
+    """Reads batches of a dataset or an input_fn, whose last batch is left out where it is short."""
     if callable(dataset):
         elements = _of_input_fn(dataset, list(features), batch_size, params or {})
     else:

@@ -124,11 +124,7 @@ class Stack:
 
 
 def samples_of_row(feature: Any) -> int:
-    """Returns how many activations a feature has for a row: one, or one for each position.
-
-    Args:
-        feature: A `tf.tpu.experimental.embedding.FeatureConfig`.
-    """
+    """Returns how many activations a feature has for a row: one, or one for each position."""
     if feature.output_shape.rank:
         return int(feature.output_shape[1:].num_elements() or 1)
     return feature.max_sequence_length or 1
@@ -142,22 +138,7 @@ def lay_out(
     batch_size: int,
     stacking: bool = True,
 ) -> tuple[Stack, ...]:
-    """Stacks the tables of features as TensorFlow does.
-
-    Args:
-        features: Name -> `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: The optimizer of tables that have none of their own.
-        cores: The SparseCores.
-        batch_size: Rows of a step over all replicas.
-        stacking: Whether tables are stacked: not `disable_table_stacking`. Defaults to `True`.
-
-    Returns:
-        The stacks, by name.
-
-    Raises:
-        ValueError: Two tables have one name, or none, a table has no optimizer, or one that SparseCores do
-            not have, or more rows than TensorFlow numbers.
-    """
+    """Stacks the tables of features as TensorFlow does."""
     rows = batch_size // cores.replicas
     groups: dict[tuple[Any, ...], list[_Growing]] = {}
     for table in sorted(_tables(features.values()), key=lambda table: table.name):

@@ -29,11 +29,7 @@ class NpyFile:
 
     @classmethod
     def open(cls, path: str) -> NpyFile:
-        """Reads the head of a file.
-
-        Raises:
-            ValueError: It can't be read, is not whole, or holds something else.
-        """
+        """Reads the head of a file."""
         try:
             with open(path, "rb") as file:
                 version = np.lib.format.read_magic(file)

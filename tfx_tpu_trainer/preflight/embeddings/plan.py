@@ -160,14 +160,7 @@ def plan_embeddings(
 
 
 def cores_of(found: Slice) -> Cores:
-    """Returns the SparseCores of a slice.
-
-    Args:
-        found: The slice.
-
-    Raises:
-        ValueError: Its chips have none.
-    """
+    """Returns the SparseCores of a slice."""
     chip = found.chip
     if not chip.sparse_cores:
         having = ", ".join(each.generation for each in CHIPS.values() if each.sparse_cores)
@@ -298,11 +291,6 @@ def buffer_bytes(padded_dim: int, unique_ids: int, cores: Cores) -> int:
 
     As OpenXLA estimates it (https://openxla.org/xla/sparsecore, "HBM stack usage"), forward (2 width + 1) and
     backward 3 width values for each unique id and partition; for each SparseCore of the chip.
-
-    Args:
-        padded_dim: Width of the rows.
-        unique_ids: The buffer of unique ids.
-        cores: The SparseCores.
     """
     values = max(2 * padded_dim + 1, 3 * padded_dim)
     return values * unique_ids * cores.count * FLOAT_BYTES * cores.per_chip

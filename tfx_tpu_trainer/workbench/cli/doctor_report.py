@@ -48,11 +48,7 @@ class ExaminedFile:
 
 
 def print_file(examined: ExaminedFile) -> None:
-    """Prints a file's findings; nothing for a file without any.
-
-    Args:
-        examined: The file.
-    """
+    """Prints a file's findings; nothing for a file without any."""
     if not (examined.findings or examined.made or examined.diff):
         return
     console = standard_output()
@@ -79,12 +75,7 @@ def print_file(examined: ExaminedFile) -> None:
 
 
 def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
-    """Prints the last lines: how much is to be done, and how the program runs without it.
-
-    Args:
-        examined: All files.
-        fix: Whether edits were made.
-    """
+    """Prints the last lines: how much is to be done, and how the program runs without it."""
     findings = [finding for each in examined for finding in each.findings]
     edits = sum(each.count(Verdict.EDIT) for each in examined)
     fixable = sum(each.fixable for each in findings)

@@ -47,17 +47,7 @@ _FILES_AT_ONCE: Final = 8
 
 
 def run(paths: Sequence[str], *, fix: bool, diff: bool, as_json: bool) -> int:
-    """Examines files and folders and prints what was found.
-
-    Args:
-        paths: The files and folders.
-        fix: Whether the mechanical edits are made.
-        diff: Whether they are shown.
-        as_json: Whether one JSON object is printed instead of text.
-
-    Returns:
-        The exit code.
-    """
+    """Examines files and folders and prints what was found."""
     files: dict[Path, None] = {}
     errors: list[str] = []
     for path in paths:

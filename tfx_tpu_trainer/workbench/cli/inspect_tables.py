@@ -14,11 +14,7 @@ _UNITS = ("bytes", "KB", "MB", "GB")
 
 
 def print_tables(found: Mapping[str, Any]) -> None:
-    """Prints what `overview` has found.
-
-    Args:
-        found: Its result.
-    """
+    """Prints what `overview` has found."""
     console = standard_output()
     console.print(
         text(f"{found['path']}  ({_size(found['bytes'])} in {len(found['files'])} files)")

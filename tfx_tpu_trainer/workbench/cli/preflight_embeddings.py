@@ -31,17 +31,7 @@ _GOES_WITH = (
 
 
 def run(options: Mapping[str, Any]) -> bool:
-    """Plans embeddings by the ids of their file, or of a module's input_fn.
-
-    Args:
-        options: The command's options by name.
-
-    Returns:
-        Whether they fit, and no batch that was held out drops an id.
-
-    Raises:
-        PreflightFailed: If no plan can be made; one line.
-    """
+    """Plans embeddings by the ids of their file, or of a module's input_fn."""
     _check(options)
     with user_code(options):
         plan = _plan(options)

@@ -69,17 +69,7 @@ class PreflightFailed(click.ClickException):
 
 
 def run(options: Mapping[str, Any]) -> bool:
-    """Runs the command.
-
-    Args:
-        options: Its options by name.
-
-    Returns:
-        Whether everything compiles and fits.
-
-    Raises:
-        PreflightFailed: If no report can be made; one line.
-    """
+    """Runs the command."""
     steps = _steps(options)
     _check(options, steps)
     with user_code(options):
@@ -104,17 +94,7 @@ def run(options: Mapping[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def user_code(options: Mapping[str, Any]) -> Iterator[None]:
-    """Lets a block import and run what the options name; its errors are one line each.
-
-    Args:
-        options: The command's options by name.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        PreflightFailed: For any exception of the block.
-    """
+    """Lets a block import and run what the options name; its errors are one line each."""
     file = options["module_file"]
     code = file or options["module"] or options["function"]
     with _errors_in_one_line(code), contextlib.ExitStack() as folders:
@@ -207,11 +187,7 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
 
 
 def check_one_of_each(options: Mapping[str, Any]) -> None:
-    """Checks that there is one slice and one batch size.
-
-    Raises:
-        PreflightFailed: There are none or several.
-    """
+    """Checks that there is one slice and one batch size."""
     if not options["tpu"]:
         raise PreflightFailed("--tpu is empty: give a slice, such as v5e:2x4.")
     for name in ("tpu", "batch_size"):
@@ -336,11 +312,7 @@ def _config(options: Mapping[str, Any]) -> RunConfig | None:
 
 
 def read_params(text: str | None) -> dict[str, Any] | None:
-    """Returns the values of --params.
-
-    Raises:
-        PreflightFailed: It is no JSON object.
-    """
+    """Returns the values of --params."""
     return _json("params", text, kind=dict, example="a JSON object, such as '{\"rate\": 0.1}'")
 
 

@@ -35,22 +35,14 @@ _OPTIONS = (
 
 
 def project_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options --project, --pipeline and --config to a command.
-
-    Args:
-        command: It takes their values as `folder`, `name` and `config_file`.
-    """
+    """Adds the options --project, --pipeline and --config to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def check_one_project(folder: str | None, name: str | None) -> None:
-    """Checks that two options don't name two projects.
-
-    Raises:
-        click.UsageError: They do.
-    """
+    """Checks that two options don't name two projects."""
     if folder is not None and name is not None:
         raise click.UsageError(
             f"--project {folder!r} and --pipeline {name!r} each name a project; give one of them"
@@ -58,27 +50,14 @@ def check_one_project(folder: str | None, name: str | None) -> None:
 
 
 def find_project(folder: str | None, name: str | None) -> Project:
-    """The project that the options mean: without any, that of the working directory.
-
-    Raises:
-        ConfigError: It is none.
-    """
+    """The project that the options mean: without any, that of the working directory."""
     from tfx_tpu_trainer.workbench.project.project import find_pipeline, load_project
 
     return find_pipeline(name) if name is not None else load_project(folder or ".")
 
 
 def root_of(root: str | None, **project: Any) -> Root:
-    """The root that the options mean: one of its own, or that of a project's config.
-
-    Args:
-        root: The root; `None` asks the project.
-        **project: The values of the options of `project_options`.
-
-    Raises:
-        click.UsageError: Both of --project and --pipeline are given.
-        click.ClickException: There is no such project, or its config does not hold.
-    """
+    """The root that the options mean: one of its own, or that of a project's config."""
     check_one_project(project["folder"], project["name"])
     with runner_extra():
         from tfx_tpu_trainer.workbench.project.config import ConfigError

@@ -14,9 +14,6 @@ def quiet_tensorflow() -> Iterator[None]:
     """Without what TensorFlow says of this machine while it starts, and libraries of versions that end.
 
     The block imports what it needs: nothing of TensorFlow may have been imported before.
-
-    Yields:
-        Nothing.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

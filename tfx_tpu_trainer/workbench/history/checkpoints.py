@@ -38,14 +38,7 @@ class UnfinishedTraining:
 
 
 def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
-    """The trainings that have not come to their end.
-
-    Args:
-        checkpoints: The folder of checkpoints of a pipeline: `<node>/<digest>` is below it.
-
-    Returns:
-        They, the one written last at the end.
-    """
+    """The trainings that have not come to their end."""
     found = [
         UnfinishedTraining(
             folder=folder,
@@ -61,15 +54,7 @@ def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
 
 
 def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
-    """The step of the newest checkpoint of the training that a run has made last.
-
-    Args:
-        checkpoints: The folder of checkpoints of a pipeline.
-        since: When the run began, in seconds since 1970: what others have left is not its own.
-
-    Returns:
-        The step; None where the run has no training to continue with.
-    """
+    """The step of the newest checkpoint of the training that a run has made last."""
     steps = [
         training.step
         for training in unfinished_trainings(checkpoints)

@@ -19,16 +19,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def clean(folder: Path, *, keep: int, remove: bool) -> None:
-    """Lists what old runs have left in a root, or in a folder of roots, and removes it where asked to.
-
-    Args:
-        folder: The root, or the folder of roots.
-        keep: How many complete runs to keep, the newest.
-        remove: Whether to remove what is listed.
-
-    Raises:
-        ConfigError: There is no root, or one that can't be cleaned now.
-    """
+    """Lists what old runs have left in a root, or in a folder of roots, and removes it where asked to."""
     console = standard_output()
     removal = (
         f"{program('tfx-tpu-trainer')} clean --root {short_path(folder)} --keep {keep} --remove"

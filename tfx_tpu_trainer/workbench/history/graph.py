@@ -52,12 +52,7 @@ class Graph:
     says: str = ""
 
     def of_run(self, statuses: Iterable[NodeStatus], *, says: str = "") -> Graph:
-        """Returns the graph with where its components stand; those that never began are skipped.
-
-        Args:
-            statuses: Of a run. A component that the graph lacks is added.
-            says: Where the run stands, in words. Defaults to nothing.
-        """
+        """Returns the graph with where its components stand; those that never began are skipped."""
         found = {status.node: status for status in statuses}
         nodes = (*self.nodes, *(node for node in found if node not in self.nodes))
         return dataclasses.replace(
@@ -84,11 +79,7 @@ class Graph:
 
 
 def graph_of_pipeline(pipeline: Any) -> Graph:
-    """Returns the graph of a declared pipeline.
-
-    Args:
-        pipeline: A `tfx.dsl.Pipeline`.
-    """
+    """Returns the graph of a declared pipeline."""
     nodes = tuple(component.id for component in pipeline.components)
     edges: dict[tuple[str, str], list[str]] = {}
     for component in pipeline.components:

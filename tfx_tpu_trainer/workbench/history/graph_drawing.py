@@ -70,14 +70,7 @@ def _style() -> str:
 
 
 def to_svg(graph: Graph) -> str:
-    """Draws a graph as SVG, without scripts, for light and dark displays.
-
-    Args:
-        graph: The graph.
-
-    Returns:
-        The picture. It has a title, and a description that says all that is drawn.
-    """
+    """Draws a graph as SVG, without scripts, for light and dark displays."""
     widths = {
         node: max(
             _LEAST_WIDTH, 2 * _PADDING + _CHARACTER * max(map(len, _lines(graph, node)), default=0)

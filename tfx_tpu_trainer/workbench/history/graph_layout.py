@@ -41,16 +41,7 @@ class Layout:
 
 
 def arrange(widths: Mapping[str, float], edges: Sequence[tuple[str, str]], *, gap: float) -> Layout:
-    """Arranges a graph.
-
-    Args:
-        widths: Node -> width of its box.
-        edges: Sources and targets, without a cycle.
-        gap: The least space between boxes.
-
-    Returns:
-        The layout; the same one for the same graph.
-    """
+    """Arranges a graph."""
     rows = _rows(widths, edges)
     # A line that passes a row has a place there, as boxes have.
     ways: dict[tuple[str, str], list[object]] = {}

@@ -24,15 +24,7 @@ _INDENT = 7
 
 
 def print_history(root: Root, *, last: int) -> None:
-    """Shows the newest runs of a root, the newest last.
-
-    Args:
-        root: The root.
-        last: How many runs to show.
-
-    Raises:
-        ConfigError: The root has no runs, or none that can be read.
-    """
+    """Shows the newest runs of a root, the newest last."""
     console = standard_output()
     store = root.store()
     try:
@@ -64,15 +56,7 @@ def _print_run(console: Console, store: ml_metadata.MetadataStore, run: str, roo
 
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
-    """The components of a run as they are, whatever a killed process has left in ML Metadata.
-
-    Args:
-        statuses: As ML Metadata has them.
-        root: The root of the run. Where it has no lock, nobody can tell, and ML Metadata is believed.
-
-    Returns:
-        The same, with those that a process which is gone has left as running shown as killed.
-    """
+    """The components of a run as they are, whatever a killed process has left in ML Metadata."""
     statuses = list(statuses)
     try:
         since = root_lock.held_since(root)
@@ -84,11 +68,7 @@ def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeSt
 
 
 def in_words(statuses: Sequence[NodeStatus]) -> str:
-    """A run's state, when it began and how long its components took.
-
-    Args:
-        statuses: Its components.
-    """
+    """A run's state, when it began and how long its components took."""
     if not statuses:
         return "no component has started"
     states = {status.state for status in statuses}

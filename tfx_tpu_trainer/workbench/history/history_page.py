@@ -24,18 +24,7 @@ _TO_THE_SECOND = len("2026-11-25T15:45:35")
 
 
 def history_page(root: Root, *, last: int) -> str:
-    """Makes the page of a root's newest runs.
-
-    Args:
-        root: The root.
-        last: How many runs to show.
-
-    Returns:
-        HTML.
-
-    Raises:
-        ConfigError: The root has no runs, or none that can be read.
-    """
+    """Makes the page of a root's newest runs."""
     store = root.store()
     try:
         names = metadata.run_names(store)[-last:]

@@ -64,16 +64,7 @@ class Leftovers:
 
 
 def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftovers:
-    """Finds what can go.
-
-    Args:
-        root: The root, absolute.
-        store: Its ML Metadata.
-        keep: How many complete runs stay, the newest; runs that have failed since stay too.
-
-    Returns:
-        What can go, and what it was measured by.
-    """
+    """Finds what can go."""
     runs = metadata.run_names(store)
     began = {run: _began(store, run) for run in runs}
     newest = _newest(store, runs, keep)
@@ -92,16 +83,7 @@ def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftover
 
 
 def remove(root: Path, store: ml_metadata.MetadataStore, left: Iterable[Leftover]) -> None:
-    """Removes what was found, and says so in ML Metadata, so that TFX takes nothing of it from its cache.
-
-    Args:
-        root: The root.
-        store: Its ML Metadata, opened for writing.
-        left: What to remove.
-
-    Raises:
-        OSError: A folder cannot be removed; those before it are.
-    """
+    """Removes what was found, and says so in ML Metadata, so that TFX takes nothing of it from its cache."""
     for leftover in left:
         # First, so that a folder that is gone by half is never taken for a whole one.
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.MARKED_FOR_DELETION)

@@ -40,9 +40,6 @@ class RunMonitor:
 
     Make it before the other process starts: the run it follows is the first one it has not seen
     yet.
-
-    Args:
-        metadata_file: ML Metadata's SQLite file; it need not exist yet.
     """
 
     def __init__(self, metadata_file: str | Path) -> None:
@@ -59,16 +56,7 @@ class RunMonitor:
         return self._run
 
     def statuses(self, nodes: Sequence[str]) -> list[NodeStatus] | None:
-        """Where each component stands.
-
-        Args:
-            nodes: The pipeline's component ids, in the order they run. The file is opened at the
-                first call that names any, so name them only once the other process has made the
-                file.
-
-        Returns:
-            One status for each component; None where ML Metadata cannot be read at this moment.
-        """
+        """Where each component stands."""
         if not nodes:
             return []
         try:
@@ -96,11 +84,7 @@ class Display(Protocol):
 
 
 class LiveDisplay:
-    """A table that redraws itself in place: for a terminal.
-
-    Args:
-        console: Where to draw.
-    """
+    """A table that redraws itself in place: for a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=8, transient=True)
@@ -137,11 +121,7 @@ class LiveDisplay:
 
 
 class PlainDisplay:
-    """A line for each change: for logs and pipes.
-
-    Args:
-        console: Where to print.
-    """
+    """A line for each change: for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

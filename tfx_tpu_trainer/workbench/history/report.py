@@ -134,15 +134,7 @@ class RunArtifacts:
 
 
 def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
-    """Finds what a run has made.
-
-    Args:
-        store: The metadata store.
-        run: The run's name.
-
-    Raises:
-        FileNotFoundError: The folder of the model or of its checkpoints is gone.
-    """
+    """Finds what a run has made."""
     produced = {
         node: metadata.outputs(store, status.execution_id)
         for node, status in metadata.node_statuses(store, run).items()
@@ -164,19 +156,7 @@ def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
 def collect(
     store: ml_metadata.MetadataStore, run: str, *, serving_absent: Collection[str]
 ) -> RunReport:
-    """Gathers the report of a run that has ended well.
-
-    Args:
-        store: The metadata store.
-        run: The run's name.
-        serving_absent: Raw features to take out of the row before the model is asked.
-
-    Returns:
-        The report.
-
-    Raises:
-        FileNotFoundError: What the run made is gone.
-    """
+    """Gathers the report of a run that has ended well."""
     from tfx_tpu_trainer.components.evaluation import read_eval_metrics, read_learning_curve
 
     made = find_artifacts(store, run)
@@ -217,15 +197,7 @@ def failed_nodes(statuses: Mapping[str, NodeStatus]) -> list[NodeStatus]:
 
 
 def last_scalar(folder: str, tag: str) -> tuple[int | None, float | None]:
-    """The last step at which TensorBoard's events below a folder hold a scalar, and its value.
-
-    Args:
-        folder: The folder.
-        tag: The scalar's tag.
-
-    Returns:
-        (step, value); (None, None) where there is none.
-    """
+    """The last step at which TensorBoard's events below a folder hold a scalar, and its value."""
     import tensorflow as tf
 
     last: tuple[int | None, float | None] = (None, None)
@@ -239,16 +211,7 @@ def last_scalar(folder: str, tag: str) -> tuple[int | None, float | None]:
 
 
 def predict_one(model: str, examples: str, absent: Collection[str]) -> Prediction:
-    """Asks an exported model for a real row of the eval split, as a client of a server would.
-
-    Args:
-        model: Folder of the SavedModel.
-        examples: Folder of ExampleGen's examples.
-        absent: Raw features to take out first.
-
-    Returns:
-        The row and the answer.
-    """
+    """Asks an exported model for a real row of the eval split, as a client of a server would."""
     import tensorflow as tf
 
     from tfx_tpu_trainer.serving import load_serving

@@ -18,15 +18,7 @@ from tfx_tpu_trainer.workbench.project.roots import Root
 
 
 def graph_of_run(root: Root, name: str | None) -> Graph:
-    """Returns the graph of a run, with where each of its components stands.
-
-    Args:
-        root: The root of the run.
-        name: The run's name in ML Metadata, or the beginning of it; the newest run's where it is `None`.
-
-    Raises:
-        ConfigError: There is no such run, or none that can be read.
-    """
+    """Returns the graph of a run, with where each of its components stands."""
     store = root.store()
     try:
         run = find_run(metadata.run_names(store), name, root)

@@ -46,12 +46,6 @@ def start(folder: Path) -> RunLog:
     """Sends what this process logs, warns of and prints to the logs of a run.
 
     Call it before TensorFlow, TFX and Beam are imported: each of them adds a handler where it finds none.
-
-    Args:
-        folder: The run's. The standard error is its debug log already.
-
-    Returns:
-        The log; `close` it at the end.
     """
     log = RunLog(folder / LOG)
     root = logging.getLogger()
@@ -70,11 +64,7 @@ def start(folder: Path) -> RunLog:
 
 
 class RunLog(logging.Handler):
-    """Writes the log of a run.
-
-    Args:
-        path: The file.
-    """
+    """Writes the log of a run."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -138,15 +128,7 @@ class RunLog(logging.Handler):
 
 
 def package_of(path: str) -> str | None:
-    """The place of a source file below the folder that its package is installed in.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Such as `tfx/components/transform/executor.py`; of Python's own modules `python/` and the rest; None for this
-        project's code and the user's, which is not installed.
-    """
+    """The place of a source file below the folder that its package is installed in."""
     if is_of_this_package(path):
         return None
     for folder in _INSTALLED:

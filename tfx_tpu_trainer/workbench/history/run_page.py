@@ -21,18 +21,7 @@ from tfx_tpu_trainer.workbench.project.roots import Root
 
 
 def gather_run(root: Root, name: str | None) -> RunData:
-    """Gathers what is known of the training of a run.
-
-    Args:
-        root: The root of the run.
-        name: The run's name in ML Metadata, or the beginning of it; the newest run's where it is `None`.
-
-    Returns:
-        What is known.
-
-    Raises:
-        ConfigError: There is no such run, or it trained nothing, or what it made is gone.
-    """
+    """Gathers what is known of the training of a run."""
     store = root.store()
     run = find_run(metadata.run_names(store), name, root)
     statuses = metadata.node_statuses(store, run)

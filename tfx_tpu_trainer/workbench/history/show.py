@@ -23,17 +23,7 @@ _SHOWN = 5
 
 
 def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] = ()) -> None:
-    """Shows a run as its own summary did.
-
-    Args:
-        root: The root of the run.
-        name: The run's name in ML Metadata, or the beginning of it; the newest run's where it is `None`.
-        serving_absent: Raw features to take out of the row before the model is asked; what the run's own config
-            says wins. Defaults to none.
-
-    Raises:
-        ConfigError: There is no such run, or what it made is gone.
-    """
+    """Shows a run as its own summary did."""
     store = root.store()
     run = find_run(metadata.run_names(store), name, root)
     found = metadata.node_statuses(store, run)
@@ -65,19 +55,7 @@ def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] =
 
 
 def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
-    """The run that a name means.
-
-    Args:
-        runs: The names of all runs, the newest last.
-        name: A name, or the beginning of one; `None` is the newest run.
-        root: Where the runs are.
-
-    Returns:
-        The run's whole name.
-
-    Raises:
-        ConfigError: It means none, or several.
-    """
+    """The run that a name means."""
     if not runs:
         raise ConfigError(f"{str(root.folder)!r} has no runs; run the pipeline first")
     if name is None or name in runs:
@@ -97,11 +75,7 @@ def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
 
 
 def failure_of(statuses: Sequence[NodeStatus]) -> Failure | None:
-    """Returns why a run has not ended well, or not yet; `None` for one that has.
-
-    Args:
-        statuses: Its components, as they are seen from outside.
-    """
+    """Returns why a run has not ended well, or not yet; `None` for one that has."""
     for status in failed_nodes({status.node: status for status in statuses}):
         return Failure(status.node, status.error or "its inputs could not be resolved; see the log")
     for status in statuses:

@@ -34,15 +34,7 @@ def print_summary(
     metadata_file: str,
     log: Path | None,
 ) -> None:
-    """Prints what came out of a run.
-
-    Args:
-        console: Where to print.
-        statuses: Where each component stands at the end.
-        report: What came out.
-        metadata_file: ML Metadata's file.
-        log: The log of the run, where it is there; the debug log is next to it.
-    """
+    """Prints what came out of a run."""
     console.print(components_table(statuses))
     cached = [status.node for status in statuses if status.state is State.CACHED]
     if cached:
@@ -129,14 +121,7 @@ def _recorded_step(report: RunReport) -> str:
 
 
 def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
-    """A learning curve in a terminal: a line for each metric, with its ends.
-
-    Args:
-        points: The metrics of each evaluation by name, with its step as `global_step`.
-
-    Returns:
-        The metrics' names and lines; none where there are fewer than two points.
-    """
+    """A learning curve in a terminal: a line for each metric, with its ends."""
     if len(points) < 2:
         return []
     # From the end, so that the last one is always there.
@@ -191,14 +176,7 @@ def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list
 
 
 def program(name: str) -> str:
-    """A program of this environment, as it is to be typed here.
-
-    Args:
-        name: Its name.
-
-    Returns:
-        The name where the shell finds it, else its path.
-    """
+    """A program of this environment, as it is to be typed here."""
     path = Path(sys.executable).parent / name
     found = shutil.which(name)
     return name if found is not None and Path(found) == path else short_path(path)

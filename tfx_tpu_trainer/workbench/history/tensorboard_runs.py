@@ -19,16 +19,7 @@ _BESIDE = ("plugins", "projector_config.pbtxt")
 
 
 def link_run(root: Path, model_run: Path, *, name: str) -> Path:
-    """Names the events of a training, unless an earlier run has.
-
-    Args:
-        root: The pipeline's root.
-        model_run: The folder of checkpoints and events.
-        name: The run's name in TensorBoard.
-
-    Returns:
-        The folder to start TensorBoard with: all trainings of the root are in it.
-    """
+    """Names the events of a training, unless an earlier run has."""
     below = root / FOLDER
     remove_dead_links(below)
     targets = {link.resolve() for link in _links(below)}
@@ -48,11 +39,7 @@ def link_run(root: Path, model_run: Path, *, name: str) -> Path:
 
 
 def remove_dead_links(below: Path) -> None:
-    """Removes the links to events that have gone, and the folders that are empty then.
-
-    Args:
-        below: The folder of links.
-    """
+    """Removes the links to events that have gone, and the folders that are empty then."""
     for link in _links(below):
         if link.exists():
             continue

@@ -15,17 +15,7 @@ _DATES = ("DATE", "DATETIME", "TIMESTAMP")
 
 
 def read_schema(path: Path) -> Mapping[str, Kind]:
-    """Reads a schema file, as `bq show --schema` writes it: a JSON list of `{"name": ..., "type": ..., "mode": ...}`.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Whether each column holds numbers, words or dates.
-
-    Raises:
-        ScaffoldError: If it can't be read, or has a type or mode that is not a flat column.
-    """
+    """Reads a schema file, as `bq show --schema` writes it: a list of `{"name", "type", "mode"}`."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -12,17 +12,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def parse_kinds(settings: Iterable[str]) -> Mapping[str, Kind]:
-    """Reads `COLUMN=KIND` settings.
-
-    Args:
-        settings: As they were typed. A column's name may contain `=`, a kind has none.
-
-    Returns:
-        The kind of each column that they name.
-
-    Raises:
-        ScaffoldError: If one has no known kind, or two name the same column.
-    """
+    """Reads `COLUMN=KIND` settings."""
     kinds: dict[str, Kind] = {}
     for setting in settings:
         column, equals, given = setting.rpartition("=")

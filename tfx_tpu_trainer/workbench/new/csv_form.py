@@ -57,16 +57,7 @@ def has_byte_order_mark(path: Path) -> bool:
 
 
 def find_form(path: Path, *, label: str) -> CsvForm:
-    """Finds out how a CSV file is written.
-
-    Args:
-        path: A CSV file.
-        label: A column that it should have. Where a line could be read in several ways, the one with this
-            name is right.
-
-    Raises:
-        ScaffoldError: If it has no line with names.
-    """
+    """Finds out how a CSV file is written."""
     encoding = _encoding(path)
     with path.open(encoding=encoding, newline="") as file:
         lines = list(itertools.islice(file, _SAMPLE_LINES))

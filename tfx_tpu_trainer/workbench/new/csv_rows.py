@@ -32,18 +32,7 @@ class Differences:
 
 
 def columns(path: Path, form: CsvForm) -> tuple[str, ...]:
-    """Reads the names in a CSV file's header.
-
-    Args:
-        path: A CSV file.
-        form: How it is written.
-
-    Returns:
-        The names, in their order.
-
-    Raises:
-        ScaffoldError: If there is no header, it can't be read, or a name is missing or given twice.
-    """
+    """Reads the names in a CSV file's header."""
     header = next(_records(path, form), (0, []))[1]
     for place, name in enumerate(header, start=1):
         if not name.strip():
@@ -58,18 +47,7 @@ def columns(path: Path, form: CsvForm) -> tuple[str, ...]:
 
 
 def rows(path: Path, form: CsvForm) -> Iterator[Mapping[str, str | None]]:
-    """Reads the rows of a CSV file.
-
-    Args:
-        path: A CSV file.
-        form: How it is written.
-
-    Yields:
-        Each row's values by column; `None` if there is none.
-
-    Raises:
-        ScaffoldError: If a row can't be read, or does not have as many values as the header has names.
-    """
+    """Reads the rows of a CSV file."""
     names = columns(path, form)
     records = _records(path, form)
     next(records)
@@ -83,15 +61,7 @@ def rows(path: Path, form: CsvForm) -> Iterator[Mapping[str, str | None]]:
 
 
 def find_differences(path: Path, form: CsvForm) -> Differences:
-    """Reads a file once, and finds what CsvExampleGen can't read in it.
-
-    Args:
-        path: A CSV file.
-        form: How it is written.
-
-    Raises:
-        ScaffoldError: If a row can't be read, or does not have as many values as the header has names.
-    """
+    """Reads a file once, and finds what CsvExampleGen can't read in it."""
     found = dict.fromkeys(form.differences())
     names = columns(path, form)
     # With commas as delimiters, a decimal comma would have to be quoted: then it is text.
@@ -118,14 +88,7 @@ def find_differences(path: Path, form: CsvForm) -> Differences:
 
 
 def write_plain(path: Path, form: CsvForm, commas: Iterable[int], copy: Path) -> None:
-    """Writes a copy that CsvExampleGen can read: UTF-8, commas, a header on top, a record on each line.
-
-    Args:
-        path: A CSV file.
-        form: How it is written.
-        commas: The columns, by place, whose numbers have decimal commas; the copy has points there.
-        copy: Where the copy is to be.
-    """
+    """Writes a copy that CsvExampleGen can read: UTF-8, commas, a header on top, a record on each line."""
     places = tuple(commas)
     with copy.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

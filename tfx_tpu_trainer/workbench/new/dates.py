@@ -94,15 +94,7 @@ class _Seen:
 
 
 def read_date(text: str, order: Order) -> datetime.datetime | None:
-    """Reads a date, with or without a time, as its clock showed it.
-
-    Args:
-        text: A value of a column.
-        order: In which order it gives year, month and day.
-
-    Returns:
-        The moment without its zone; `None` if the text is no date in this order.
-    """
+    """Reads a date, with or without a time, as its clock showed it."""
     found = _PATTERNS[order].fullmatch(text.strip())
     if found is None:
         return None

@@ -168,22 +168,7 @@ def decide(
     kinds: Mapping[str, Kind] | None = None,
     types: Mapping[str, Kind] | None = None,
 ) -> Decisions:
-    """Decides about each column.
-
-    Args:
-        table: The columns, as TFDV sees them.
-        label: The name of the one to predict.
-        task: Whether the label is a quantity or a class. Defaults to `None`: what it looks like.
-        kinds: What columns hold, from a schema file; columns that it lacks are left out. Defaults to `None`: what
-            they look like.
-        types: What single columns hold, which wins over `kinds`. Defaults to `None`.
-
-    Returns:
-        The decisions.
-
-    Raises:
-        ScaffoldError: If the label can't be learned, nothing is left to learn it from, or a kind does not fit.
-    """
+    """Decides about each column."""
     asked = dict(types or {})
     _check_kinds(table, kinds, label, "the schema file")
     _check_kinds(table, asked, label, "--type")

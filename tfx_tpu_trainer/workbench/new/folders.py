@@ -12,15 +12,7 @@ _LONGEST_NAME = 64
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a folder that is there already, before anything is read.
-
-    Args:
-        folder: Where the project is to be.
-
-    Raises:
-        ScaffoldError: If there is something, or a file where a folder around it should be, or if its
-            name is not UTF-8.
-    """
+    """Refuses a folder that is there already, before anything is read."""
     check_name(folder)
     try:
         if folder.is_symlink() or folder.exists():
@@ -44,11 +36,7 @@ def check_name(path: Path) -> None:
 
 
 def project_name(folder: Path) -> str:
-    """What the pipeline of a folder is called: small letters, digits, `_` and `-`.
-
-    Args:
-        folder: Where the project is to be.
-    """
+    """What the pipeline of a folder is called: small letters, digits, `_` and `-`."""
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")
     name = name if name[:1].isalpha() else f"project-{name}"
     return name[:_LONGEST_NAME].rstrip("-_")

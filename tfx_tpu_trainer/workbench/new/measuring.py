@@ -25,17 +25,7 @@ _TYPES: Mapping[int, Type] = {
 
 
 def measure(source: Source) -> Table:
-    """Runs TFDV on a file.
-
-    Args:
-        source: The file, which has been read.
-
-    Returns:
-        Its columns and schema.
-
-    Raises:
-        ScaffoldError: If TFDV can't read it, or finds a column that is not a flat one.
-    """
+    """Runs TFDV on a file."""
     try:
         with _quiet():
             if source.kind == "csv":

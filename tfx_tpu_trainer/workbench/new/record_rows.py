@@ -12,17 +12,7 @@ from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
 
 
 def rows(path: Path) -> Iterator[Mapping[str, str | None]]:
-    """The rows of a TFRecord file.
-
-    Args:
-        path: The file, gzipped if its name ends with `.gz`.
-
-    Yields:
-        Each row's first values by feature, as text; `None` if there is none.
-
-    Raises:
-        ScaffoldError: If the file holds something else.
-    """
+    """The rows of a TFRecord file."""
     compression = "GZIP" if path.name.endswith(".gz") else ""
     records = tf.data.TFRecordDataset([str(path)], compression_type=compression)
     try:

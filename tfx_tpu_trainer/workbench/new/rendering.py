@@ -63,16 +63,7 @@ def render(folder: Path, table: Table, decisions: Decisions) -> None:
 
 
 def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
-    """What the templates are filled with: names, and literals of Python and YAML.
-
-    Args:
-        target: Where the project is to be.
-        table: The data.
-        decisions: What becomes of its columns.
-
-    Returns:
-        The values by the names that cookiecutter.json has.
-    """
+    """What the templates are filled with: names, and literals of Python and YAML."""
     label, training = decisions.label, decisions.training
     source = table.source
     return {
@@ -131,14 +122,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
 
 
 def column_table(decisions: Decisions) -> list[dict[str, str]]:
-    """What became of each column, in words: of the label, the numbers, the words and what is left out.
-
-    Args:
-        decisions: The decisions.
-
-    Returns:
-        For each column its `name`, `what` it became, and `why`.
-    """
+    """What became of each column, in words: of the label, the numbers, the words and what is left out."""
     label = decisions.label
     kinds = {0: "a quantity", 2: "two classes"}
     what = kinds.get(len(label.classes), f"{len(label.classes)} classes")

@@ -14,15 +14,7 @@ _LOSS = "loss"
 
 
 def draw_curve(curve: LearningCurve) -> str:
-    """Draws the metrics of a training's evaluations over its steps, each in axes of its own.
-
-    Args:
-        curve: With a point at least. Its goal's metric comes first, then the loss; of the others the first in
-            alphabetical order, four metrics in all.
-
-    Returns:
-        An SVG element. The best point has a ring.
-    """
+    """Draws the metrics of a training's evaluations over its steps, each in axes of its own."""
     names = _names(curve)
     figure = Figure(figsize=(4 * len(names), 2.8), layout="constrained")
     steps = [point.step for point in curve.points]

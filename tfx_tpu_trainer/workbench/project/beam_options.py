@@ -25,14 +25,7 @@ _ENVIRONMENTS_WITH_CODE = ("EXTERNAL", "LOOPBACK", "PROCESS")
 
 
 def beam_options(arguments: Sequence[str]) -> dict[str, str]:
-    """Returns the options that Beam arguments set; a flag's value is "true".
-
-    Args:
-        arguments: Such as `("--runner=DataflowRunner", "--project=our-models-17")`.
-
-    Raises:
-        ValueError: If an argument is of another form.
-    """
+    """Returns the options that Beam arguments set; a flag's value is "true"."""
     options: dict[str, str] = {}
     for argument in arguments:
         name, separator, value = argument.removeprefix("--").partition("=")
@@ -43,15 +36,7 @@ def beam_options(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def check_beam_arguments(arguments: Sequence[str], *, code_is_imported: bool) -> None:
-    """Checks Beam arguments for what would fail late.
-
-    Args:
-        arguments: Such as `("--runner=DataflowRunner", "--project=our-models-17")`.
-        code_is_imported: Whether user code is named by its import path, so that workers must have it.
-
-    Raises:
-        ValueError: If a runner is not known, or an option is missing that it cannot do without.
-    """
+    """Checks Beam arguments for what would fail late."""
     options = beam_options(arguments)
     runner = options.get("runner", "DirectRunner")
     kind = runner.lower().removesuffix("runner")

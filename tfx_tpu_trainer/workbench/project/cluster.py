@@ -55,23 +55,6 @@ class ClusterPipeline:
         """Reads a pipeline's config for a cluster, where user code is imported from the image.
 
         Imports neither TensorFlow nor TFX, so that a wrong setting is told at once.
-
-        Args:
-            name: Name of a pipeline, as `tfx_tpu_trainer.workbench.project.project.find_pipeline` takes it.
-            root: Bucket or folder for everything that is written.
-            data: Bucket or folder of the input data.
-            image: Container image of the components.
-            backend: What it is for. "kubeflow" has no resolvers: there the last blessed model is found
-                by a pointer file.
-            overrides: Settings as `key=value`.
-            spec_version: Version of the pipeline specification.
-            options: Retries and caching. Defaults to `None`: as the pipeline is declared.
-
-        Returns:
-            The pipeline.
-
-        Raises:
-            ValueError: If there is no such pipeline, or a setting does not hold.
         """
         check_image(image)
         definition = find_pipeline(name)
@@ -125,11 +108,7 @@ class ClusterPipeline:
         return paths
 
     def compile(self) -> Any:
-        """Compiles the pipeline, which imports TFX.
-
-        Returns:
-            A `tfx_tpu_trainer.components.clusters._compiled_pipeline.CompiledPipeline`.
-        """
+        """Compiles the pipeline, which imports TFX."""
         from tfx_tpu_trainer.components.clusters import compile_pipeline
 
         return compile_pipeline(

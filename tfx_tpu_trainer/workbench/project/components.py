@@ -25,18 +25,7 @@ from tfx_tpu_trainer.workbench.project.config import GateSettings, PipelineConfi
 
 
 def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
-    """Transform's arguments for a module with a `preprocessing_fn`.
-
-    Args:
-        config: Its `user_code` says whether TFX packages the module's file or imports the module.
-        module: Import path of the module.
-
-    Returns:
-        Keyword arguments for Transform.
-
-    Raises:
-        ValueError: If there is no such module.
-    """
+    """Transform's arguments for a module with a `preprocessing_fn`."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ValueError(
@@ -62,11 +51,7 @@ def _fingerprint(folder: Path) -> str:
 
 
 def data_folder(config: PipelineConfig) -> str:
-    """The folder of input data; pipelines are declared for data that is known.
-
-    Raises:
-        ValueError: If the config names none.
-    """
+    """The folder of input data; pipelines are declared for data that is known."""
     if not config.data:
         raise ValueError(
             f"data of pipeline {config.name!r} is null; set it to the folder of the input data"
@@ -85,22 +70,7 @@ def train_gate_push(
     statistics: Any = None,
     hyperparameters: Any = None,
 ) -> list[Any]:
-    """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher.
-
-    Args:
-        config: The pipeline's config.
-        examples: Transform's materialised examples.
-        transform_graph: Transform's graph.
-        schema: The schema of the raw examples.
-        params: What the model_fn finds in its `params`; those of `trainer.params` win over them.
-        raw_examples: The examples that Transform has read: of them the trainer makes requests, to
-            check the exported model and to warm a server up.
-        statistics: StatisticsGen's statistics of these, for the page of the training.
-        hyperparameters: A Tuner's best hyperparameters; they win over `params`.
-
-    Returns:
-        The components; the trainer is the first of them.
-    """
+    """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher."""
     settings = config.trainer
     trainer_class: Any = TpuTrainer
     if config.vertex is not None:
@@ -140,11 +110,7 @@ def train_gate_push(
 
 
 def last_blessed(config: PipelineConfig) -> Any:
-    """The node that finds the model to compare with.
-
-    Args:
-        config: Its `baseline` says how.
-    """
+    """The node that finds the model to compare with."""
     if config.blessed_pointer is not None:
         return LastBlessedModel(pointer=config.blessed_pointer)
     return tfx.dsl.Resolver(
@@ -155,14 +121,7 @@ def last_blessed(config: PipelineConfig) -> Any:
 
 
 def gate_config(settings: GateSettings) -> tfma.EvalConfig:
-    """The gate's thresholds as TFMA writes them: by the name of the metric.
-
-    Args:
-        settings: Bounds and allowed drops by metric name.
-
-    Returns:
-        An EvalConfig with one MetricsSpec, without thresholds where the settings have none.
-    """
+    """The gate's thresholds as TFMA writes them: by the name of the metric."""
     thresholds = {}
     for name in sorted({*settings.at_least, *settings.at_most, *settings.max_drop}):
         threshold = tfma.MetricThreshold()

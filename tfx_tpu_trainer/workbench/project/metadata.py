@@ -77,19 +77,7 @@ class NodeStatus:
 
 
 def open_store(path: str | Path, *, read_only: bool = True) -> ml_metadata.MetadataStore:
-    """Opens an SQLite metadata file.
-
-    Args:
-        path: The file.
-        read_only: Reading takes no lock beyond the moment of a query, so a run that writes is never
-            held up. False makes the file where it is missing.
-
-    Returns:
-        The store.
-
-    Raises:
-        UnreadableError: If the file cannot be opened.
-    """
+    """Opens an SQLite metadata file."""
     config = metadata_store_pb2.ConnectionConfig()
     config.sqlite.filename_uri = str(path)
     config.sqlite.connection_mode = (
@@ -117,15 +105,7 @@ def newest_run(store: ml_metadata.MetadataStore, *, known: Collection[str] = ())
 
 
 def node_statuses(store: ml_metadata.MetadataStore, run: str) -> dict[str, NodeStatus]:
-    """The components of a run that have an execution, by id, in the order they started.
-
-    Args:
-        store: The store.
-        run: The run's name.
-
-    Returns:
-        Status by component id.
-    """
+    """The components of a run that have an execution, by id, in the order they started."""
     context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
     if context is None:
         return {}
@@ -172,14 +152,6 @@ def fail_unfinished(store: ml_metadata.MetadataStore, run: str, error: str) -> s
 
     TFX records a failed executor, without a reason, and leaves a component whose driver failed as
     running forever.
-
-    Args:
-        store: The store, opened for writing.
-        run: The run's name.
-        error: The reason, in one line.
-
-    Returns:
-        The failed component's id; None where no component had begun.
     """
     failed = None
     for node, status in node_statuses(store, run).items():
@@ -194,11 +166,7 @@ def fail_unfinished(store: ml_metadata.MetadataStore, run: str, error: str) -> s
 
 
 def mark_killed(store: ml_metadata.MetadataStore) -> None:
-    """Makes the components visible as killed that a killed run has left as running.
-
-    Args:
-        store: The store, opened for writing, in which no run is going on.
-    """
+    """Makes the components visible as killed that a killed run has left as running."""
     states = (metadata_store_pb2.Execution.NEW, metadata_store_pb2.Execution.RUNNING)
     names = " OR ".join(
         f"last_known_state = {metadata_store_pb2.Execution.State.Name(state)}" for state in states

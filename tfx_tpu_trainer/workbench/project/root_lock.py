@@ -25,18 +25,7 @@ class LockedError(RuntimeError):
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[IO[str]]:
-    """Holds a root for the block, and for child processes that are given the file.
-
-    Args:
-        root: A folder that is there.
-
-    Yields:
-        The open lock file, in which stands since when it is held.
-
-    Raises:
-        LockedError: Another process holds it.
-        OSError: The file cannot be written.
-    """
+    """Holds a root for the block, and for child processes that are given the file."""
     # Not "w": what the holder has written stays until this process holds it.
     with (root / NAME).open("a+") as lock:
         began = time.monotonic()
@@ -58,17 +47,7 @@ def locked(root: Path) -> Iterator[IO[str]]:
 
 
 def held_since(root: Path) -> float | None:
-    """Since when a run is going on in a root.
-
-    Args:
-        root: The folder.
-
-    Returns:
-        Seconds since 1970, 0 where the lock's file does not say; None where no process holds the lock.
-
-    Raises:
-        OSError: There is no such file, or it cannot be read.
-    """
+    """Since when a run is going on in a root."""
     with (root / NAME).open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

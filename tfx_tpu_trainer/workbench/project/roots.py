@@ -29,11 +29,7 @@ class Root:
 
     @classmethod
     def at(cls, path: str) -> Root:
-        """The root at a path.
-
-        Args:
-            path: The folder, or its file of ML Metadata.
-        """
+        """The root at a path."""
         place = Path(os.path.abspath(os.path.expanduser(path)))
         if place.is_file():
             return cls(place.parent, place)
@@ -45,11 +41,7 @@ class Root:
         return cls(Path(config.root), Path(config.metadata_file))
 
     def store(self) -> ml_metadata.MetadataStore:
-        """Opens ML Metadata to read it.
-
-        Raises:
-            ConfigError: There is none, or the file is something else.
-        """
+        """Opens ML Metadata to read it."""
         if not self.metadata_file.is_file():
             raise ConfigError(
                 f"{str(self.folder)!r} has no runs (no {self.metadata_file.name}); run the "
@@ -63,14 +55,7 @@ class Root:
             ) from None
 
     def log_folder(self, began: float) -> Path | None:
-        """The folder of a run's log, config and report.
-
-        Args:
-            began: When the run's first component began, in seconds since 1970.
-
-        Returns:
-            The folder that was made last before; None where it is gone, or another program made the run.
-        """
+        """The folder of a run's log, config and report."""
         before = [path for path in (self.folder / LOGS).glob("*") if path.is_dir()]
         return max((path for path in before if made(path) <= began), key=made, default=None)
 

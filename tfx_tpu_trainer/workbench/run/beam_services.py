@@ -23,14 +23,7 @@ _DESCRIBE = "/org.apache.beam.model.job_management.v1.JobService/DescribePipelin
 
 
 def beam_problem(arguments: Sequence[str]) -> str | None:
-    """Tells why a job can't be handed in, as far as that can be seen from this machine.
-
-    Args:
-        arguments: Beam arguments that `check_beam_arguments` has let pass.
-
-    Returns:
-        One line with the option and the fix; None where a job can be handed in, or nothing can be told.
-    """
+    """Tells why a job can't be handed in, as far as that can be seen from this machine."""
     options = beam_options(arguments)
     kind = options.get("runner", "DirectRunner").lower().removesuffix("runner")
     if kind not in ("portable", "flink"):
@@ -47,13 +40,6 @@ def job_problem(arguments: Sequence[str], message: str) -> str | None:
     """Tells that a job has failed for want of a cluster behind the job server, or of workers behind the cluster.
 
     Neither can be asked from here: where they are, such as at `localhost:50000`, is for other hosts.
-
-    Args:
-        arguments: Beam arguments.
-        message: What the job server says of the failed job.
-
-    Returns:
-        One line with the options and the fix; None where the message has another cause.
     """
     options = beam_options(arguments)
     if "job_endpoint" not in options or not _NO_CONNECTION.search(message):

@@ -62,18 +62,7 @@ def run_to_end(
     overrides: Sequence[str] = (),
     plain: bool = False,
 ) -> int:
-    """Runs a project's pipeline, shows its progress and prints what came out, errors too.
-
-    Args:
-        find: Finds the project.
-        config_file: A YAML file instead of the project's own. Defaults to `None`: its own.
-        root: A root instead of the config's. Defaults to `None`: the config's.
-        overrides: Settings as `key=value`. Defaults to none.
-        plain: Whether to print lines even on a terminal. Defaults to `False`.
-
-    Returns:
-        The command's exit code (docs/pipelines.md).
-    """
+    """Runs a project's pipeline, shows its progress and prints what came out, errors too."""
     console = standard_output(width=PLAIN_WIDTH)
     began = time.time()
     config = None
@@ -127,18 +116,7 @@ def _check_inputs(project: Project, config: PipelineConfig) -> None:
 def run(
     project: Project, config: PipelineConfig, *, console: Console, plain: bool, lock: IO[str]
 ) -> bool:
-    """Runs a pipeline in a child process, shows its progress and prints the summary.
-
-    Args:
-        project: The project.
-        config: Its config.
-        console: Where to show it.
-        plain: Whether to print lines even on a terminal.
-        lock: The open lock file of the root, handed on to the child.
-
-    Returns:
-        Whether the run failed.
-    """
+    """Runs a pipeline in a child process, shows its progress and prints the summary."""
     try:
         monitor = RunMonitor(config.metadata_file)
         _mark_killed(config)
@@ -187,15 +165,7 @@ def run(
 
 
 def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
-    """What a stopped run has left for the next one, in words.
-
-    Args:
-        config: The run's config.
-        began: When it began, in seconds since 1970.
-
-    Returns:
-        A sentence without its period.
-    """
+    """What a stopped run has left for the next one, in words."""
     kept = ["completed components come from TFX's cache"] if config.enable_cache else []
     step = checkpoints.step_to_go_on_from(Path(config.checkpoint_root), since=began)
     if step is not None:
@@ -204,12 +174,7 @@ def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of the process that imports TensorFlow and TFX.
-
-    Returns:
-        This process's environment, with what must be set before TensorFlow is imported, and without
-        the variable that would make each import of TFX compile thousands of modules again.
-    """
+    """The environment of the process that imports TensorFlow and TFX."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["TF_USE_LEGACY_KERAS"] = "1"
@@ -342,15 +307,7 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> Iterator[None]:
-    """Ends the child when this process is told to end: politely first, so that TFX records it and cleans up.
-
-    Args:
-        child: Leader of its process group.
-        killed: Called where it had to be killed, and so could record nothing.
-
-    Yields:
-        Nothing.
-    """
+    """Ends the child when this process is told to end: politely first, so that TFX records it and cleans up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -78,16 +78,7 @@ def _versions() -> str:
 
 
 def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> RunReport:
-    """Runs a pipeline with TFX's local runner.
-
-    Args:
-        project: The project.
-        config: Its config.
-        run_folder: Where the plan is written.
-
-    Returns:
-        The report; its `failure` is set where the run failed.
-    """
+    """Runs a pipeline with TFX's local runner."""
     Path(config.root).mkdir(parents=True, exist_ok=True)
     store = metadata.open_store(config.metadata_file, read_only=False)
     known = metadata.run_names(store)

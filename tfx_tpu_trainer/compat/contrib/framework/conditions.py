@@ -11,14 +11,7 @@ v1 = tf.compat.v1
 
 
 def static_value(condition: Any) -> bool | None:
-    """Returns a condition's value, or `None` where it is known to the session only.
-
-    Args:
-        condition: A bool, 0 or 1, or a boolean tensor.
-
-    Raises:
-        TypeError: If it is `None`, or a tensor of another type.
-    """
+    """Returns a condition's value, or `None` where it is known to the session only."""
     if condition is None:
         raise TypeError("A condition is a bool or a boolean tensor; got None.")
     if isinstance(condition, (tf.Tensor, tf.Variable)):

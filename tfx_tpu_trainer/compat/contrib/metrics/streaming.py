@@ -19,14 +19,7 @@ _ENDS = "metrics_collections=None updates_collections=None name=None"
 
 
 def _metric(name: str, arguments: str, of: Metric, renamed: str = "") -> Metric:
-    """Makes a metric of contrib's arguments.
-
-    Args:
-        name: Its name in contrib.
-        arguments: Its arguments, in order, with their defaults.
-        of: The metric of TF 1 that has them by name.
-        renamed: `ours:theirs` where that calls an argument otherwise.
-    """
+    """Makes a metric of contrib's arguments."""
     other = dict(each.split(":") for each in renamed.split())
     parameters = []
     for each in arguments.split():

@@ -27,16 +27,7 @@ class MatchResult:
         self._named: dict[str, Any] = {}
 
     def add(self, pattern: Pattern, op: tf.Operation, tensor: tf.Tensor | None) -> None:
-        """Keeps what a pattern matched.
-
-        Args:
-            pattern: The pattern.
-            op: Its op.
-            tensor: The op's output that matters.
-
-        Raises:
-            ValueError: If another pattern has the same name.
-        """
+        """Keeps what a pattern matched."""
         self._found[pattern] = op, tensor
         if pattern.name is not None:
             if self._named.get(pattern.name, pattern) is not pattern:
@@ -46,11 +37,7 @@ class MatchResult:
             self._named[pattern.name] = pattern
 
     def merge_from(self, other_match_result: MatchResult) -> None:
-        """Takes what another result has.
-
-        Args:
-            other_match_result: The other result.
-        """
+        """Takes what another result has."""
         self._found.update(other_match_result._found)
         self._named.update(other_match_result._named)
 
@@ -65,25 +52,11 @@ class MatchResult:
         return self._found.get(pattern, (None, None))
 
     def get_op(self, pattern_or_name: Any) -> tf.Operation | None:
-        """Returns the op that a pattern matched, `None` where it matched none.
-
-        Args:
-            pattern_or_name: The pattern, or its name.
-
-        Raises:
-            ValueError: If it is neither.
-        """
+        """Returns the op that a pattern matched, `None` where it matched none."""
         return self._get(pattern_or_name)[0]
 
     def get_tensor(self, pattern_or_name: Any) -> tf.Tensor | None:
-        """Returns the tensor that a pattern matched, `None` where it matched none.
-
-        Args:
-            pattern_or_name: The pattern, or its name.
-
-        Raises:
-            ValueError: If it is neither.
-        """
+        """Returns the tensor that a pattern matched, `None` where it matched none."""
         return self._get(pattern_or_name)[1]
 
 
@@ -97,12 +70,7 @@ class Pattern(abc.ABC):
 
     @abc.abstractmethod
     def match(self, op: tf.Operation, tensor: tf.Tensor | None) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else.
-
-        Args:
-            op: The op.
-            tensor: Its output that matters, `None` for the root.
-        """
+        """Returns what matched, `None` where the op is something else."""
 
 
 class OpTypePattern(Pattern):
@@ -115,17 +83,7 @@ class OpTypePattern(Pattern):
         inputs: Sequence[Any] | None = None,
         ordered_inputs: bool = True,
     ) -> None:
-        """Makes the pattern.
-
-        Args:
-            op_type: A type, several with `|` between, or `*` for any.
-            name: Its name in a result. Defaults to `None`.
-            inputs: A pattern or a type for each input. Defaults to `None`, any inputs.
-            ordered_inputs: Whether the inputs have this order. Defaults to `True`.
-
-        Raises:
-            ValueError: If more than 8 inputs have no order.
-        """
+        """Makes the pattern."""
         self._types, self._name = op_type.split("|"), name
         self._inputs = [
             each if isinstance(each, Pattern) else OpTypePattern(each) for each in inputs or ()
@@ -142,12 +100,7 @@ class OpTypePattern(Pattern):
         return self._name
 
     def match(self, op: tf.Operation, tensor: tf.Tensor | None) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else.
-
-        Args:
-            op: The op.
-            tensor: Its output that matters, `None` for the root.
-        """
+        """Returns what matched, `None` where the op is something else."""
         if "*" not in self._types and op.type not in self._types:
             return None
         result = MatchResult()
@@ -172,20 +125,11 @@ class OneofPattern(Pattern):
     """One of several patterns, the first that matches."""
 
     def __init__(self, sub_patterns: Sequence[Pattern]) -> None:
-        """Makes the pattern.
-
-        Args:
-            sub_patterns: The patterns.
-        """
+        """Makes the pattern."""
         self._patterns = sub_patterns
 
     def match(self, op: tf.Operation, tensor: tf.Tensor | None) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else.
-
-        Args:
-            op: The op.
-            tensor: Its output that matters, `None` for the root.
-        """
+        """Returns what matched, `None` where the op is something else."""
         results = (each.match(op, tensor) for each in self._patterns)
         return next((each for each in results if each is not None), None)
 
@@ -194,36 +138,20 @@ class GraphMatcher:
     """Finds where a graph has a pattern."""
 
     def __init__(self, pattern: Pattern) -> None:
-        """Keeps the pattern.
-
-        Args:
-            pattern: The pattern of the op that the others lead to.
-        """
+        """Keeps the pattern."""
         self._pattern = pattern
 
     def match_op(self, op: tf.Operation) -> MatchResult | None:
-        """Returns what matched, `None` where the op is something else.
-
-        Args:
-            op: The op that the others lead to.
-        """
+        """Returns what matched, `None` where the op is something else."""
         return self._pattern.match(op, None)
 
     def match_ops(self, ops: Iterable[tf.Operation]) -> Iterator[MatchResult]:
-        """Yields what matched, for each op where something did.
-
-        Args:
-            ops: The ops.
-        """
+        """Yields what matched, for each op where something did."""
         for op in ops:
             found = self.match_op(op)
             if found is not None:
                 yield found
 
     def match_graph(self, graph: tf.Graph) -> Iterator[MatchResult]:
-        """Yields what matched, for each op of a graph where something did.
-
-        Args:
-            graph: The graph.
-        """
+        """Yields what matched, for each op of a graph where something did."""
         yield from self.match_ops(graph.get_operations())

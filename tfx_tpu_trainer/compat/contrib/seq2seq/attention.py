@@ -38,11 +38,7 @@ class AttentionWrapperState(NamedTuple):
     attention_state: Any
 
     def clone(self, **kwargs: Any) -> AttentionWrapperState:
-        """Returns a state with other values.
-
-        Args:
-            **kwargs: The values by name.
-        """
+        """Returns a state with other values."""
         return self._replace(**kwargs)
 
 
@@ -65,18 +61,7 @@ class _OfMemory(AttentionMechanism):
         custom_key_value_fn: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         name: str | None = None,
     ) -> None:
-        """Keeps the memory.
-
-        Args:
-            memory: `[batch, length, size]`.
-            memory_layer: Makes its keys.
-            query_layer: Applied to a query. Defaults to `None`, nothing.
-            probability_fn: Makes weights of scores. Defaults to `None`, softmax.
-            memory_sequence_length: The length of each row. Defaults to `None`, all of it.
-            score_mask_value: The score beyond it. Defaults to `None`, minus infinity.
-            custom_key_value_fn: Makes other keys and values of both. Defaults to `None`.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Keeps the memory."""
         with v1.name_scope(name, "AttentionMechanismInit"):
             memory = tf.convert_to_tensor(memory)
             self._mask = None
@@ -109,12 +94,7 @@ class _OfMemory(AttentionMechanism):
     state_size = alignments_size
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> tf.Tensor:
-        """Returns the weights before the first step: zeros.
-
-        Args:
-            batch_size: The number of rows.
-            dtype: The type.
-        """
+        """Returns the weights before the first step: zeros."""
         zeros = tf.zeros([batch_size, self.alignments_size], dtype)
         zeros.set_shape([None, self.keys.shape[1]])
         return zeros
@@ -143,19 +123,7 @@ class LuongAttention(_OfMemory):
         custom_key_value_fn: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         name: str = "LuongAttention",
     ) -> None:
-        """Keeps the memory.
-
-        Args:
-            num_units: The size of the keys, which is the query's.
-            memory: `[batch, length, size]`.
-            memory_sequence_length: The length of each row. Defaults to `None`, all of it.
-            scale: Whether scores are multiplied by a variable. Defaults to `False`.
-            probability_fn: Makes weights of scores. Defaults to `None`, softmax.
-            score_mask_value: The score beyond a row. Defaults to `None`, minus infinity.
-            dtype: The keys' type. Defaults to `None`, float32.
-            custom_key_value_fn: Makes other keys and values of both. Defaults to `None`.
-            name: The ops' name scope. Defaults to `"LuongAttention"`.
-        """
+        """Keeps the memory."""
         layer = v1.layers.Dense(
             num_units, name="memory_layer", use_bias=False, dtype=dtype or tf.float32
         )
@@ -171,12 +139,7 @@ class LuongAttention(_OfMemory):
         self._scale = scale
 
     def __call__(self, query: tf.Tensor, state: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the weights, and the next state, which is the same.
-
-        Args:
-            query: `[batch, num_units]`.
-            state: Not used.
-        """
+        """Returns the weights, and the next state, which is the same."""
         del state
         with v1.variable_scope(None, "luong_attention", [query]):
             scores = tf.squeeze(tf.matmul(query[:, tf.newaxis], self.keys, transpose_b=True), 1)
@@ -201,19 +164,7 @@ class BahdanauAttention(_OfMemory):
         custom_key_value_fn: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         name: str = "BahdanauAttention",
     ) -> None:
-        """Keeps the memory.
-
-        Args:
-            num_units: The size of the keys.
-            memory: `[batch, length, size]`.
-            memory_sequence_length: The length of each row. Defaults to `None`, all of it.
-            normalize: Whether the scores' weights are normalized. Defaults to `False`.
-            probability_fn: Makes weights of scores. Defaults to `None`, softmax.
-            score_mask_value: The score beyond a row. Defaults to `None`, minus infinity.
-            dtype: The keys' type. Defaults to `None`, float32.
-            custom_key_value_fn: Makes other keys and values of both. Defaults to `None`.
-            name: The ops' name scope. Defaults to `"BahdanauAttention"`.
-        """
+        """Keeps the memory."""
         dtype = dtype or tf.float32
         super().__init__(
             memory,
@@ -228,12 +179,7 @@ class BahdanauAttention(_OfMemory):
         self._num_units, self._normalize = num_units, normalize
 
     def __call__(self, query: tf.Tensor, state: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the weights, and the next state, which is the same.
-
-        Args:
-            query: `[batch, size]`.
-            state: Not used.
-        """
+        """Returns the weights, and the next state, which is the same."""
         del state
         units = self._num_units
         with v1.variable_scope(None, "bahdanau_attention", [query]):
@@ -268,29 +214,7 @@ class AttentionWrapper(_cells.RNNCell):
         attention_fn: Callable[..., Any] | None = None,
         dtype: Any = None,
     ) -> None:
-        """Wraps a cell.
-
-        Args:
-            cell: The cell.
-            attention_mechanism: The mechanism, or several.
-            attention_layer_size: The size of the attention, for each mechanism. Defaults to `None`,
-                the memory's values as they are.
-            alignment_history: Whether the weights of all steps are kept. Defaults to `False`.
-            cell_input_fn: Makes the cell's inputs of inputs and attention. Defaults to `None`, side
-                by side.
-            output_attention: Whether the attention is the output, else the cell's. Defaults to
-                `True`.
-            initial_cell_state: The cell's first state. Defaults to `None`, zeros.
-            name: The variable scope. Defaults to `None`, `attention_wrapper`.
-            attention_layer: A layer, or several, instead of a size. Defaults to `None`.
-            attention_fn: Returns attention, weights and state of mechanism, output, state and layer.
-                Defaults to `None`.
-            dtype: As for a cell. Defaults to `None`.
-
-        Raises:
-            TypeError: If a mechanism is none.
-            ValueError: If there is a size and a layer, or not one for each mechanism.
-        """
+        """Wraps a cell."""
         super().__init__(name=name, dtype=dtype)
         self._is_multi = isinstance(attention_mechanism, (list, tuple))
         mechanisms = list(attention_mechanism) if self._is_multi else [attention_mechanism]
@@ -354,12 +278,7 @@ class AttentionWrapper(_cells.RNNCell):
         )
 
     def zero_state(self, batch_size: Any, dtype: Any) -> AttentionWrapperState:
-        """Returns the first state.
-
-        Args:
-            batch_size: The number of rows; with a beam, of all its copies.
-            dtype: The type.
-        """
+        """Returns the first state."""
         with v1.name_scope("AttentionWrapperZeroState"):
             cell_state = self._initial_cell_state
             if cell_state is None:
@@ -384,18 +303,7 @@ class AttentionWrapper(_cells.RNNCell):
     def call(
         self, inputs: tf.Tensor, state: AttentionWrapperState
     ) -> tuple[tf.Tensor, AttentionWrapperState]:
-        """Makes a step.
-
-        Args:
-            inputs: `[batch, size]`.
-            state: The state.
-
-        Returns:
-            The attention or the cell's output, and the new state.
-
-        Raises:
-            TypeError: If the state is another's.
-        """
+        """Makes a step."""
         if not isinstance(state, AttentionWrapperState):
             raise TypeError(f"The state is an AttentionWrapperState; got {type(state)}.")
         output, cell_state = self._cell(

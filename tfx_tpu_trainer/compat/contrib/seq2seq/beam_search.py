@@ -62,18 +62,7 @@ def gather_tree(
     end_token: Any,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Follows the sequences of a beam search back to their beginnings.
-
-    Args:
-        step_ids: The ids of each step, `[length, batch, beam]`, int32.
-        parent_ids: Which sequence of the step before each goes on, of the same shape.
-        max_sequence_lengths: The greatest length of each row, `[batch]`.
-        end_token: What ends a sequence, and is returned after its end.
-        name: The ops' name scope. Defaults to `None`.
-
-    Returns:
-        The sequences, `[length, batch, beam]`.
-    """
+    """Follows the sequences of a beam search back to their beginnings."""
     with v1.name_scope(name, "GatherTree"):
         ids = tf.convert_to_tensor(step_ids)
         length, batch, beam = tf.unstack(tf.shape(ids))
@@ -111,24 +100,7 @@ class BeamSearchDecoder(Decoder):
         coverage_penalty_weight: Any = 0.0,
         reorder_tensor_arrays: bool = True,
     ) -> None:
-        """Keeps the cell.
-
-        Args:
-            cell: A cell of `tf.compat.v1.nn.rnn_cell`, or an `AttentionWrapper` of memory that
-                `tile_batch` has repeated, without its history.
-            embedding: A function of ids, or the embeddings.
-            start_tokens: The token of each row that begins it.
-            end_token: The token that ends a sequence, a scalar.
-            initial_state: The cell's first state, of `batch * beam_width` rows: see `tile_batch`.
-            beam_width: How many sequences are kept.
-            output_layer: Applied to the cell's output. Defaults to `None`, nothing.
-            length_penalty_weight: How much longer sequences are preferred. Defaults to 0.0.
-            coverage_penalty_weight: Not supported; 0.0.
-            reorder_tensor_arrays: Not used.
-
-        Raises:
-            ValueError: If the tokens have another shape, or what is not supported is requested.
-        """
+        """Keeps the cell."""
         del reorder_tensor_arrays
         if not isinstance(coverage_penalty_weight, (int, float)) or coverage_penalty_weight:
             raise ValueError(
@@ -195,11 +167,7 @@ class BeamSearchDecoder(Decoder):
         return merged
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
-        """Returns which sequences have ended, the first inputs, and the first state.
-
-        Args:
-            name: Not used.
-        """
+        """Returns which sequences have ended, the first inputs, and the first state."""
         del name
         # All begin alike: the first alone counts.
         first = tf.zeros([self._batch_size], tf.int32)
@@ -225,14 +193,7 @@ class BeamSearchDecoder(Decoder):
     def step(
         self, time: Any, inputs: Any, state: Any, name: str | None = None
     ) -> tuple[Any, Any, Any, Any]:
-        """Returns the outputs, the next state, the next inputs, and which sequences have ended.
-
-        Args:
-            time: Not used.
-            inputs: The step's inputs.
-            state: The state.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns the outputs, the next state, the next inputs, and which sequences have ended."""
         del time
         with v1.name_scope(name, "BeamSearchDecoderStep"):
             logits, cell_state = self._cell(
@@ -289,13 +250,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(best, ids, parents), state
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-        """Returns the sequences, and the state as it is.
-
-        Args:
-            outputs: Those of all steps.
-            final_state: The last state.
-            sequence_lengths: Not used.
-        """
+        """Returns the sequences, and the state as it is."""
         del sequence_lengths
         longest = tf.reduce_max(final_state.lengths, 1)
         found = gather_tree(outputs.predicted_ids, outputs.parent_ids, longest, self._end_token)

@@ -45,36 +45,16 @@ class Decoder(abc.ABC):
 
     @abc.abstractmethod
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
-        """Returns which rows have ended, the first inputs, and the first state.
-
-        Args:
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns which rows have ended, the first inputs, and the first state."""
 
     @abc.abstractmethod
     def step(
         self, time: Any, inputs: Any, state: Any, name: str | None = None
     ) -> tuple[Any, Any, Any, Any]:
-        """Returns the outputs, the next state, the next inputs, and which rows have ended.
-
-        Args:
-            time: The step's number.
-            inputs: Its inputs.
-            state: The state.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns the outputs, the next state, the next inputs, and which rows have ended."""
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-        """Returns the outputs and the state, as they leave the loop.
-
-        Args:
-            outputs: Those of all steps.
-            final_state: The last state.
-            sequence_lengths: The length of each row.
-
-        Raises:
-            NotImplementedError: Where they leave it as they are.
-        """
+        """Returns the outputs and the state, as they leave the loop."""
         raise NotImplementedError
 
     @property
@@ -89,17 +69,7 @@ class BasicDecoder(Decoder):
     def __init__(
         self, cell: Any, helper: Helper, initial_state: Any, output_layer: Any = None
     ) -> None:
-        """Keeps the cell.
-
-        Args:
-            cell: A cell of `tf.compat.v1.nn.rnn_cell`.
-            helper: The helper.
-            initial_state: The cell's first state.
-            output_layer: Applied to the cell's output. Defaults to `None`, nothing.
-
-        Raises:
-            TypeError: If `helper` is none.
-        """
+        """Keeps the cell."""
         if not isinstance(helper, Helper):
             raise TypeError(
                 f"helper is one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
@@ -135,25 +105,14 @@ class BasicDecoder(Decoder):
         )
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
-        """Returns which rows have ended, the first inputs, and the first state.
-
-        Args:
-            name: Not used.
-        """
+        """Returns which rows have ended, the first inputs, and the first state."""
         del name
         return (*self._helper.initialize(), self._initial_state)
 
     def step(
         self, time: Any, inputs: Any, state: Any, name: str | None = None
     ) -> tuple[Any, Any, Any, Any]:
-        """Returns the outputs, the next state, the next inputs, and which rows have ended.
-
-        Args:
-            time: The step's number.
-            inputs: Its inputs.
-            state: The cell's state.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns the outputs, the next state, the next inputs, and which rows have ended."""
         with v1.name_scope(name, "BasicDecoderStep"):
             outputs, state = self._cell(inputs, state)
             if self._output_layer is not None:
@@ -175,26 +134,7 @@ def dynamic_decode(
     scope: Any = None,
     **kwargs: Any,
 ) -> tuple[Any, Any, tf.Tensor]:
-    """Runs a decoder until all rows have ended.
-
-    Args:
-        decoder: The decoder.
-        output_time_major: Whether the outputs' time comes first. Defaults to `False`.
-        impute_finished: Whether a row's outputs are 0, and its state stays, after its end. Defaults
-            to `False`.
-        maximum_iterations: How many steps there are at most. Defaults to `None`, any number; on
-            cores, and in exports for them, it has to be given.
-        parallel_iterations: As for `tf.while_loop`. Defaults to 32.
-        swap_memory: As for `tf.while_loop`. Defaults to `False`.
-        scope: The variable scope. Defaults to `None`, `decoder`.
-        **kwargs: Not used.
-
-    Returns:
-        The outputs of all steps, the last state, and the length of each row.
-
-    Raises:
-        TypeError: If `decoder` is none.
-    """
+    """Runs a decoder until all rows have ended."""
     del kwargs
     if not isinstance(decoder, Decoder):
         raise TypeError(f"dynamic_decode takes a Decoder; got {type(decoder)}.")

@@ -38,36 +38,17 @@ class Helper(abc.ABC):
 
     @abc.abstractmethod
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """Returns which rows have ended before the first step, and the first inputs.
-
-        Args:
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns which rows have ended before the first step, and the first inputs."""
 
     @abc.abstractmethod
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
-        """Returns samples of a step.
-
-        Args:
-            time: The step's number.
-            outputs: The decoder's outputs.
-            state: Its state.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns samples of a step."""
 
     @abc.abstractmethod
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the next inputs, and the next state.
-
-        Args:
-            time: The step's number.
-            outputs: The decoder's outputs.
-            state: Its state.
-            sample_ids: The samples.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns which rows have ended, the next inputs, and the next state."""
 
 
 class CustomHelper(Helper):
@@ -81,15 +62,7 @@ class CustomHelper(Helper):
         sample_ids_shape: Any = None,
         sample_ids_dtype: Any = None,
     ) -> None:
-        """Keeps the functions.
-
-        Args:
-            initialize_fn: Returns which rows have ended, and the first inputs.
-            sample_fn: A function of `time`, `outputs` and `state`.
-            next_inputs_fn: A function of those and of `sample_ids`.
-            sample_ids_shape: The shape of a row's sample. Defaults to `None`, a scalar.
-            sample_ids_dtype: The samples' type. Defaults to `None`, int32.
-        """
+        """Keeps the functions."""
         self._initialize_fn, self._sample_fn = initialize_fn, sample_fn
         self._next_inputs_fn = next_inputs_fn
         self._shape, self._dtype = tf.TensorShape(sample_ids_shape or []), sample_ids_dtype
@@ -113,14 +86,7 @@ class CustomHelper(Helper):
         return self._dtype or tf.int32
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """Calls the function.
-
-        Args:
-            name: The ops' name scope. Defaults to `None`.
-
-        Returns:
-            Which rows have ended, and the first inputs.
-        """
+        """Calls the function."""
         with v1.name_scope(name, "CustomHelperInitialize"):
             finished, inputs = self._initialize_fn()
             if self._batch_size is None:
@@ -128,35 +94,14 @@ class CustomHelper(Helper):
             return finished, inputs
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
-        """Calls the function.
-
-        Args:
-            time: The step's number.
-            outputs: The decoder's outputs.
-            state: Its state.
-            name: The ops' name scope. Defaults to `None`.
-
-        Returns:
-            The samples.
-        """
+        """Calls the function."""
         with v1.name_scope(name, "CustomHelperSample"):
             return self._sample_fn(time=time, outputs=outputs, state=state)
 
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
     ) -> _Step:
-        """Calls the function.
-
-        Args:
-            time: The step's number.
-            outputs: The decoder's outputs.
-            state: Its state.
-            sample_ids: The samples.
-            name: The ops' name scope. Defaults to `None`.
-
-        Returns:
-            Which rows have ended, the next inputs, and the next state.
-        """
+        """Calls the function."""
         with v1.name_scope(name, "CustomHelperNextInputs"):
             return self._next_inputs_fn(
                 time=time, outputs=outputs, state=state, sample_ids=sample_ids
@@ -169,17 +114,7 @@ class TrainingHelper(Helper):
     def __init__(
         self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None
     ) -> None:
-        """Keeps the inputs.
-
-        Args:
-            inputs: `[batch, length, ...]`, or a structure of such.
-            sequence_length: The length of each row.
-            time_major: Whether the time comes first. Defaults to `False`.
-            name: The ops' name scope. Defaults to `None`.
-
-        Raises:
-            ValueError: If there is no length for each row.
-        """
+        """Keeps the inputs."""
         with v1.name_scope(name, "TrainingHelper"):
             self._inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
             self._by_time = (
@@ -220,11 +155,7 @@ class TrainingHelper(Helper):
         return tf.nest.map_structure(read, self._by_time)
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """Returns which rows are empty, and the first inputs.
-
-        Args:
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns which rows are empty, and the first inputs."""
         with v1.name_scope(name, "TrainingHelperInitialize"):
             finished = tf.equal(0, self._sequence_length)
             return finished, self._at(0, finished)
@@ -232,14 +163,7 @@ class TrainingHelper(Helper):
     def sample(
         self, time: Any, outputs: Any, state: Any = None, name: str | None = None
     ) -> tf.Tensor:
-        """Returns the greatest output's number.
-
-        Args:
-            time: Not used.
-            outputs: The decoder's outputs.
-            state: Not used.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns the greatest output's number."""
         del time, state
         with v1.name_scope(name, "TrainingHelperSample"):
             return tf.argmax(outputs, -1, output_type=tf.int32)
@@ -247,15 +171,7 @@ class TrainingHelper(Helper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the next inputs, and the state as it is.
-
-        Args:
-            time: The step's number.
-            outputs: Not used.
-            state: The decoder's state.
-            sample_ids: Not used.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns which rows have ended, the next inputs, and the state as it is."""
         del outputs, sample_ids
         with v1.name_scope(name, "TrainingHelperNextInputs"):
             finished = (time + 1) >= tf.cast(self._sequence_length, tf.int32)
@@ -266,16 +182,7 @@ class GreedyEmbeddingHelper(Helper):
     """Feeds the embedding of the greatest output, until a token ends the row."""
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
-        """Keeps the tokens.
-
-        Args:
-            embedding: A function of ids, or the embeddings.
-            start_tokens: The token of each row that begins it.
-            end_token: The token that ends a row, a scalar.
-
-        Raises:
-            ValueError: If the tokens have another shape.
-        """
+        """Keeps the tokens."""
         if callable(embedding):
             self._embedding_fn = embedding
         else:
@@ -296,38 +203,19 @@ class GreedyEmbeddingHelper(Helper):
         return self._batch_size
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
-        """Returns that no row has ended, and the embedding of the first tokens.
-
-        Args:
-            name: Not used.
-        """
+        """Returns that no row has ended, and the embedding of the first tokens."""
         del name
         return tf.fill([self._batch_size], False), self._start_inputs
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
-        """Returns the greatest output's number.
-
-        Args:
-            time: Not used.
-            outputs: Logits.
-            state: Not used.
-            name: Not used.
-        """
+        """Returns the greatest output's number."""
         del time, state, name
         return tf.argmax(outputs, -1, output_type=tf.int32)
 
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the samples' embedding, and the state as it is.
-
-        Args:
-            time: Not used.
-            outputs: Not used.
-            state: The decoder's state.
-            sample_ids: The samples.
-            name: Not used.
-        """
+        """Returns which rows have ended, the samples' embedding, and the state as it is."""
         del time, outputs, name
         finished = tf.equal(sample_ids, self._end_token)
         return finished, self._embedding_fn(sample_ids), state
@@ -344,27 +232,12 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         softmax_temperature: Any = None,
         seed: int | None = None,
     ) -> None:
-        """Keeps the tokens.
-
-        Args:
-            embedding: A function of ids, or the embeddings.
-            start_tokens: The token of each row that begins it.
-            end_token: The token that ends a row, a scalar.
-            softmax_temperature: What logits are divided by. Defaults to `None`, 1.
-            seed: For the same numbers every time. Defaults to `None`.
-        """
+        """Keeps the tokens."""
         super().__init__(embedding, start_tokens, end_token)
         self._temperature, self._seed = softmax_temperature, seed
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
-        """Returns a number for each row, drawn.
-
-        Args:
-            time: Not used.
-            outputs: Logits.
-            state: Not used.
-            name: Not used.
-        """
+        """Returns a number for each row, drawn."""
         del time, state, name
         logits = outputs if self._temperature is None else outputs / self._temperature
         drawn = without_notice(v1.multinomial)(logits, 1, seed=self._seed, output_dtype=tf.int32)
@@ -385,18 +258,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         scheduling_seed: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Keeps the inputs.
-
-        Args:
-            inputs: As for `TrainingHelper`.
-            sequence_length: As for `TrainingHelper`.
-            embedding: A function of ids, or the embeddings.
-            sampling_probability: How often a row's sample is fed: a scalar, or one for each row.
-            time_major: As for `TrainingHelper`. Defaults to `False`.
-            seed: Of the samples. Defaults to `None`.
-            scheduling_seed: Of the choice. Defaults to `None`.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Keeps the inputs."""
         if callable(embedding):
             self._embedding_fn = embedding
         else:
@@ -408,14 +270,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     def sample(
         self, time: Any, outputs: Any, state: Any = None, name: str | None = None
     ) -> tf.Tensor:
-        """Returns a number for the rows whose sample is fed, and -1 for the others.
-
-        Args:
-            time: Not used.
-            outputs: Logits.
-            state: Not used.
-            name: Not used.
-        """
+        """Returns a number for the rows whose sample is fed, and -1 for the others."""
         del time, state, name
         chosen = (
             tf.random.uniform([self.batch_size], seed=self._scheduling_seed) < self._probability
@@ -426,15 +281,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the next inputs, and the state as it is.
-
-        Args:
-            time: The step's number.
-            outputs: Not used.
-            state: The decoder's state.
-            sample_ids: The samples.
-            name: The ops' name scope. Defaults to `None`.
-        """
+        """Returns which rows have ended, the next inputs, and the state as it is."""
         finished, inputs, state = super().next_inputs(time, outputs, state, sample_ids, name)
         fed = self._embedding_fn(tf.maximum(sample_ids, 0))
         return finished, tf.where((sample_ids > -1)[:, tf.newaxis], fed, inputs), state

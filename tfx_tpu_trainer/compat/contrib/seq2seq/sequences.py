@@ -21,29 +21,7 @@ def sequence_loss(
     softmax_loss_function: Callable[..., tf.Tensor] | None = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Computes the cross-entropy of sequences, with a weight for each place.
-
-    Args:
-        logits: `[batch, length, classes]`.
-        targets: The classes, `[batch, length]`, integers.
-        weights: `[batch, length]`; 0 where a sequence has ended.
-        average_across_timesteps: Whether to divide by the weights of a sequence. Defaults to
-            `True`.
-        average_across_batch: Whether to divide by the weights of a place. Defaults to `True`.
-        sum_over_timesteps: Whether to divide by the number of places with a weight instead.
-            Defaults to `False`.
-        sum_over_batch: The same for the rows. Defaults to `False`.
-        softmax_loss_function: A function of `labels` and `logits`. Defaults to `None`, sparse
-            softmax cross-entropy.
-        name: The ops' name scope. Defaults to `None`, `sequence_loss`.
-
-    Returns:
-        A scalar; `[length]` or `[batch]` where only one axis is reduced, `[batch, length]` where
-        none is.
-
-    Raises:
-        ValueError: If a rank is another, or an axis is to be averaged and summed.
-    """
+    """Computes the cross-entropy of sequences, with a weight for each place."""
     for given, rank, label in (
         (logits, 3, "logits"),
         (targets, 2, "targets"),
@@ -82,19 +60,7 @@ def sequence_loss(
 
 
 def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
-    """Repeats each row, so that copies of a row follow each other.
-
-    Args:
-        t: A tensor of known rank, or a structure of them.
-        multiplier: How many copies there are.
-        name: The ops' name scope. Defaults to `None`, `tile_batch`.
-
-    Returns:
-        The same, with `multiplier` times the rows.
-
-    Raises:
-        ValueError: If a tensor is a scalar or of unknown rank.
-    """
+    """Repeats each row, so that copies of a row follow each other."""
     with v1.name_scope(name, "tile_batch"):
         return tf.nest.map_structure(lambda each: _tiled(each, multiplier), t)
 
@@ -110,15 +76,7 @@ def _tiled(each: Any, multiplier: int) -> tf.Tensor:
 
 
 def hardmax(logits: Any, name: str | None = None) -> tf.Tensor:
-    """Puts 1 at the greatest value of the last axis, and 0 elsewhere.
-
-    Args:
-        logits: A tensor whose last size is known.
-        name: The ops' name scope. Defaults to `None`, `Hardmax`.
-
-    Returns:
-        A tensor of the same shape and type.
-    """
+    """Puts 1 at the greatest value of the last axis, and 0 elsewhere."""
     with v1.name_scope(name, "Hardmax", [logits]):
         logits = tf.convert_to_tensor(logits)
         return tf.one_hot(tf.argmax(logits, -1), logits.shape[-1], dtype=logits.dtype)

@@ -14,15 +14,7 @@ class DataDecoder(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, data: Any, items: Sequence[str]) -> Sequence[Any]:
-        """Decodes a record.
-
-        Args:
-            data: The record.
-            items: The names of items.
-
-        Returns:
-            The items.
-        """
+        """Decodes a record."""
 
     @abc.abstractmethod
     def list_items(self) -> Sequence[str]:

@@ -92,33 +92,7 @@ def evaluation_loop(
     timeout_fn: Callable[[], bool] | None = None,
     hooks: Sequence[Any] | None = None,
 ) -> Any:
-    """Evaluates each new checkpoint of a folder.
-
-    Args:
-        master: The session's target; `""` is this process.
-        checkpoint_dir: The folder.
-        logdir: The folder of the summaries.
-        num_evals: How often eval_op runs. Defaults to 1.
-        initial_op: Runs first. Defaults to `None`.
-        initial_op_feed_dict: Values to feed to it. Defaults to `None`.
-        init_fn: Called with the session after it. Defaults to `None`.
-        eval_op: Runs num_evals times. Defaults to `None`.
-        eval_op_feed_dict: Values to feed to it. Defaults to `None`.
-        final_op: Runs last. Defaults to `None`.
-        final_op_feed_dict: Values to feed to it. Defaults to `None`.
-        summary_op: The summaries; `None` for none. Defaults to 0, meaning all.
-        summary_op_feed_dict: Values to feed to them. Defaults to `None`.
-        variables_to_restore: What the checkpoints have. Defaults to `None`, slim's choice.
-        eval_interval_secs: The least time between two evaluations, in seconds. Defaults to 60.
-        max_number_of_evaluations: Most evaluations to run. Defaults to `None`, no end.
-        session_config: The sessions' `ConfigProto`. Defaults to `None`.
-        timeout: How long to wait for a checkpoint, in seconds. Defaults to `None`, forever.
-        timeout_fn: Whether a wait that was too long is the end. Defaults to `None`, it is.
-        hooks: More hooks. Defaults to `None`.
-
-    Returns:
-        The last evaluation's final_op, `None` without one.
-    """
+    """Evaluates each new checkpoint of a folder."""
     return training.evaluate_repeatedly(
         checkpoint_dir,
         master=master,

@@ -16,14 +16,7 @@ __all__ = ["QueueRunners"]
 
 @contextlib.contextmanager
 def QueueRunners(session: v1.Session) -> Iterator[None]:  # noqa: N802 - slim's name of it.
-    """Starts the graph's queue runners, and ends them with the block.
-
-    Args:
-        session: The session.
-
-    Yields:
-        Nothing.
-    """
+    """Starts the graph's queue runners, and ends them with the block."""
     coordinator = v1.train.Coordinator()
     threads = without_notice(v1.train.start_queue_runners)(session, coordinator)
     try:

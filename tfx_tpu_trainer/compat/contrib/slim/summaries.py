@@ -43,110 +43,46 @@ def _made(
 def add_histogram_summary(
     tensor: Any, name: str | None = None, prefix: str | None = None
 ) -> tf.Tensor:
-    """Writes a histogram.
-
-    Args:
-        tensor: A tensor or variable.
-        name: The summary's name. Defaults to `None`, the op's.
-        prefix: Stands before it, with a slash. Defaults to `None`.
-
-    Returns:
-        The summary.
-    """
+    """Writes a histogram."""
     return v1.summary.histogram(_named(tensor, name, prefix), tensor)
 
 
 def add_image_summary(
     tensor: Any, name: str | None = None, prefix: str | None = None, print_summary: bool = False
 ) -> tf.Tensor:
-    """Writes images.
-
-    Args:
-        tensor: `[batch, height, width, channels]`.
-        name: The summary's name. Defaults to `None`, the op's.
-        prefix: Stands before it, with a slash. Defaults to `None`.
-        print_summary: Whether the values are printed too. Defaults to `False`.
-
-    Returns:
-        The summary.
-    """
+    """Writes images."""
     return _made(v1.summary.image, tensor, name, prefix, print_summary)
 
 
 def add_scalar_summary(
     tensor: Any, name: str | None = None, prefix: str | None = None, print_summary: bool = False
 ) -> tf.Tensor:
-    """Writes a number.
-
-    Args:
-        tensor: A scalar.
-        name: The summary's name. Defaults to `None`, the op's.
-        prefix: Stands before it, with a slash. Defaults to `None`.
-        print_summary: Whether the value is printed too. Defaults to `False`.
-
-    Returns:
-        The summary.
-    """
+    """Writes a number."""
     return _made(v1.summary.scalar, tensor, name, prefix, print_summary)
 
 
 def add_zero_fraction_summary(
     tensor: Any, name: str | None = None, prefix: str | None = None, print_summary: bool = False
 ) -> tf.Tensor:
-    """Writes how much of a tensor is 0.
-
-    Args:
-        tensor: A tensor or variable.
-        name: The summary's name. Defaults to `None`, the op's.
-        prefix: Stands before it, with a slash. Defaults to `None`.
-        print_summary: Whether the value is printed too. Defaults to `False`.
-
-    Returns:
-        The summary.
-    """
+    """Writes how much of a tensor is 0."""
     tag = f"{name or tensor.op.name}/Fraction_of_Zero_Values"
     return add_scalar_summary(tf.math.zero_fraction(tensor), tag, prefix, print_summary)
 
 
 def add_histogram_summaries(tensors: Iterable[Any], prefix: str | None = None) -> list[tf.Tensor]:
-    """Writes a histogram of each tensor.
-
-    Args:
-        tensors: The tensors.
-        prefix: Stands before the names, with a slash. Defaults to `None`.
-
-    Returns:
-        The summaries.
-    """
+    """Writes a histogram of each tensor."""
     return [add_histogram_summary(each, prefix=prefix) for each in tensors]
 
 
 def add_image_summaries(tensors: Iterable[Any], prefix: str | None = None) -> list[tf.Tensor]:
-    """Writes the images of each tensor.
-
-    Args:
-        tensors: The tensors.
-        prefix: Stands before the names, with a slash. Defaults to `None`.
-
-    Returns:
-        The summaries.
-    """
+    """Writes the images of each tensor."""
     return [add_image_summary(each, prefix=prefix) for each in tensors]
 
 
 def add_scalar_summaries(
     tensors: Iterable[Any], prefix: str | None = None, print_summary: bool = False
 ) -> list[tf.Tensor]:
-    """Writes each number.
-
-    Args:
-        tensors: Scalars.
-        prefix: Stands before the names, with a slash. Defaults to `None`.
-        print_summary: Whether the values are printed too. Defaults to `False`.
-
-    Returns:
-        The summaries.
-    """
+    """Writes each number."""
     return [
         add_scalar_summary(each, prefix=prefix, print_summary=print_summary) for each in tensors
     ]
@@ -155,13 +91,5 @@ def add_scalar_summaries(
 def add_zero_fraction_summaries(
     tensors: Iterable[Any], prefix: str | None = None
 ) -> list[tf.Tensor]:
-    """Writes how much of each tensor is 0.
-
-    Args:
-        tensors: The tensors.
-        prefix: Stands before the names, with a slash. Defaults to `None`.
-
-    Returns:
-        The summaries.
-    """
+    """Writes how much of each tensor is 0."""
     return [add_zero_fraction_summary(each, prefix=prefix) for each in tensors]

@@ -37,11 +37,7 @@ class ItemHandler(abc.ABC):
     """Makes one item of some features."""
 
     def __init__(self, keys: Any) -> None:
-        """Keeps the features' keys.
-
-        Args:
-            keys: The keys, or one.
-        """
+        """Keeps the features' keys."""
         self._keys = keys if isinstance(keys, (tuple, list)) else [keys]
 
     @property
@@ -51,35 +47,19 @@ class ItemHandler(abc.ABC):
 
     @abc.abstractmethod
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> Any:
-        """Makes the item.
-
-        Args:
-            keys_to_tensors: Key -> feature, as parsed.
-
-        Returns:
-            The item.
-        """
+        """Makes the item."""
 
 
 class ItemHandlerCallback(ItemHandler):
     """Makes an item by a function."""
 
     def __init__(self, keys: Any, func: Callable[[_Tensors], Any]) -> None:
-        """Keeps the function.
-
-        Args:
-            keys: The keys of the features.
-            func: A function of the features by key.
-        """
+        """Keeps the function."""
         super().__init__(keys)
         self._func = func
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> Any:
-        """Returns what the function makes.
-
-        Args:
-            keys_to_tensors: Key -> feature.
-        """
+        """Returns what the function makes."""
         return self._func(keys_to_tensors)
 
 
@@ -87,26 +67,14 @@ class BoundingBox(ItemHandler):
     """Makes boxes of four features, `[boxes, 4]`."""
 
     def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
-        """Keeps the keys.
-
-        Args:
-            keys: Four keys. Defaults to `None`: `ymin`, `xmin`, `ymax`, `xmax`.
-            prefix: What goes before each. Defaults to nothing.
-
-        Raises:
-            ValueError: If there are not four.
-        """
+        """Keeps the keys."""
         names = ["ymin", "xmin", "ymax", "xmax"] if keys is None else list(keys)
         if len(names) != 4:
             raise ValueError(f"A BoundingBox has 4 keys; got {len(names)}: {names}.")
         super().__init__([prefix + name for name in names])
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
-        """Returns the boxes.
-
-        Args:
-            keys_to_tensors: Key -> feature.
-        """
+        """Returns the boxes."""
         sides = [keys_to_tensors[key] for key in self.keys]
         values = [each.values if isinstance(each, tf.SparseTensor) else each for each in sides]
         return tf.stack(values, 1)
@@ -122,17 +90,7 @@ class Tensor(ItemHandler):
         shape: Any = None,
         default_value: Any = 0,
     ) -> None:
-        """Keeps the key and the shape.
-
-        Args:
-            tensor_key: The feature's key.
-            shape_keys: The keys of features that are its shape, or one. Defaults to `None`.
-            shape: Its shape. Defaults to `None`, as parsed.
-            default_value: What a sparse feature has where it has no value. Defaults to 0.
-
-        Raises:
-            ValueError: If both kinds of shape are given.
-        """
+        """Keeps the key and the shape."""
         if shape_keys and shape is not None:
             raise ValueError(
                 f"A Tensor has shape_keys or a shape, not both: {shape_keys}, {shape}."
@@ -143,11 +101,7 @@ class Tensor(ItemHandler):
         super().__init__([tensor_key, *self._shape_keys])
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
-        """Returns the tensor.
-
-        Args:
-            keys_to_tensors: Key -> feature.
-        """
+        """Returns the tensor."""
         tensor, shape = keys_to_tensors[self.keys[0]], self._shape
         if self._shape_keys:
             sizes = [_dense(keys_to_tensors[key]) for key in self._shape_keys]
@@ -170,24 +124,12 @@ class LookupTensor(Tensor):
         shape: Any = None,
         default_value: Any = "",
     ) -> None:
-        """Keeps the table.
-
-        Args:
-            tensor_key: As for `Tensor`.
-            table: The table.
-            shape_keys: As for `Tensor`. Defaults to `None`.
-            shape: As for `Tensor`. Defaults to `None`.
-            default_value: As for `Tensor`. Defaults to an empty string.
-        """
+        """Keeps the table."""
         self._table = table
         super().__init__(tensor_key, shape_keys, shape, default_value)
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
-        """Returns what the table has for the tensor.
-
-        Args:
-            keys_to_tensors: Key -> feature.
-        """
+        """Returns what the table has for the tensor."""
         return self._table.lookup(super().tensors_to_item(keys_to_tensors))
 
 
@@ -195,15 +137,7 @@ class BackupHandler(ItemHandler):
     """Makes an item by one handler, or by another where that makes an empty one."""
 
     def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
-        """Keeps both.
-
-        Args:
-            handler: The one.
-            backup: The other.
-
-        Raises:
-            ValueError: If one is not a handler.
-        """
+        """Keeps both."""
         for each in (handler, backup):
             if not isinstance(each, ItemHandler):
                 raise ValueError(f"A BackupHandler takes two ItemHandlers; got {each!r}.")
@@ -211,11 +145,7 @@ class BackupHandler(ItemHandler):
         super().__init__([*handler.keys, *backup.keys])
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
-        """Returns the item.
-
-        Args:
-            keys_to_tensors: Key -> feature.
-        """
+        """Returns the item."""
         item = self._handler.tensors_to_item(keys_to_tensors)
         return tf.cond(
             tf.equal(tf.size(item), 0),
@@ -236,27 +166,14 @@ class SparseTensor(ItemHandler):
         densify: bool = False,
         default_value: Any = 0,
     ) -> None:
-        """Keeps the keys.
-
-        Args:
-            indices_key: The key of the places. Defaults to `None`, `indices`.
-            values_key: The key of the values. Defaults to `None`, `values`.
-            shape_key: The key of the shape. Defaults to `None`.
-            shape: The shape. Defaults to `None`, that of the places.
-            densify: Whether the item is dense. Defaults to `False`.
-            default_value: What it then has where it has no value. Defaults to 0.
-        """
+        """Keeps the keys."""
         self._shape_key, self._shape = shape_key, shape
         self._densify, self._default_value = densify, default_value
         keys = [indices_key or "indices", values_key or "values"]
         super().__init__([*keys, shape_key] if shape_key else keys)
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> Any:
-        """Returns the tensor.
-
-        Args:
-            keys_to_tensors: Key -> feature.
-        """
+        """Returns the tensor."""
         places, values = (keys_to_tensors[key] for key in self.keys[:2])
         if self._shape_key:
             shape = _dense(keys_to_tensors[self._shape_key])
@@ -280,27 +197,13 @@ class Image(ItemHandler):
         repeated: bool = False,
         dct_method: str = "",
     ) -> None:
-        """Keeps the keys.
-
-        Args:
-            image_key: The key of the bytes. Defaults to `None`, `image/encoded`.
-            format_key: The key of the format. Defaults to `None`, `image/format`.
-            shape: The image's shape. Defaults to `None`, as decoded.
-            channels: The number of channels. Defaults to 3.
-            dtype: The type. Defaults to uint8.
-            repeated: Whether the feature has several images. Defaults to `False`.
-            dct_method: How a JPEG is decoded. Defaults to the decoder's choice.
-        """
+        """Keeps the keys."""
         super().__init__([image_key or "image/encoded", format_key or "image/format"])
         self._shape, self._channels, self._dtype = shape, channels, dtype
         self._repeated, self._dct_method = repeated, dct_method
 
     def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
-        """Returns the image, or the images.
-
-        Args:
-            keys_to_tensors: Key -> feature.
-        """
+        """Returns the image, or the images."""
         encoded, kind = (keys_to_tensors[key] for key in self.keys)
         if not self._repeated:
             return self._decoded(encoded, kind)
@@ -336,12 +239,7 @@ class TFExampleDecoder(data_decoder.DataDecoder):
         keys_to_features: Mapping[str, Any],
         items_to_handlers: Mapping[str, ItemHandler],
     ) -> None:
-        """Keeps what to parse, and what to make of it.
-
-        Args:
-            keys_to_features: Key -> how the feature is parsed.
-            items_to_handlers: Item -> its handler.
-        """
+        """Keeps what to parse, and what to make of it."""
         self._keys_to_features = keys_to_features
         self._items_to_handlers = items_to_handlers
 
@@ -350,15 +248,7 @@ class TFExampleDecoder(data_decoder.DataDecoder):
         return list(self._items_to_handlers)
 
     def decode(self, data: Any, items: Sequence[str] | None = None) -> list[Any]:
-        """Decodes an example.
-
-        Args:
-            data: The example, a string.
-            items: The items' names. Defaults to `None`, all.
-
-        Returns:
-            The items.
-        """
+        """Decodes an example."""
         example = tf.io.parse_single_example(data, dict(self._keys_to_features))
         made = []
         for item in items or self.list_items():

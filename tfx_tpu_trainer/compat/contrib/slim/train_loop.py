@@ -25,17 +25,7 @@ class _Supervisor(v1.train.Supervisor):
 def train_step(
     sess: Any, train_op: Any, global_step: Any, train_step_kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Runs a step, and returns whether it was the last.
-
-    Args:
-        sess: The session.
-        train_op: Trains, and is the loss.
-        global_step: The step's tensor.
-        train_step_kwargs: `should_log` and `should_stop`, tensors; each may be left out.
-
-    Returns:
-        The loss, and whether to stop.
-    """
+    """Runs a step, and returns whether it was the last."""
     begun = time.monotonic()
     loss, step = sess.run([train_op, global_step])
     took = time.monotonic() - begun

@@ -31,18 +31,5 @@ def print_model_analysis(
     tfprof_cmd: str = "scope",
     tfprof_options: Mapping[str, Any] | int = _DEFAULT,
 ) -> Any:
-    """Prints the cost of a graph's parts, and returns it.
-
-    Args:
-        graph: The graph.
-        run_meta: `RunMetadata` of a traced step, for times and memory. Defaults to `None`.
-        op_log: Additional statistics. Defaults to `None`.
-        tfprof_cmd: What it is ordered by: `"scope"`, `"graph"`, `"op"` or `"code"`. Defaults to
-            `"scope"`.
-        tfprof_options: One of this module's options, or those of a `ProfileOptionBuilder`. Defaults to 0, meaning the
-            profiler's own.
-
-    Returns:
-        The profile, a protocol buffer: `total_parameters`, `total_float_ops`, `children`.
-    """
+    """Prints the cost of a graph's parts, and returns it."""
     return tf.compat.v1.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options)

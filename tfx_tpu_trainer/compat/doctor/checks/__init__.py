@@ -40,13 +40,6 @@ _CHECKS: Final = (
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """Makes all checks of a program.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings, in no order.
-    """
+    """Makes all checks of a program."""
     for each in _CHECKS:
         yield from each(context)

@@ -32,12 +32,7 @@ class Context:
     """
 
     def __init__(self, program: Program, spelling: Spelling) -> None:
-        """Keeps both.
-
-        Args:
-            program: The program.
-            spelling: How it writes names.
-        """
+        """Keeps both."""
         self.program = program
         self.spelling = spelling
 
@@ -116,17 +111,7 @@ class Context:
         edit: str | None = None,
         edits: tuple[TextEdit, ...] = (),
     ) -> Finding:
-        """Makes a finding.
-
-        Args:
-            place: Where it stands.
-            verdict: What it asks for.
-            theme: What it belongs to.
-            name: What was found.
-            says: What it is and why.
-            edit: What to write. Defaults to `None`.
-            edits: The same, where it is mechanical. Defaults to none.
-        """
+        """Makes a finding."""
         return Finding(
             line=place.line,
             column=place.column,

@@ -32,14 +32,7 @@ _ENOUGH: Final = 3
 
 
 def copied_estimator(program: Program) -> Finding | None:
-    """Says whether a program is a copy of the module of TPUEstimator.
-
-    Args:
-        program: The program.
-
-    Returns:
-        What there is to say of the whole of it; `None` where it is something else.
-    """
+    """Says whether a program is a copy of the module of TPUEstimator."""
     classes = {each.name: each for each in program.tree.body if isinstance(each, ast.ClassDef)}
     estimator = classes.get("TPUEstimator")
     if estimator is None or len(_CLASSES & set(classes)) < _ENOUGH:

@@ -16,14 +16,7 @@ _SIZE: Final = "tensorflow.compat.dimension_value"
 
 
 def check_dimensions(context: Context) -> Iterator[Finding]:
-    """Looks for the `.value` of a shape's parts.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings; none where the program switches TensorFlow 2's shapes off.
-    """
+    """Looks for the `.value` of a shape's parts."""
     if _OFF.search(context.program.text):
         return
     for node in context.program.values:

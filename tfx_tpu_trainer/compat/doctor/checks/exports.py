@@ -19,14 +19,7 @@ _EXPORTS: Final = (
 
 
 def check_exports(context: Context) -> Iterator[Finding]:
-    """Looks at the calls that export.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at the calls that export."""
     one_graph = all(is_false(each.argument("export_to_tpu", 10)) for each in context.tpu_estimators)
     for call in context.program.calls:
         if call.attribute not in _EXPORTS or not isinstance(call.node.func, ast.Attribute):

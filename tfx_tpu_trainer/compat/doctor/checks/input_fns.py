@@ -18,14 +18,7 @@ _ENDS_ANYWHERE: Final = re.compile(r"eval|predict|test|valid|dev|infer")
 
 
 def check_input_fns(context: Context) -> Iterator[Finding]:
-    """Looks at input functions where a TPUEstimator may call them.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at input functions where a TPUEstimator may call them."""
     if not context.tpu_estimators:
         return
     for function in context.input_fns:

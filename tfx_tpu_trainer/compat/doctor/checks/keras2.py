@@ -26,14 +26,7 @@ _SHOWN: Final = 4
 
 
 def check_keras2(context: Context) -> Iterator[Finding]:
-    """Tells of the names that need Keras 2, once for a program, and of arguments that Keras 3 lacks.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Tells of the names that need Keras 2, once for a program, and of arguments that Keras 3 lacks."""
     yield from _learning_rates(context)
     if _VARIABLE in context.program.text:
         return

@@ -13,14 +13,7 @@ _COMPONENT: Final = "TpuTrainer(module_file=...)"
 
 
 def check_legacy_modules(context: Context) -> Iterator[Finding]:
-    """Looks for a trainer_fn, and for components that are given one.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks for a trainer_fn, and for components that are given one."""
     for function in context.program.functions:
         if function.name == "trainer_fn" and function.outer is None:
             if len(function.parameters) >= 2:

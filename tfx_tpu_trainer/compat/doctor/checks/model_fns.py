@@ -37,14 +37,7 @@ _SUMMARY: Final = re.compile(
 
 
 def check_model_fns(context: Context) -> Iterator[Finding]:
-    """Looks at the model functions of programs that may run on cores.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at the model functions of programs that may run on cores."""
     yield from _arguments(context)
     if not context.has_tpu_models:
         return

@@ -25,14 +25,7 @@ _BY_2: Final = "NumPy 2 has no np.{0}; the replacement exists in all versions."
 
 
 def check_numpy_names(context: Context) -> Iterator[Finding]:
-    """Looks for names that NumPy has removed.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks for names that NumPy has removed."""
     calls = {call.node.func: call for call in context.program.calls}
     for use in context.program.uses:
         if not use.name.startswith(_NUMPY):

@@ -20,14 +20,7 @@ _KERAS_OPTIMIZER: Final = re.compile(r"(tensorflow|tf_keras|keras)\b.*\boptimize
 
 
 def check_optimizers(context: Context) -> Iterator[Finding]:
-    """Looks at what applies gradients in the model functions of programs that may run on cores.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at what applies gradients in the model functions of programs that may run on cores."""
     if not context.has_tpu_models:
         return
     if any(

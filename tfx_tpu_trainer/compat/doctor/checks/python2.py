@@ -24,14 +24,7 @@ _ABSTRACT: Final = frozenset(
 
 
 def check_abstract_collections(context: Context) -> Iterator[Finding]:
-    """Looks for the abstract classes of `collections`.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks for the abstract classes of `collections`."""
     for use in context.program.uses:
         module, _, name = use.name.rpartition(".")
         if module != "collections" or name not in _ABSTRACT:
@@ -55,14 +48,7 @@ def check_abstract_collections(context: Context) -> Iterator[Finding]:
 
 
 def check_python2(context: Context) -> Iterator[Finding]:
-    """Looks for builtins and methods of Python 2.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks for builtins and methods of Python 2."""
     for call in context.program.calls:
         function = call.node.func
         if isinstance(function, ast.Name) and function.id in _CALLS:

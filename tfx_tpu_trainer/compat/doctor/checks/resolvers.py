@@ -13,14 +13,7 @@ _THEME: Final = "clusters"
 
 
 def check_resolvers(context: Context) -> Iterator[Finding]:
-    """Looks at the calls that make and ask resolvers.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at the calls that make and ask resolvers."""
     resolvers = [each for each in context.program.calls if each.attribute == "TPUClusterResolver"]
     for call in resolvers:
         yield context.finding(

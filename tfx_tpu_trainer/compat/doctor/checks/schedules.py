@@ -12,14 +12,7 @@ _THEME: Final = "schedule"
 
 
 def check_schedules(context: Context) -> Iterator[Finding]:
-    """Looks at TrainSpec, EvalSpec, train() and evaluate().
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at TrainSpec, EvalSpec, train() and evaluate()."""
     if not context.on_cores:
         return
     for call in context.api_calls("TrainSpec"):

@@ -20,14 +20,7 @@ _EAGER: Final = re.compile(r"tensorflow(\.compat\.v1|\.contrib\.eager)?\.enable_
 
 
 def check_sessions(context: Context) -> Iterator[Finding]:
-    """Looks at sessions of the program's own.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at sessions of the program's own."""
     in_graph_mode = any(_GRAPH_MODE.search(each.name) for each in context.program.calls)
     for call in context.program.calls:
         if _SESSIONS.match(call.name) and not in_graph_mode:

@@ -16,14 +16,7 @@ _RESERVED: Final = ("batch_size", "context")
 
 
 def check_tpu_estimators(context: Context) -> Iterator[Finding]:
-    """Looks at the arguments of each TPUEstimator.
-
-    Args:
-        context: The program.
-
-    Yields:
-        Findings.
-    """
+    """Looks at the arguments of each TPUEstimator."""
     for call in context.tpu_estimators:
         yield from _reserved_params(context, call)
         if call.has_spread:

@@ -69,12 +69,6 @@ def canonical(name: str) -> str:
 
     Private paths become the public one, `tensorflow.contrib.tpu.python.tpu.tpu_config.TPUConfig`
     that of tf.contrib.tpu; queues of `tf.train` become those of `tf.compat.v1.train`.
-
-    Args:
-        name: A name in full.
-
-    Returns:
-        The name in full.
     """
     name = _NOT_IN_V1.sub("tensorflow.", name)
     if _longest(name, private_tpu.RULES):
@@ -100,14 +94,7 @@ def canonical(name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def look_up(name: str) -> tuple[str, Advice] | None:
-    """Finds the rule for a name.
-
-    Args:
-        name: A name in full, as `canonical` gives it.
-
-    Returns:
-        The part of the name that the rule speaks of, a prefix, and the advice; `None` if there is none.
-    """
+    """Finds the rule for a name."""
     key = _longest(name, RULES)
     if key is not None:
         return key, RULES[key]

@@ -38,18 +38,7 @@ class Advice:
 
 
 def moved(theme: str, says: str, old: str, new: str, names: str) -> dict[str, Advice]:
-    """Makes rules for names of one module that another has, with the same arguments.
-
-    Args:
-        theme: What the names belong to.
-        says: What a finding says.
-        old: The module that had them, in full.
-        new: The module that has them.
-        names: The names, with spaces between; `old_name:new_name` where they differ.
-
-    Returns:
-        The rules by full name.
-    """
+    """Makes rules for names of one module that another has, with the same arguments."""
     rules = {}
     for pair in names.split():
         before, _, after = pair.partition(":")
@@ -59,17 +48,7 @@ def moved(theme: str, says: str, old: str, new: str, names: str) -> dict[str, Ad
 
 
 def by_hand(theme: str, module: str, edits: Mapping[str, tuple[str, str]]) -> dict[str, Advice]:
-    """Makes rules for names whose edit is not mechanical.
-
-    Args:
-        theme: What the names belong to.
-        module: Their module, in full.
-        edits: What it is and what to write in its place, by the name in the module; "" is the
-            module itself, and stands for all names in it that have no rule.
-
-    Returns:
-        The rules by full name.
-    """
+    """Makes rules for names whose edit is not mechanical."""
     return {
         f"{module}.{name}" if name else module: Advice(theme, Verdict.EDIT, says, edit)
         for name, (says, edit) in edits.items()

@@ -76,15 +76,7 @@ _CANNED: Final = frozenset(
 
 
 def advice_on(module: str, name: str) -> Advice:
-    """Returns what becomes of a name of tf.estimator.
-
-    Args:
-        module: One of `MODULES`.
-        name: The name in it, such as `"export.ServingInputReceiver"`; "" for the module itself.
-
-    Returns:
-        The advice.
-    """
+    """Returns what becomes of a name of tf.estimator."""
     if module.endswith(".tpu"):
         module, name = module[: -len(".tpu")], f"tpu.{name}".rstrip(".")
     is_v1 = "v1" in module or module == "tensorflow_estimator.estimator"

@@ -21,14 +21,7 @@ ROOTS: Final = {
 
 
 def advice_on(name: str) -> Advice | None:
-    """Returns what becomes of a name of the original's package.
-
-    Args:
-        name: A name in full.
-
-    Returns:
-        The advice; `None` for names of other packages.
-    """
+    """Returns what becomes of a name of the original's package."""
     root = next((each for each in ROOTS if name == each or name.startswith(f"{each}.")), None)
     if root is None:
         return None

@@ -24,14 +24,7 @@ class ChangedFilesHook(LoopEndHook):
     """
 
     def __init__(self, cache: RowCache, *, batch_size: int, time_share: float = TIME_SHARE) -> None:
-        """Makes the hook.
-
-        Args:
-            cache: Keeps the rows.
-            batch_size: Rows of a step, on all cores.
-            time_share: How much of the time looking may take; an epoch's end may wait for it. Defaults to
-                `TIME_SHARE`.
-        """
+        """Makes the hook."""
         self.has_found_changes = False
         self._cache, self._batch_size, self._time_share = cache, batch_size, time_share
 

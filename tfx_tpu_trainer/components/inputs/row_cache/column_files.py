@@ -28,12 +28,6 @@ class ColumnFiles:
     """
 
     def __init__(self, *, memory: int, folder: str | None = None) -> None:
-        """Takes no memory yet.
-
-        Args:
-            memory: Bytes that may be kept in memory.
-            folder: A folder on local disk for what is more. Defaults to `None`: that of temporary files.
-        """
         self.folder = folder or tempfile.gettempdir()
         self.memory = self._room = memory
         self._on_disk = False
@@ -50,15 +44,7 @@ class ColumnFiles:
         return f"on disk (below {self.folder})" if self._on_disk else "in memory"
 
     def append(self, name: str, values: np.ndarray) -> None:
-        """Writes values at the end of a file.
-
-        Args:
-            name: Which file; made when it is first named.
-            values: An array in C order.
-
-        Raises:
-            OSError: If neither memory nor the disk has room for them.
-        """
+        """Writes values at the end of a file."""
         data = np.ascontiguousarray(values).data.cast("B") if values.size else memoryview(b"")
         if not self._on_disk and self._size + len(data) > self._room:
             self._move_to_disk()

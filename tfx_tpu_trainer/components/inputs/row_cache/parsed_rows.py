@@ -25,11 +25,7 @@ _BYTES_OF_A_WORD = 150
 
 
 def can_be_columns(spec: Mapping[str, Any]) -> bool:
-    """Tells whether all features are of kinds that columns are made of.
-
-    Args:
-        spec: How rows are parsed: of a fixed shape, or of any number of values in a row.
-    """
+    """Tells whether all features are of kinds that columns are made of."""
     return all(
         _is_varying(feature)
         or (isinstance(feature, tf.io.FixedLenFeature) and None not in feature.shape)
@@ -62,14 +58,7 @@ class Words:
         return np.array(found, np.int64).reshape(values.shape)
 
     def write(self, path: str) -> int:
-        """Writes all values, by their numbers, as records of a file, and forgets them.
-
-        Args:
-            path: The file.
-
-        Returns:
-            How many they are.
-        """
+        """Writes all values, by their numbers, as records of a file, and forgets them."""
         words, self._numbers = self._numbers, {}
         with tf.io.TFRecordWriter(path) as writer:
             for word in words or [b""]:
@@ -99,12 +88,7 @@ class Columns:
     """The columns of some features, to be filled block by block."""
 
     def __init__(self, spec: Mapping[str, Any], files: ColumnFiles) -> None:
-        """Makes no file yet.
-
-        Args:
-            spec: How rows are parsed; `can_be_columns`.
-            files: Where the columns go.
-        """
+        """Makes no file yet."""
         self.count = 0
         self._files = files
         self._spec = dict(spec)
@@ -125,14 +109,7 @@ class Columns:
         return f"{self.count:,} rows, {len(self._files) / 1e6:,.1f} MB {self._files.place}"
 
     def append(self, block: Mapping[str, Any]) -> None:
-        """Adds rows at the end.
-
-        Args:
-            block: Values by the names of the features, as a session gives them.
-
-        Raises:
-            OSError: If there is no room for them.
-        """
+        """Adds rows at the end."""
         rows = 0
         for fixed in self._fixed:
             parts = [self._as_numbers(name, block[name]) for name in fixed.features]
@@ -156,11 +133,7 @@ class Columns:
             )
 
     def end(self) -> None:
-        """Must be called when all rows are there.
-
-        Raises:
-            OSError: If there is no room for the distinct strings.
-        """
+        """Must be called when all rows are there."""
         for name, words in self._words.items():
             key = _words(name)
             self._files.append(key, np.zeros(0))
@@ -180,12 +153,7 @@ class Columns:
             return self._tensors()
 
     def gather(self, tensors: Mapping[str, tf.Tensor], rows: tf.Tensor) -> dict[str, Any]:
-        """Returns the features of some rows, in the order of the spec and as parsing gives them.
-
-        Args:
-            tensors: What `tensors` has returned.
-            rows: Numbers of the rows, int64 [batch].
-        """
+        """Returns the features of some rows, in the order of the spec and as parsing gives them."""
         found: dict[str, Any] = {}
         for fixed in self._fixed:
             matrix = tf.gather(tensors[_matrix(fixed.dtype)], rows)
@@ -252,21 +220,7 @@ class Columns:
 def parse_rows(
     files: Sequence[str], spec: Mapping[str, Any], *, memory: int, folder: str | None = None
 ) -> Columns:
-    """Parses all rows of files.
-
-    Args:
-        files: Paths of files of tf.Examples.
-        spec: How rows are parsed; `can_be_columns`.
-        memory: Bytes that they may take in memory.
-        folder: A folder on local disk for what is more. Defaults to `None`: that of temporary files.
-
-    Returns:
-        The columns.
-
-    Raises:
-        OSError: If neither memory nor the disk has room for them.
-        tf.errors.OpError: If a row can't be read.
-    """
+    """Parses all rows of files."""
     columns = Columns(spec, ColumnFiles(memory=memory, folder=folder))
     try:
         for block in _blocks(files, spec):
@@ -279,11 +233,7 @@ def parse_rows(
 
 
 def no_rows(spec: Mapping[str, Any]) -> Columns:
-    """Returns columns without rows.
-
-    Args:
-        spec: How rows are parsed; `can_be_columns`.
-    """
+    """Returns columns without rows."""
     columns = Columns(spec, ColumnFiles(memory=1 << 16))
     columns.end()
     return columns

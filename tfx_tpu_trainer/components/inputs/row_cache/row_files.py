@@ -22,15 +22,7 @@ _CHECKSUMS = 2 * 4
 
 
 def parsed_in_blocks(files: Sequence[str], spec: Mapping[str, Any]) -> tf.data.Dataset:
-    """Parses files, with as many threads as this machine has, in an order that does not depend on it.
-
-    Args:
-        files: Their paths.
-        spec: How their rows are parsed, as `tf.io.parse_example` takes it.
-
-    Returns:
-        A dataset of dicts of features, several thousand rows in each.
-    """
+    """Parses files, with as many threads as this machine has, in an order that does not depend on it."""
     threads = os.cpu_count() or 1
 
     def records_of(path: tf.Tensor) -> tf.data.Dataset:
@@ -54,14 +46,7 @@ def parsed_in_blocks(files: Sequence[str], spec: Mapping[str, Any]) -> tf.data.D
 
 
 def estimated_rows(files: Sequence[str]) -> int | None:
-    """Estimates how many rows files have: exactly, where all of them together have a MiB at most.
-
-    Args:
-        files: Their paths.
-
-    Returns:
-        The number; `None` where one that was looked into does not begin with a TFRecord, or all are empty.
-    """
+    """Estimates how many rows files have: exactly, where all of them together have a MiB at most."""
     sizes = [tf.io.gfile.stat(file).length for file in files]
     read, rows = 0, 0.0
     for file, size in zip(files, sizes, strict=True):

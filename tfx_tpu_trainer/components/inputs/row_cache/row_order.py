@@ -29,17 +29,6 @@ def shuffled_row_numbers(
 
     Up to `WINDOW` rows are shuffled all together; of more, each window of as many has chunks from all over them, in
     an order that no other epoch has. Batches go on over the end of an epoch.
-
-    Args:
-        count: How many rows there are.
-        batch_size: Rows of a batch.
-        seed: As `tf.data.Dataset.shuffle` takes it. With neither this nor a seed of the graph each iterator has an
-            order of its own, which continues after it was saved and restored.
-        window: Rows of a window. Defaults to `WINDOW`.
-        chunk: Rows of a chunk. Defaults to `CHUNK`.
-
-    Returns:
-        A dataset of int64 [batch_size].
     """
     seeds = v1.get_seed(seed)
     if seeds[0] is None:

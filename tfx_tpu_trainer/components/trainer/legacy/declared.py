@@ -18,21 +18,7 @@ from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 def declared_source(
     *, module_file: Any, module: Any, trainer_fn: Any, settings: Mapping[str, Any]
 ) -> ModuleSource | None:
-    """Checks which module a component names, and that its parameters mean something to it.
-
-    Args:
-        module_file: A .py file, or a runtime parameter.
-        module: An import path.
-        trainer_fn: The import path of a legacy trainer_fn.
-        settings: The component's other parameters by name.
-
-    Returns:
-        The place of a module that is given by an import path; `None` for a file.
-
-    Raises:
-        ValueError: Not exactly one of them is given, a parameter is not a text, others have no
-            meaning for a legacy module, or the module's source has neither model_fn nor trainer_fn.
-    """
+    """Checks which module a component names, and that its parameters mean something to it."""
     if sum(map(bool, (module_file, module, trainer_fn))) != 1:
         raise ValueError(
             f"give exactly one of module_file={module_file!r} (a .py file), "
@@ -75,15 +61,7 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
 
 
 def check_settings(values: Mapping[str, Any]) -> None:
-    """Refuses parameters that a legacy module could not see.
-
-    Args:
-        values: Parameters by name, settings of other kinds too. `None`, and a setting's default,
-            count as not given.
-
-    Raises:
-        ValueError: One is given; says where the module has it.
-    """
+    """Refuses parameters that a legacy module could not see."""
     for name in TrainSettings.model_fields:
         value, why = values.get(name), TrainSettings.about(name).not_legacy
         if why and _is_given(name, value):

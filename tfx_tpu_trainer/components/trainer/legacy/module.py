@@ -37,20 +37,7 @@ class LegacyModule:
 
 
 def find_legacy(module: types.ModuleType, function: str | None = None) -> LegacyModule | None:
-    """Finds the trainer_fn of a module.
-
-    Args:
-        module: The module, loaded.
-        function: Name of the function, where the component names it. Defaults to `None`: the module
-            has it as `trainer_fn`, or is not a legacy module.
-
-    Returns:
-        The legacy module; `None` where the module has no trainer_fn.
-
-    Raises:
-        ValueError: The function named is not there, it takes other arguments, or the module has a
-            model_fn too and nothing says which of them is meant.
-    """
+    """Finds the trainer_fn of a module."""
     name = module.__name__
     found = getattr(module, function or TRAINER_FN, None)
     if found is None:
@@ -77,15 +64,7 @@ def both_message(name: str) -> str:
 
 
 def names_in_source(path: str) -> frozenset[str]:
-    """Names what a module binds at its top level, without running it.
-
-    Args:
-        path: A .py file.
-
-    Returns:
-        The names. `"*"` among them says that there may be others, which the module's import will
-        tell: the file can't be read or parsed, has an `import *`, or binds names as it runs.
-    """
+    """Names what a module binds at its top level, without running it."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
@@ -95,11 +74,7 @@ def names_in_source(path: str) -> frozenset[str]:
 
 
 def mentions_trainer_fn(path: str) -> bool:
-    """Tells whether a module may have a trainer_fn: whether its source has the word.
-
-    Args:
-        path: A .py file.
-    """
+    """Tells whether a module may have a trainer_fn: whether its source has the word."""
     try:
         with open(path, "rb") as file:
             return TRAINER_FN.encode() in file.read()
@@ -193,17 +168,7 @@ class LegacyFnArgs(tfx.components.FnArgs):
 
 
 def legacy_fn_args(fn_args: tfx.components.FnArgs, working_folder: str) -> LegacyFnArgs:
-    """Makes a trainer_fn's arguments.
-
-    Args:
-        fn_args: What TFX made of the artifacts.
-        working_folder: Takes the place of the ModelRun artifact: checkpoints and exports are made
-            below it, and copied to the Model artifact when all of them are there.
-
-    Returns:
-        The arguments: `serving_model_dir`, `eval_model_dir` and `model_run_dir` are in the working
-        folder, as TFX <= 1.15 had them in the ModelRun. All else is as it was.
-    """
+    """Makes a trainer_fn's arguments."""
     values = dict(vars(fn_args))
     for name in ("serving_model_dir", "eval_model_dir"):
         values[name] = os.path.join(working_folder, os.path.basename(values[name]))

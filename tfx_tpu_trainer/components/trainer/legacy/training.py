@@ -81,21 +81,7 @@ class LegacyTraining(Training[LegacyModels]):
         host: Host = ONLY_HOST,
         checkpoint_folder: CheckpointFolder | None = None,
     ) -> LegacyTraining:
-        """Calls trainer_fn, and checks what can be checked without training.
-
-        Args:
-            job: What is requested.
-            module: The user's module.
-            host: This process's part. Defaults to that of the only host.
-            checkpoint_folder: Takes the place of the ModelRun artifact until the training has ended.
-                Defaults to `None`.
-
-        Returns:
-            The training.
-
-        Raises:
-            ValueError: Something would go wrong later on; names the value and the fix.
-        """
+        """Calls trainer_fn, and checks what can be checked without training."""
         check_settings(dict(job.settings))
         _check_alone(host)
         preconditions.check_base_model(job.base_model)

@@ -36,19 +36,7 @@ class TrainingSpec:
 
     @classmethod
     def read(cls, returned: Any, *, module: str) -> TrainingSpec:
-        """Reads what trainer_fn has returned.
-
-        Args:
-            returned: A dict of the four attributes.
-            module: The module's name, for messages.
-
-        Returns:
-            The same, checked.
-
-        Raises:
-            ValueError: It is no such dict, an entry is of another kind, or the training could not
-                end well; names the value and the way out.
-        """
+        """Reads what trainer_fn has returned."""
         values = _entries(returned, module)
         _check_estimator(values["estimator"], module)
         for name, kind in (("train_spec", TrainSpec), ("eval_spec", EvalSpec)):
@@ -81,11 +69,7 @@ class TrainingSpec:
             )
 
     def check_eval_receiver(self) -> None:
-        """Builds the receiver of the evaluation on trial: a mistake would else show after the training.
-
-        Raises:
-            ValueError: It fails, or gives something else than an EvalInputReceiver.
-        """
+        """Builds the receiver of the evaluation on trial: a mistake would else show after the training."""
         try:
             with tf.Graph().as_default():
                 receive_evaluation(self.eval_input_receiver_fn)
@@ -97,11 +81,7 @@ class TrainingSpec:
             ) from error
 
     def check_evaluation_ends(self) -> None:
-        """Refuses an evaluation of all batches of an input that has no last one.
-
-        Raises:
-            EndlessEvaluationError: It would not end.
-        """
+        """Refuses an evaluation of all batches of an input that has no last one."""
         if self.eval_spec.steps is not None:
             return
         check_input_ends(
@@ -116,11 +96,7 @@ class TrainingSpec:
         )
 
     def with_row_limit(self, limit: RowLimit | None) -> TrainingSpec:
-        """Returns the same, whose evaluations read no more rows than a limit allows.
-
-        Args:
-            limit: The limit, for evaluations to the end of their input; `None` is none.
-        """
+        """Returns the same, whose evaluations read no more rows than a limit allows."""
         if limit is None or self.eval_spec.steps is not None:
             return self
         hooks = (*self.eval_spec.hooks, limit.hook())

@@ -73,17 +73,7 @@ class WatchedSchedule(EvaluationListener):
         before_writing: Callable[[], None] = lambda: None,
         stall_timeout_secs: float | None = None,
     ) -> None:
-        """Prepares the schedule.
-
-        Args:
-            spec: What trainer_fn has returned.
-            folder: Where the learning curve and the newest export are written down.
-            goes_on: Whether what an earlier attempt has written down there still holds. Defaults to
-                `False`.
-            before_writing: Called before something is written down; raises where the folder is
-                another attempt's by now. Defaults to nothing.
-            stall_timeout_secs: That of a RunConfig which sets none of its own. Defaults to `None`.
-        """
+        """Prepares the schedule."""
         self._spec = spec
         self._before_writing = before_writing
         self._folder = folder
@@ -99,9 +89,6 @@ class WatchedSchedule(EvaluationListener):
 
         Where the training had reached its last step before (in an attempt that failed after it), the
         last checkpoint is evaluated and exported all the same.
-
-        Args:
-            *listeners: Told of every checkpoint.
         """
         train_spec, eval_spec = self._spec.train_spec, self._spec.eval_spec
         told = (*listeners, *train_spec.saving_listeners)

@@ -31,15 +31,6 @@ def refuse_captured_tensors(template: ModelTemplate, *, runs_on: str) -> ModelTe
     """Lets the functions of eval_metrics and host_call fail where they capture tensors of the model.
 
     What depends on variables and constants only has a value on the host too and may be captured.
-
-    Args:
-        template: A template traced on placeholders.
-        runs_on: Where the model runs, in words.
-
-    Returns:
-        The template with functions that check, each time that they are called, what they have made
-        and what they return. They fail with a ValueError that names the captured tensor, the line
-        that made it, and the argument to give it in.
     """
     inputs = _names_of_inputs(template)
 

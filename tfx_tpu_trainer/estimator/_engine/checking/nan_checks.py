@@ -38,12 +38,7 @@ class StopAtNanHook(v1.train.SessionRunHook):
     """
 
     def __init__(self, loss: tf.Tensor, *, model_dir: str):
-        """Watches a loss.
-
-        Args:
-            loss: Scalar tensor.
-            model_dir: Folder of the checkpoints, named in the error.
-        """
+        """Watches a loss."""
         self._loss = loss
         self._model_dir = model_dir
 
@@ -93,12 +88,6 @@ def fail_at_nan_after(run: Any) -> tf.Operation:
 
     On TPU cores a loop cannot stop at a NaN; the original looks at the variables when it comes
     back, and so do we, in its words.
-
-    Args:
-        run: The op or tensor to run first.
-
-    Returns:
-        The op; it fails with InvalidArgumentError, "Gradient for <variable> is NaN".
     """
     with tf.control_dependencies([run]):
         return tf.group(*_checks(), run)

@@ -60,17 +60,7 @@ class TpuNode(NamedTuple):
 def nodes_on_tpu(
     nodes: Iterable[Any], functions: Mapping[str, Any], *, seen: set[str] | None = None
 ) -> Iterator[TpuNode]:
-    """Yields what the TPU runs of some nodes.
-
-    Args:
-        nodes: NodeDefs of a graph or of a function's body.
-        functions: FunctionDefs by name.
-        seen: As of `nodes_called`.
-
-    Yields:
-        Each marked node, and after it those of the functions that it is the first to call. What is
-        kept outside of the compilation is left out.
-    """
+    """Yields what the TPU runs of some nodes."""
     seen = set() if seen is None else seen
     for node in nodes:
         if ON_TPU_MARK in node.attr and node.op not in SCAFFOLDING and not is_outside(node):
@@ -82,14 +72,7 @@ def nodes_on_tpu(
 def nodes_called(
     node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
 ) -> Iterator[Any]:
-    """Yields the nodes in the functions that a node calls, deep and once, without those kept outside.
-
-    Args:
-        node: A NodeDef.
-        functions: FunctionDefs by name.
-        seen: Names of functions to leave out; each one that is gone through is added. Defaults to
-            `None`: none.
-    """
+    """Yields the nodes in the functions that a node calls, deep and once, without those kept outside."""
     for inner in graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside):
         if not is_outside(inner):
             yield inner
@@ -109,14 +92,7 @@ def _is_inside(node: Any) -> bool:
 
 
 def why_not_on_tpu(node: Any) -> str | None:
-    """Says why no TPU can run a node.
-
-    Args:
-        node: A NodeDef.
-
-    Returns:
-        The reason, or `None` if there is none that can be known without the TPU's compiler.
-    """
+    """Says why no TPU can run a node."""
     if node.op in _DROPPED or node.op in SCAFFOLDING or _OUTPUT_MARK in node.attr:
         return None
     if node.op in _PYTHON:
@@ -150,15 +126,7 @@ StepNodes = Sequence[tuple[tf.Operation, Any, Sequence[Any]]]
 
 
 def nodes_of_step(template: ModelTemplate) -> StepNodes:
-    """Returns the ops between a core's inputs and what a step gives, each once.
-
-    Args:
-        template: The template.
-
-    Returns:
-        Each op, its NodeDef, and those in the functions that it calls, deep and once, without those
-        kept outside of a TPU's computation.
-    """
+    """Returns the ops between a core's inputs and what a step gives, each once."""
     definition = template.graph.as_graph_def()
     nodes = {node.name: node for node in definition.node}
     functions = functions_of(definition.library)

@@ -28,11 +28,7 @@ _READ = "ReadVariableOp"
 
 
 def sharding_of(node: Any) -> xla_data_pb2.OpSharding | None:
-    """Returns how the first output of an op is cut, `None` where nothing says so.
-
-    Args:
-        node: A NodeDef.
-    """
+    """Returns how the first output of an op is cut, `None` where nothing says so."""
     serialized = node.attr[ATTRIBUTE].s if ATTRIBUTE in node.attr else b""
     if node.op == "XlaSharding" and not serialized:
         serialized = node.attr["sharding"].s
@@ -50,11 +46,7 @@ def replicated() -> xla_data_pb2.OpSharding:
 
 
 def tiled(counts: Sequence[int]) -> xla_data_pb2.OpSharding:
-    """Returns the sharding of a tensor that is cut.
-
-    Args:
-        counts: Its parts along each dimension; the cores take them in row-major order.
-    """
+    """Returns the sharding of a tensor that is cut."""
     return xla_data_pb2.OpSharding(
         type=xla_data_pb2.OpSharding.OTHER,
         tile_assignment_dimensions=list(counts),
@@ -63,12 +55,7 @@ def tiled(counts: Sequence[int]) -> xla_data_pb2.OpSharding:
 
 
 def parts(sharding: xla_data_pb2.OpSharding | None, rank: int) -> list[int]:
-    """Returns the number of parts along each dimension.
-
-    Args:
-        sharding: The sharding, or `None`.
-        rank: Dimensions of the tensor. A sharding may have more: copies of each part.
-    """
+    """Returns the number of parts along each dimension."""
     if sharding is None or sharding.type != xla_data_pb2.OpSharding.OTHER:
         return [1] * rank
     counts = list(sharding.tile_assignment_dimensions)
@@ -81,15 +68,6 @@ def misfit(
     """Says why a tensor can't be cut so.
 
     XLA itself pads what does not divide; the padding is computed with on each core, so it is refused.
-
-    Args:
-        name: What the tensor is called.
-        shape: Its sizes; `None` for one that is not known.
-        sharding: How it is cut.
-        cores: Cores of a replica.
-
-    Returns:
-        One sentence and the fix, or `None` where nothing is wrong.
     """
     if sharding is None or sharding.type != xla_data_pb2.OpSharding.OTHER:
         return None
@@ -103,16 +81,7 @@ def misfit(
 
 
 def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int]) -> str | None:
-    """Says which dimension of a tensor its parts do not divide.
-
-    Args:
-        name: What the tensor is called.
-        shape: Its sizes; `None` for one that is not known.
-        counts: The parts along each dimension.
-
-    Returns:
-        One sentence and the fix, or `None` where all divide.
-    """
+    """Says which dimension of a tensor its parts do not divide."""
     for dimension, (size, count) in enumerate(zip(shape, counts)):
         if size is not None and size % count:
             up = -(-size // count) * count
@@ -124,15 +93,7 @@ def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int])
 
 
 def variable_shardings(nodes: Sequence[Any]) -> dict[str, xla_data_pb2.OpSharding]:
-    """Returns how the variables of a step are cut, as far as the model says so.
-
-    Args:
-        nodes: The nodes of the step.
-
-    Returns:
-        Name of a variable -> its sharding: that of the variable itself, which an optimizer of
-        `tf.compat.v1` gives to its slots too, or that of its value where it is read.
-    """
+    """Returns how the variables of a step are cut, as far as the model says so."""
     by_name = {node.name: node for node in nodes}
     found: dict[str, xla_data_pb2.OpSharding] = {}
     for node in nodes:
@@ -147,15 +108,7 @@ def variable_shardings(nodes: Sequence[Any]) -> dict[str, xla_data_pb2.OpShardin
 
 
 def check_shardings(template: ModelTemplate, *, cores: int) -> None:
-    """Refuses a step whose annotated tensors can't be cut evenly over the cores of a replica.
-
-    Args:
-        template: A template traced on the inputs of one replica.
-        cores: Cores of a replica; with one, annotations change nothing and nothing is checked.
-
-    Raises:
-        ValueError: Names the tensor, its dimension and the partitions, and the line.
-    """
+    """Refuses a step whose annotated tensors can't be cut evenly over the cores of a replica."""
     if cores == 1:
         return
     for op, node, _ in nodes_of_step(template):

@@ -34,13 +34,6 @@ def check_train_op(template: ModelTemplate) -> bool:
 
     Dry runs have such a train_op on purpose, so training goes on. Others lost their optimizer's op
     on the way: the run would go through all its steps and change nothing.
-
-    Args:
-        template: A template of mode `"train"`.
-
-    Returns:
-        Whether the train_op may change a trainable variable, so that cores or replicas must sum
-        their gradients.
     """
     trainable = {variable.op.name for variable in v1.trainable_variables()}
     graph_def = template.graph.as_graph_def()
@@ -81,11 +74,7 @@ def check_training_on_cores(
 
 
 def check_gradients_are_combined(graph: tf.Graph) -> None:
-    """Refuses training on several replicas that never sums over them.
-
-    Raises:
-        ValueError: If the graph, its functions included, has no CrossReplicaSum.
-    """
+    """Refuses training on several replicas that never sums over them."""
     if not any(node.op == SUM for node in all_nodes(graph.as_graph_def())):
         raise ValueError(
             "CrossShardOptimizer must be used for model training on TPUs: the graph has no "

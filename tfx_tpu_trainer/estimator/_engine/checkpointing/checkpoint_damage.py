@@ -28,20 +28,7 @@ class NoCheckpointError(tf.errors.NotFoundError, ValueError):
 
 
 def open_checkpoint(path: str) -> Any:
-    """Opens a checkpoint for reading.
-
-    Args:
-        path: Path of the checkpoint.
-
-    Returns:
-        A reader, as `tf.train.load_checkpoint` gives it.
-
-    Raises:
-        NoCheckpointError: If there is none at the path.
-        tf.errors.DataLossError: If its index can't be read.
-        TypeError: If it is not a path.
-        ValueError: If TensorFlow has no file system for it, or takes it for a pattern.
-    """
+    """Opens a checkpoint for reading."""
     if not isinstance(path, str):
         raise TypeError(
             f"The name of a checkpoint is a string such as 'model.ckpt-100', not {path!r}."
@@ -60,15 +47,7 @@ def open_checkpoint(path: str) -> Any:
 
 @contextlib.contextmanager
 def damage_explained(path: str | None) -> Iterator[None]:
-    """Explains an error in restoring a checkpoint, where the checkpoint is what is broken.
-
-    Args:
-        path: Path of the checkpoint; with `None` nothing is explained.
-
-    Raises:
-        tf.errors.DataLossError: In place of TensorFlow's error, which says neither which file
-            is broken nor what can be done.
-    """
+    """Explains an error in restoring a checkpoint, where the checkpoint is what is broken."""
     try:
         yield
     except (
@@ -124,12 +103,7 @@ def checkpoint_paths(folder: str) -> list[str]:
 
 
 def damaged(path: str, damage: str) -> tf.errors.DataLossError:
-    """Returns the error that says of a checkpoint what is wrong with it, and what can be done.
-
-    Args:
-        path: Path of the checkpoint.
-        damage: What reading it has said.
-    """
+    """Returns the error that says of a checkpoint what is wrong with it, and what can be done."""
     sound = last_sound_checkpoint_before(path)
     folder, name = os.path.split(sound or path)
     advice = (

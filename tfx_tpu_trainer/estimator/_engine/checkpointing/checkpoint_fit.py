@@ -50,17 +50,6 @@ def check_fits_graph(path: str, saver: v1.train.Saver | None = None) -> None:
 
     Resource variables take a value of any shape from a checkpoint, and a model of other sizes
     then runs on wrong numbers; of variables that are missing, TensorFlow names the first.
-
-    Args:
-        path: Path of the checkpoint.
-        saver: What restores it. Defaults to `None`, the default saver, which restores all
-            variables, as one does that is not built yet.
-
-    Raises:
-        tf.errors.NotFoundError: If there is no such checkpoint, or it lacks a variable.
-        tf.errors.InvalidArgumentError: If a variable has another type or shape.
-        tf.errors.DataLossError: If the checkpoint can't be read.
-        ValueError: If it is an object-based one, and the saver is not.
     """
     if saver is None or saver.saver_def is None:
         wanted = restored_by_default()
@@ -91,16 +80,6 @@ def find_misfit(path: str, wanted: Mapping[str, tf.TensorSpec]) -> Misfit | None
 
     Where names are looked up in an object-based checkpoint, they are those that its variables
     had: TensorFlow's saver goes by them as well.
-
-    Args:
-        path: Path of the checkpoint.
-        wanted: Name -> type and shape.
-
-    Returns:
-        In what they differ; `None` where everything is there.
-
-    Raises:
-        tf.errors.OpError: If the checkpoint can't be read.
     """
     reader = open_checkpoint(path)
     shapes = reader.get_variable_to_shape_map()
@@ -134,15 +113,7 @@ def _looks_names_up(wanted: Iterable[str], keys: Container[str]) -> bool:
 
 
 def key_of(path: str, name: str) -> str | None:
-    """Returns the key of a variable in a checkpoint, object-based or not.
-
-    Args:
-        path: Path of the checkpoint.
-        name: Name that the variable had.
-
-    Returns:
-        The key, or `None` where the checkpoint lacks the variable.
-    """
+    """Returns the key of a variable in a checkpoint, object-based or not."""
     reader = open_checkpoint(path)
     if reader.has_tensor(name):
         return name
@@ -171,12 +142,7 @@ _OF_A_PART = re.compile(r"/part_\d+(/|$)")
 
 
 def restored_by_default() -> dict[str, tf.TensorSpec]:
-    """Returns what the default saver restores in the default graph.
-
-    Returns:
-        Name in the checkpoint -> type and shape that the graph wants; the shape is unknown where
-        the graph has a part of it only.
-    """
+    """Returns what the default saver restores in the default graph."""
     specs = {}
     for variable in v1.global_variables():
         name, shape = variable.op.name, variable.shape
@@ -191,14 +157,6 @@ def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSp
     """Returns what a saver restores.
 
     The saver's own ops are read, since a saver may look a variable up under any name.
-
-    Args:
-        saver: A saver that is built.
-        graph: The graph that it was built in.
-
-    Returns:
-        Name in the checkpoint -> type and shape that the graph wants; the shape is unknown where
-        the saver slices or reshapes.
     """
     specs = {}
     for op in upstream([graph.get_operation_by_name(saver.saver_def.restore_op_name)]):

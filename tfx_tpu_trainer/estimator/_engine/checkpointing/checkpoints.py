@@ -28,13 +28,6 @@ def latest_checkpoint(model_dir: str) -> str | None:
     """Returns the path of the latest checkpoint of a folder, or `None`.
 
     One that a thread of this process is writing there is waited for.
-
-    Args:
-        model_dir: Path of the folder.
-
-    Raises:
-        tf.errors.DataLossError: If the file that names it is damaged, or names one that is gone: training
-            would begin again, over what is there, and an evaluation would be one of no training.
     """
     wait_for_writes(model_dir)
     state = os.path.join(model_dir, _STATE_FILE)
@@ -65,11 +58,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 
 def unnamed_checkpoints(model_dir: str) -> str:
-    """Says of a folder without a latest checkpoint which ones it has; nothing where it has none.
-
-    Args:
-        model_dir: Path of a folder for which `latest_checkpoint` has returned `None`.
-    """
+    """Says of a folder without a latest checkpoint which ones it has; nothing where it has none."""
     paths = checkpoint_paths(model_dir)
     if not paths:
         return ""
@@ -81,11 +70,7 @@ def unnamed_checkpoints(model_dir: str) -> str:
 
 
 def require_checkpoint(model_dir: str) -> str:
-    """Returns the path of the latest checkpoint of a folder.
-
-    Raises:
-        ValueError: If there is none.
-    """
+    """Returns the path of the latest checkpoint of a folder."""
     path = latest_checkpoint(model_dir)
     if path is None:
         raise ValueError(
@@ -110,13 +95,7 @@ def variable_names(model_dir: str) -> list[str]:
 
 
 def variable_value(model_dir: str, name: str) -> np.ndarray:
-    """Returns the value of a variable in the latest checkpoint of a folder.
-
-    Raises:
-        ValueError: If there is no checkpoint.
-        tf.errors.NotFoundError: If it has no such variable.
-        tf.errors.DataLossError: If it can't be read.
-    """
+    """Returns the value of a variable in the latest checkpoint of a folder."""
     path = require_checkpoint(model_dir)
     reader = open_checkpoint(path)
     name = name.removesuffix(":0")
@@ -138,14 +117,7 @@ def _read(path: str, key: str) -> np.ndarray:
 
 
 def check_writable(folder: str) -> None:
-    """Makes a folder where there is none, and writes to it.
-
-    Args:
-        folder: Path of the folder.
-
-    Raises:
-        tf.errors.OpError: If it can't be made or written.
-    """
+    """Makes a folder where there is none, and writes to it."""
     try:
         try_writing(folder)
     except tf.errors.OpError as error:

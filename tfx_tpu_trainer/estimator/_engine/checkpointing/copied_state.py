@@ -48,16 +48,7 @@ class CopiedState:
 
     @classmethod
     def of(cls, saver: v1.train.Saver, graph: tf.Graph) -> CopiedState | None:
-        """Makes the graph that writes.
-
-        Args:
-            saver: The saver, built.
-            graph: The graph that it was built in.
-
-        Returns:
-            The state; `None` where a copy of it is not to be had, or its size can't be told before: parts of a
-            hash table, strings, saving ops that no Saver makes.
-        """
+        """Makes the graph that writes."""
         if saver.saver_def is None:
             return None
         save = graph.get_tensor_by_name(saver.saver_def.save_tensor_name)
@@ -71,13 +62,6 @@ class CopiedState:
         return cls(ops, list(values.values()), graph)
 
     def __init__(self, ops: list[tf.Operation], values: list[tf.Tensor], graph: tf.Graph) -> None:
-        """Takes what `of` has found.
-
-        Args:
-            ops: What writes.
-            values: What it writes.
-            graph: The graph of both.
-        """
         self._values = values
         self.size = sum(each.shape.num_elements() * each.dtype.size for each in values)
         names = {tensor.name: f"copied_value_{at}" for at, tensor in enumerate(values)}
@@ -114,17 +98,7 @@ class CopiedState:
         *,
         before_commit: Callable[[], None],
     ) -> str | None:
-        """Writes values.
-
-        Args:
-            values: What `take` has returned; empty after the call.
-            save: Calls the saver's `save` with the session that it is given.
-            before_commit: Called when everything is written but under its name, or, with a saver that is not
-                sharded, before that; raises where it must not get its name.
-
-        Returns:
-            What `save` returns.
-        """
+        """Writes values."""
         feeds = {}
         for name in self._fed:
             feeds[name] = _aligned(values.pop(0))

@@ -41,30 +41,14 @@ _CONVERTED_ONCE: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def left_out_of_meta_graphs(graph: tf.Graph) -> Iterator[None]:
-    """Keeps what is added to a graph inside out of the .meta files that are written later.
-
-    Args:
-        graph: The graph, of which one has been written already.
-
-    Yields:
-        Nothing.
-    """
+    """Keeps what is added to a graph inside out of the .meta files that are written later."""
     before = graph.version
     yield
     _ADDED[graph] = graph.version, before
 
 
 def write_at_once(saver: v1.train.Saver, session: v1.Session, save: Save) -> str | None:
-    """Saves the variables of a session while its training waits; a `Writer`.
-
-    Args:
-        saver: The saver that saves.
-        session: The session.
-        save: What saves.
-
-    Returns:
-        What `save` returns.
-    """
+    """Saves the variables of a session while its training waits; a `Writer`."""
     del saver
     return save(session)
 
@@ -76,12 +60,7 @@ class GraphOnceSaver:
     """
 
     def __init__(self, saver: v1.train.Saver, writer: Writer = write_at_once) -> None:
-        """Wraps a saver.
-
-        Args:
-            saver: Saves the variables.
-            writer: Writes a checkpoint. Defaults to `write_at_once`.
-        """
+        """Wraps a saver."""
         self._saver = saver
         self._writer = writer
         # Of the graph that it was made of, and of its version then.
@@ -99,17 +78,7 @@ class GraphOnceSaver:
         global_step: int | None = None,
         write_meta_graph: bool = True,
     ) -> str | None:
-        """Saves the variables, and the graph where that is requested.
-
-        Args:
-            session: Holds the variables.
-            save_path: The checkpoint's path without its step.
-            global_step: The step. Defaults to `None`: the path has none.
-            write_meta_graph: Whether a .meta file is written.
-
-        Returns:
-            The checkpoint's path; `None` where there are no variables, or they are not written yet.
-        """
+        """Saves the variables, and the graph where that is requested."""
         path = save_path if global_step is None else f"{save_path}-{global_step}"
         # Here, as the graph may grow while the checkpoint is being written.
         content = self._content(session.graph) if write_meta_graph else None
@@ -141,12 +110,7 @@ class GraphOnceScaffold:
     """
 
     def __init__(self, scaffold: v1.train.Scaffold, writer: Writer = write_at_once) -> None:
-        """Wraps a scaffold.
-
-        Args:
-            scaffold: Has a saver once it is finalized.
-            writer: Writes a checkpoint. Defaults to `write_at_once`.
-        """
+        """Wraps a scaffold."""
         self._scaffold = scaffold
         self._writer = writer
         self._wrapped: GraphOnceSaver | None = None
@@ -167,12 +131,6 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
     """Lets a graph be turned into a GraphDef once, as long as it has the same ops, for all who ask inside.
 
     What they get are copies, which cost a tenth: nobody sees what another does to his.
-
-    Args:
-        graph: The graph. None of its ops may be rewired inside.
-
-    Yields:
-        Nothing.
     """
     if graph in _CONVERTED_ONCE:
         # A block around this one does it.
@@ -213,13 +171,6 @@ class OneCoreGraphHook(v1.train.SessionRunHook):
     """
 
     def __init__(self, *, cores: int, sources: Mapping[str, str] | None = None) -> None:
-        """Takes what the model was traced on.
-
-        Args:
-            cores: Number of cores that the model was traced for.
-            sources: What its placeholders read; see `read_rows_of_one_core`. Defaults to `None`: they
-                stay.
-        """
         self._cores = cores
         self._sources = sources or {}
 
@@ -241,10 +192,6 @@ def write_as_text(graph: tf.Graph, path: str) -> None:
     """Writes a graph as `tf.io.write_graph` does.
 
     But that prints in Python, which takes a third of the time to a large model's first step.
-
-    Args:
-        graph: The graph.
-        path: The file.
     """
     _write(path, str(graph.as_graph_def(add_shapes=True)).encode())
 

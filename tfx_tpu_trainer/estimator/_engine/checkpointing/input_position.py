@@ -50,12 +50,6 @@ class InputPosition(v1.train.SessionRunHook):
     """
 
     def __init__(self, model_dir: str, saved_input: SavedInput | None = None) -> None:
-        """Takes the folder.
-
-        Args:
-            model_dir: Folder of the checkpoints.
-            saved_input: The input. Defaults to `None`: the iterators of the default graph.
-        """
         self._model_dir = model_dir
         self._input = saved_input
         self._policy = REFUSED
@@ -121,11 +115,7 @@ class InputPosition(v1.train.SessionRunHook):
         self._input.any_host(False)
 
     def remove_without_checkpoint(self, *, kept: int) -> None:
-        """Removes the positions whose checkpoints are gone.
-
-        Args:
-            kept: The step whose position is kept in any case.
-        """
+        """Removes the positions whose checkpoints are gone."""
         if self._input is None:
             return
         found = checkpoint_damage.checkpoint_paths(self._model_dir)

@@ -15,12 +15,7 @@ class PendingWrite:
     """A write that a thread has begun."""
 
     def __init__(self, folder: str, write: Callable[[], object]) -> None:
-        """Begins.
-
-        Args:
-            folder: The folder that is written to; nobody else does.
-            write: What to do.
-        """
+        """Begins."""
         self._folder = folder
         self._write = write
         self._error: BaseException | None = None
@@ -35,11 +30,7 @@ class PendingWrite:
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Waits for its end.
-
-        Raises:
-            BaseException: What the write has raised.
-        """
+        """Waits for its end."""
         _wait(self._folder, self._thread)
         if self._error is not None:
             raise self._error
@@ -52,11 +43,7 @@ class PendingWrite:
 
 
 def wait_for_writes(folder: str) -> None:
-    """Waits until no thread of this process writes a checkpoint into a folder, whatever comes of it.
-
-    Args:
-        folder: The folder.
-    """
+    """Waits until no thread of this process writes a checkpoint into a folder, whatever comes of it."""
     thread = _under_way.get(_key(folder))
     if thread is not None and thread is not threading.current_thread():
         _wait(folder, thread)

@@ -36,30 +36,7 @@ def choose_saver_hooks(
     listeners: Sequence[v1.train.CheckpointSaverListener],
     aside: bool = False,
 ) -> list[v1.train.CheckpointSaverHook]:
-    """Returns the hooks that save: the caller's and the model's own, or else a new one.
-
-    Args:
-        hooks: All hooks of the training; those among them that save are used as they are, and the
-            settings that follow are not.
-        model_dir: Folder of the checkpoints.
-        loss: Scalar tensor: no checkpoint is saved of a step in which it is NaN.
-        save_secs: Seconds between checkpoints, or `None`.
-        save_steps: Steps between checkpoints, or `None`.
-        first_secs: Seconds to the first checkpoint by time; each next interval is twice as long, until
-            it is `save_secs`. `None` has equal ones.
-        save_graph_def: Whether graph.pbtxt and .meta files are written.
-        scaffold: Has the saver.
-        steps_per_call: Steps of a session call, at most.
-        listeners: Listeners told of every checkpoint.
-        aside: Whether the model's own hook lets a thread write checkpoints while the training goes on; see
-            `FiniteSaverHook`. Defaults to `False`.
-
-    Returns:
-        The hooks; none where checkpoints are switched off.
-
-    Raises:
-        ValueError: If there are listeners and no hook that saves.
-    """
+    """Returns the hooks that save: the caller's and the model's own, or else a new one."""
     saving = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
     if saving:
         # As in the original: of several hooks that save, the first tells the listeners.
@@ -105,7 +82,6 @@ class GrowingTimer:
     """A `SecondOrStepTimer` whose intervals double until they are as long as they are to be."""
 
     def __init__(self, first_secs: float, longest_secs: float) -> None:
-        """Takes the shortest and the longest interval, in seconds."""
         self._first_secs = first_secs
         self._longest_secs = longest_secs
         self.reset()
@@ -158,15 +134,7 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         aside: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Watches a loss.
-
-        Args:
-            checkpoint_dir: Folder of the checkpoints.
-            loss: Scalar tensor.
-            scaffold: Has the saver.
-            aside: Whether a thread may write checkpoints. Defaults to `False`.
-            **kwargs: Arguments of `tf.compat.v1.train.CheckpointSaverHook`.
-        """
+        """Watches a loss."""
         self._writes_graph = kwargs.get("save_graph_def", True)
         listeners = kwargs.pop("listeners", None) or ()
         if self._writes_graph:

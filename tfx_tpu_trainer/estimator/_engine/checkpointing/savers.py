@@ -25,19 +25,6 @@ def fitted_scaffold(
     A tf.train.Checkpoint becomes the saver that writes and reads its like. The Scaffold does so
     itself, but only when the graph is final, and then keeps five checkpoints whatever the run was
     told. Must be called once the model is traced: what is added to the objects later is not saved.
-
-    Args:
-        scaffold: The model's scaffold.
-        checkpoint_path: The checkpoint that the session will restore, or `None`.
-        keep_max: Checkpoints kept; 0 or `None` keeps all. Defaults to 5.
-        keep_every_n_hours: Hours after which one is kept for good. Defaults to 10,000.
-
-    Returns:
-        The scaffold, or a copy of it with a saver.
-
-    Raises:
-        tf.errors.OpError: If the checkpoint can't be read or does not fit; see
-            `checkpoint_fit.check_fits_graph`.
     """
     if isinstance(scaffold.saver, CHECKPOINTS):
         saver = saver_of_objects(
@@ -57,16 +44,7 @@ def saver_of_objects(
     keep_max: int | None = 5,
     keep_every_n_hours: float | None = 10000,
 ) -> v1.train.Saver:
-    """Makes a saver whose checkpoints `checkpoint.restore` can read, and the other way round.
-
-    Args:
-        checkpoint: Objects of the default graph: models, optimizers, variables.
-        keep_max: Checkpoints kept; 0 or `None` keeps all. Defaults to 5.
-        keep_every_n_hours: Hours after which one is kept for good. Defaults to 10,000.
-
-    Returns:
-        The saver, built.
-    """
+    """Makes a saver whose checkpoints `checkpoint.restore` can read, and the other way round."""
     return v1.train.Saver(
         var_list=tf_private.saveables_of_objects(checkpoint),
         sharded=True,
@@ -77,12 +55,7 @@ def saver_of_objects(
 
 
 def add_default_saver(*, keep_max: int | None, keep_every_n_hours: float | None) -> None:
-    """Adds the saver of a graph whose model brought none.
-
-    Args:
-        keep_max: Checkpoints kept; 0 or `None` keeps all.
-        keep_every_n_hours: Hours after which one is kept for good.
-    """
+    """Adds the saver of a graph whose model brought none."""
     saver = v1.train.Saver(
         sharded=True,
         max_to_keep=keep_max,
@@ -104,9 +77,5 @@ class ObjectScaffold(v1.train.Scaffold):
     """
 
     def __init__(self, checkpoint: tf.train.Checkpoint) -> None:
-        """Makes a scaffold.
-
-        Args:
-            checkpoint: Objects of the default graph: models, optimizers, variables.
-        """
+        """Makes a scaffold."""
         super().__init__(saver=checkpoint)

@@ -79,9 +79,6 @@ def find_taken_values() -> list[TakenValues]:
     The initializers are read, so that it does not matter who set them: `warm_start_from`,
     `tf.compat.v1.train.init_from_checkpoint` in a model_fn or a scaffold_fn. What belongs to the
     training, the global step and what optimizers keep, is left out of both sides.
-
-    Returns:
-        What is taken, by checkpoint; nothing where no variable takes anything.
     """
     taken_from: dict[str, set[str]] = {}
     variables: dict[str, bool] = {}

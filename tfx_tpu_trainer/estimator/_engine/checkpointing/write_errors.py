@@ -21,17 +21,7 @@ _UNFINISHED = re.compile(r"\.tmp[0-9a-f]{32}$|\.tempstate\d+$|_temp$")
 
 @contextlib.contextmanager
 def write_errors_explained(folder: str) -> Iterator[None]:
-    """Names the folder and the way out where a checkpoint can't be written, and removes what there is of it.
-
-    Args:
-        folder: Folder of the checkpoints.
-
-    Raises:
-        tf.errors.ResourceExhaustedError: In place of TensorFlow's errors. One of them, that a file is too
-            large, is the error by which an input ends: a training would take it for its end.
-        tf.errors.FailedPreconditionError: If a folder has the name of one of its files, or another process removes
-            them.
-    """
+    """Names the folder and the way out where a checkpoint can't be written, and removes what there is of it."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -44,11 +44,6 @@ class WritesAside(v1.train.CheckpointSaverListener):
     """
 
     def __init__(self, folder: str) -> None:
-        """Takes the folder.
-
-        Args:
-            folder: Folder of the checkpoints, which nobody else writes to.
-        """
         self._folder = folder
         self._joined = False
         self._listeners: Sequence[v1.train.CheckpointSaverListener] = ()
@@ -66,9 +61,6 @@ class WritesAside(v1.train.CheckpointSaverListener):
 
         One that has an `after_save` of its own is to find the checkpoint, and the model of that step, when it
         is called: with such a one the hook tells its listeners itself, and no checkpoint is written aside.
-
-        Args:
-            listeners: The hook's listeners.
         """
         told_at_once = v1.train.CheckpointSaverListener.after_save
         for listener in listeners:
@@ -111,15 +103,7 @@ class WritesAside(v1.train.CheckpointSaverListener):
             listener.end(session, global_step_value)
 
     def settle(self, session: v1.Session, *, wait: bool = True) -> None:
-        """Tells the listeners of a checkpoint that has been written aside.
-
-        Args:
-            session: What they are told.
-            wait: Whether to wait for one that is being written. Defaults to `True`.
-
-        Raises:
-            Exception: What the writing has raised.
-        """
+        """Tells the listeners of a checkpoint that has been written aside."""
         if self._pending is None or not (wait or self._pending[1].is_done):
             return
         step = self._finish(*self._pending)
@@ -155,16 +139,7 @@ class WritesAside(v1.train.CheckpointSaverListener):
         session: v1.Session,
         save: Callable[[v1.Session], str | None],
     ) -> str | None:
-        """Writes a checkpoint: aside, or as it is where that is not allowed or not worth it.
-
-        Args:
-            saver: The saver that saves.
-            session: The training's session.
-            save: Saves the values of the session that it is given.
-
-        Returns:
-            What `save` returns; `None` where it is not done yet.
-        """
+        """Writes a checkpoint: aside, or as it is where that is not allowed or not worth it."""
         is_worth_it = self._allowed and self._seconds >= WORTH_SECONDS
         copied = self._copied_state(saver, session.graph) if is_worth_it else None
         if copied is None or not self._has_room(copied):

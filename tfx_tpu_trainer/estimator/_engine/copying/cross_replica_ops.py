@@ -45,10 +45,6 @@ def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
     """Lets a copy of a seeded random op draw other numbers on each core, the same in each run.
 
     An op without a seed draws others on each core and in each run as it is: it stays so.
-
-    Args:
-        node: The copy, of any op; one that draws nothing stays as it is.
-        core: The core's number.
     """
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
         node.attr["seed2"].i += core * _SEED_STRIDE
@@ -58,35 +54,17 @@ def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
 
 
 def has_seed(node: v1.NodeDef) -> bool:
-    """Tells whether `give_seed_of_core` may make a node differ between cores.
-
-    Args:
-        node: A node of any op.
-    """
+    """Tells whether `give_seed_of_core` may make a node differ between cores."""
     return "seed2" in node.attr or _SEED in node.attr
 
 
 def mark_seed(constant: tf.Operation) -> None:
-    """Makes `give_seed_of_core` take a constant for the op-level seed of what reads it.
-
-    Args:
-        constant: A constant of the default graph, a uint64 scalar.
-    """
+    """Makes `give_seed_of_core` take a constant for the op-level seed of what reads it."""
     tf_private.set_attribute(constant, _SEED, v1.AttrValue(b=True))
 
 
 def senders(node: v1.NodeDef, assignment: np.ndarray, core: int) -> tuple[int, ...]:
-    """Returns the cores that an exchange reads for one of them.
-
-    Args:
-        node: A node of one of the types of `EXCHANGES`.
-        assignment: The value of its second input: groups of cores, or of a `CollectivePermute`
-            pairs of a source and a target.
-        core: The core that gets the result.
-
-    Raises:
-        ValueError: If the core is in no group, or a core is twice a source or a target.
-    """
+    """Returns the cores that an exchange reads for one of them."""
     rows = assignment.tolist()
     if node.op == _PERMUTE:
         for column, role in enumerate(("source", "target")):
@@ -114,12 +92,7 @@ def result_name(node: v1.NodeDef) -> str:
 
 
 def core_number(name: str, core: int) -> v1.NodeDef:
-    """Makes a core's number, which stands for an `XlaReplicaId`.
-
-    Args:
-        name: Name of the node.
-        core: The core.
-    """
+    """Makes a core's number, which stands for an `XlaReplicaId`."""
     number = v1.NodeDef(name=name, op="Const")
     number.attr["dtype"].type = tf.int32.as_datatype_enum
     number.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(core, tf.int32))
@@ -138,24 +111,7 @@ def exchange(
     in_function: bool = False,
     one_by_one: bool = False,
 ) -> list[v1.NodeDef]:
-    """Makes an exchange of ordinary ops.
-
-    Args:
-        node: A node of one of the types of `EXCHANGES`.
-        name: Name of what stands for it.
-        core: The core that gets the result.
-        senders: The cores that it reads.
-        cores: Those cores that there are: one where a copy runs alone.
-        read: Returns the reference to what a core puts in.
-        scatter_dimension: The value of an `XlaReduceScatter`'s third input.
-        in_function: Whether references are those of a function's body. Defaults to `False`.
-        one_by_one: Whether a sum adds each core's in their order, as soon as it is there, and holds no other. Defaults
-            to `False`.
-
-    Returns:
-        The nodes, the last one with the name and the result. Where values would have to come from cores that there are
-        not, running it is an error, except for sums and other reductions, which are then of those that there are.
-    """
+    """Makes an exchange of ordinary ops."""
     made = _Nodes(node, name, in_function=in_function)
     present = [sender for sender in senders if sender in cores]
     if len(present) < len(senders) and not same_on_all(node):

@@ -41,15 +41,6 @@ def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tenso
     never interrupted, and makes its steps one by one, that changes nothing. Ops inside of loops,
     conditionals and functions stay as they are, and so do those of other types (sampled losses,
     `tf.random.shuffle`, ...): a log line names those with a seed.
-
-    Args:
-        template: A template of mode `"train"`, whose graph is the default one and has not run yet.
-        unseeded: Whether ops without any seed do so too, each from a seed that is drawn here.
-            Defaults to `False`.
-
-    Returns:
-        The global step as the ops read it, which must be before it is changed; `None` where there
-        is no such op.
     """
     nodes = [template.train_op, template.loss]
     for function in (template.host_call, template.table_update):

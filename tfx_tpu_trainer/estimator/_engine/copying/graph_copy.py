@@ -56,17 +56,7 @@ class CoreCopier(Protocol):
         replaced: Sequence[Mapping[str, tf.Tensor]],
         name: str,
     ) -> list[Any]:
-        """Copies what the fetches need.
-
-        Args:
-            fetches: What is wanted of the cores' copies.
-            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
-                default graph that stands for it.
-            name: Name scope of the copies.
-
-        Returns:
-            What was fetched, in the order of the fetches.
-        """
+        """Copies what the fetches need."""
 
 
 class GraphCopier:
@@ -87,11 +77,7 @@ class GraphCopier:
     """
 
     def __init__(self, graph: tf.Graph) -> None:
-        """Reads the graph.
-
-        Args:
-            graph: A v1 graph that is complete: nodes made later are copied, functions are not.
-        """
+        """Reads the graph."""
         self.graph = graph
         graph_def = graph.as_graph_def()
         self._versions, self._library = graph_def.versions, graph_def.library
@@ -109,20 +95,7 @@ class GraphCopier:
         alone: bool = False,
         ends_of_turns: Sequence[tf.Tensor] = (),
     ) -> list[Any]:
-        """Copies what the fetches need.
-
-        Args:
-            fetches: What is wanted.
-            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
-                default graph that stands for it; what made it is not copied.
-            name: Name scope of the copies.
-            alone: Whether a sum over cores is of one core only. Defaults to `False`.
-            ends_of_turns: What a core must have made before the next one reads what is replaced; see
-                `core_turns`. Defaults to none: cores run side by side.
-
-        Returns:
-            The copied tensors and operations, in the order of the fetches.
-        """
+        """Copies what the fetches need."""
         job = _CopyJob(self, dict(enumerate(replaced)), alone=alone, ends_of_turns=ends_of_turns)
         return self._made(job, fetches, name)
 
@@ -135,21 +108,7 @@ class GraphCopier:
         left_out: Collection[str] = (),
         name: str = "replica",
     ) -> list[Any]:
-        """Copies what some nodes need for one replica; ops that read others stay as they are.
-
-        Args:
-            nodes: The tensors and operations that are wanted.
-            replaced: Name of a tensor or an operation of the traced graph -> what stands for it
-                in the default graph; what made it is not copied.
-            replica: Number of the replica: seeded random ops differ between replicas. Defaults
-                to 0.
-            left_out: Names of operations that this replica does not run, though what waits for
-                one still waits for what that waits for. Defaults to none.
-            name: Name scope of the copies. Defaults to `"replica"`.
-
-        Returns:
-            The copies, in the order of the nodes.
-        """
+        """Copies what some nodes need for one replica; ops that read others stay as they are."""
         job = _CopyJob(self, {replica: replaced}, alone=True, kept=True, left_out=left_out)
         return self._made(job, [Fetch(replica, node) for node in nodes], name)
 

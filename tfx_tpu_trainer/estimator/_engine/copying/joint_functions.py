@@ -65,13 +65,7 @@ class JointFunctions:
     """Makes joint functions of the functions of a graph."""
 
     def __init__(self, graph: tf.Graph, library: Any, changes: VariableChanges) -> None:
-        """Reads the functions.
-
-        Args:
-            graph: The graph.
-            library: The `library` of its GraphDef.
-            changes: Tells which nodes change variables.
-        """
+        """Reads the functions."""
         self._functions = functions_of(library)
         self._changes = changes
         self._exchanging = functions_with(self._functions, lambda node: node.op in EXCHANGES)
@@ -86,36 +80,17 @@ class JointFunctions:
         return list(self._made.values())
 
     def exchanges_inside(self, node: v1.NodeDef) -> bool:
-        """Tells whether a node is a call in which cores read each other, to be made jointly.
-
-        Raises:
-            ValueError: If it is of a kind that can't be.
-        """
+        """Tells whether a node is a call in which cores read each other, to be made jointly."""
         return self._calls(node, self._exchanging)
 
     def numbers_inside(self, node: v1.NodeDef) -> bool:
-        """Tells whether a node is a call that differs from core to core, by their numbers.
-
-        Raises:
-            ValueError: If it is of a kind that can't be made so.
-        """
+        """Tells whether a node is a call that differs from core to core, by their numbers."""
         return self._calls(node, self._numbered)
 
     def join(
         self, node: v1.NodeDef, name: str, cores: Sequence[int], scope: Scope | None = None
     ) -> v1.NodeDef:
-        """Returns the joint call of some cores, its inputs left out.
-
-        Args:
-            node: The call of one core.
-            name: Name of the joint call.
-            cores: The cores.
-            scope: Where the call stands. Defaults to `None`: in the graph.
-
-        Returns:
-            The call. It takes the deciding inputs once, then the others core by core, and returns the outputs core by
-            core.
-        """
+        """Returns the joint call of some cores, its inputs left out."""
         scope = scope or self.scope
         given = given_to_functions(node, scope)
         joint = v1.NodeDef(name=name, op=node.op)

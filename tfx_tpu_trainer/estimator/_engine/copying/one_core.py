@@ -28,11 +28,7 @@ v1 = tf.compat.v1
 
 
 def bypass_sums(graph: tf.Graph) -> None:
-    """Lets what reads a sum over cores, or waits for it, have the sum's addend.
-
-    Args:
-        graph: The graph, not run yet; it is changed in place. The sums stay in it, unread.
-    """
+    """Lets what reads a sum over cores, or waits for it, have the sum's addend."""
     for op in graph.get_operations():
         if op.type == SUM:
             total = op.outputs[0]
@@ -61,23 +57,12 @@ def put_on_one_core(graph_def: v1.GraphDef, *, cores: int = 1) -> None:
 
     A model that was traced for several cores reckons with their number: its loss is divided by it, as
     a sum over the cores follows, and so is what cores share of their batch norm.
-
-    Args:
-        graph_def: The graph, functions included; it is changed in place. A core's number becomes 0.
-        cores: Number of cores that the model was traced for. Defaults to 1: a sum over cores becomes
-            its addend, and ops that exchange other values stay.
     """
     _OneCore(graph_def, cores).put()
 
 
 def read_rows_of_one_core(graph_def: v1.GraphDef, sources: Mapping[str, str]) -> None:
-    """Lets the placeholders of a core's rows read the first rows of the batches that feed the cores.
-
-    Args:
-        graph_def: The graph; it is changed in place.
-        sources: Name of a placeholder's node -> the name of the tensor that has its rows, and those of
-            other cores after them.
-    """
+    """Lets the placeholders of a core's rows read the first rows of the batches that feed the cores."""
     constants = []
     for node in graph_def.node:
         if node.op == "Placeholder" and node.name in sources:

@@ -48,13 +48,6 @@ def with_effects(template: ModelTemplate) -> ModelTemplate:
 
     So it is in TensorFlow's own passes: they take whatever is marked. A summary or a print has no
     result that a model would use, and a session leaves out what nothing waits for.
-
-    Args:
-        template: A template traced inside of `outside_marked()`, its graph the default one.
-
-    Returns:
-        The same template, whose loss, or whose predictions, wait for these ops: every replica is
-        asked for them.
     """
     kept = [op for op in template.graph.get_operations() if OUTSIDE_MARK in op.node_def.attr]
     effects = [
@@ -82,11 +75,7 @@ def is_outside(node: Any) -> bool:
 
 
 def python_of_gradient(op: tf.Operation) -> tf.Operation | None:
-    """Returns the call of a `tf.py_function` that an op is the gradient of; `None` for other ops.
-
-    Args:
-        op: An op of a graph.
-    """
+    """Returns the call of a `tf.py_function` that an op is the gradient of; `None` for other ops."""
     if op.type != _CALL_OF_PYTHON or not _OF_A_GRADIENT.search(op.name):
         return None
     # It is called once the function's own call is done, with the gradients of its results.

@@ -39,14 +39,6 @@ class SparedCopies:
         is_first_cores: Callable[[tf.Operation], bool],
         differing: Iterable[str],
     ) -> None:
-        """Takes what is known of the traced graph.
-
-        Args:
-            node_def: Returns an op's definition.
-            is_handle: Tells of an op whether it makes what all cores share.
-            is_first_cores: Tells of an op whether waiting for it means the first core's, on all cores.
-            differing: Names of tensors of which each core has its own.
-        """
         self._node_def = node_def
         self._is_handle = is_handle
         self._is_first_cores = is_first_cores
@@ -61,9 +53,6 @@ class SparedCopies:
         """Tells whether an op has the same outputs on all cores, and no effect.
 
         So has what is computed of constants and variables alone: a shape, the decay of weights.
-
-        Args:
-            op: The op.
         """
         pending, opened = [op], set[str]()
         while pending:
@@ -84,11 +73,7 @@ class SparedCopies:
         return self._same[op.name]
 
     def constant_like(self, op: tf.Operation) -> tf.Operation:
-        """Returns the constant that stands for one: the first of equal ones that was asked for.
-
-        Args:
-            op: Any op; one that is no small constant, or waits for something, stands for itself.
-        """
+        """Returns the constant that stands for one: the first of equal ones that was asked for."""
         if op.type != _CONSTANT or op.control_inputs:
             return op
         if op.name not in self._likes:
@@ -111,20 +96,13 @@ class SparedCopies:
         Optimizers of `tf.compat.v1` have `tf.gradients` make gates, of two nodes and more for each op. What
         reads behind one waits for the same itself: without, a step computes more gradients at a time, and
         ResNet-50 needs 7 % more memory.
-
-        Args:
-            tensor: Any tensor; one that is no such gate's is returned as it is.
         """
         while self._others_before(tensor.op) is not None:
             tensor = tensor.op.inputs[0]
         return tensor
 
     def waits_for(self, op: tf.Operation) -> list[tf.Operation]:
-        """Returns what an op waits for that reads behind gates: its control inputs, and what gates wait for.
-
-        Args:
-            op: The op.
-        """
+        """Returns what an op waits for that reads behind gates: its control inputs, and what gates wait for."""
         waits = dict.fromkeys(op.control_inputs)
         for tensor in op.inputs:
             while (others := self._others_before(tensor.op)) is not None:

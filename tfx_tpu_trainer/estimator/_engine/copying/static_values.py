@@ -36,16 +36,6 @@ class Scope:
         given: Sequence[str] = (),
         outer: Scope | None = None,
     ) -> None:
-        """Takes what there is.
-
-        Args:
-            find: Returns a node by its name.
-            functions: FunctionDefs by name.
-            arguments: Names of the function's arguments.
-            given: The references to what the call gives for them, in the outer scope; an empty
-                one where that changes from round to round of a loop.
-            outer: The scope of the call; `None` where it isn't known.
-        """
         self.asked_outside = False
         self._find = find
         self._functions = functions
@@ -54,11 +44,7 @@ class Scope:
         self._outer = outer
 
     def value(self, reference: str) -> np.ndarray | None:
-        """Returns the value that a reference is to, `None` where it isn't known.
-
-        Args:
-            reference: `"node"`, `"node:1"`, `"node:output:1"`, or the name of an argument.
-        """
+        """Returns the value that a reference is to, `None` where it isn't known."""
         name, *output = reference.split(":")
         if name in self._arguments:
             self.asked_outside = True
@@ -79,24 +65,14 @@ class Scope:
         return None
 
     def of_call(self, function: str, given: Sequence[str]) -> Scope:
-        """Returns the scope of a function's body in one call.
-
-        Args:
-            function: Name of the function.
-            given: What the call gives it, as references in this scope; empty ones as above.
-        """
+        """Returns the scope of a function's body in one call."""
         definition = self._functions[function]
         nodes = {inner.name: inner for inner in definition.node_def}
         arguments = [argument.name for argument in definition.signature.input_arg]
         return Scope(nodes.get, self._functions, arguments=arguments, given=given, outer=self)
 
     def unchanged(self, body: str, given: Sequence[str]) -> list[str]:
-        """Returns what a loop begins with, empty where a round may change it.
-
-        Args:
-            body: Name of the function of a round.
-            given: What the loop begins with.
-        """
+        """Returns what a loop begins with, empty where a round may change it."""
         definition = self._functions[body]
         inner = self.of_call(body, given)
         results = [inner._origin(definition.ret[r.name]) for r in definition.signature.output_arg]

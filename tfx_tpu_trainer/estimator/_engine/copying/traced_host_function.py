@@ -40,20 +40,7 @@ class TracedHostFunction:
         broadcast: bool,
         full: bool = True,
     ) -> None:
-        """Calls the function.
-
-        Args:
-            host_function: The function and one core's tensors.
-            cores: Number of cores whose tensors are put one after the other.
-            broadcast: Whether every core has the whole batch: then the first core's tensors are
-                taken as they are, scalars among them.
-            full: Whether every batch is known to be full. Defaults to `True`; else the batch
-                axis of what the function gets is unknown.
-
-        Raises:
-            RuntimeError: If a tensor has no batch axis to gather along.
-            ValueError: If the function makes summaries of the v1 API.
-        """
+        """Calls the function."""
         self.tensors = tf.nest.flatten(host_function.tensors)
         self._gathered_from = 1 if broadcast else cores
         name = host_function.name
@@ -86,11 +73,7 @@ class TracedHostFunction:
         return [Fetch(core, tensor) for tensor in self.tensors for core in cores]
 
     def gathered(self, copies: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Puts the cores' tensors one after the other along axis 0, in the order of the cores.
-
-        Args:
-            copies: The copies of `fetches`.
-        """
+        """Puts the cores' tensors one after the other along axis 0, in the order of the cores."""
         n = self._gathered_from
         parts = [copies[start : start + n] for start in range(0, len(copies), n)]
         return [part[0] if n == 1 else tf.concat(part, axis=0) for part in parts]
@@ -104,19 +87,7 @@ class TracedHostFunction:
         name: str,
         handles: Mapping[str, tf.Tensor] | None = None,
     ) -> list[Any]:
-        """Copies parts of the result into the graph under construction.
-
-        Args:
-            copier: Copies from the graph of the function.
-            gathered: For each of `tensors`, the one that stands for it.
-            nodes: Tensors and ops of `result` to copy.
-            name: Name scope of the copies.
-            handles: Name of a variable's handle -> the handle that stands for it. Defaults to
-                `None`: the copies share the variables of the graph.
-
-        Returns:
-            The copies.
-        """
+        """Copies parts of the result into the graph under construction."""
         replaced = {p.name: tensor for p, tensor in zip(self._placeholders, gathered)}
         replaced |= handles or {}
         fetches = [Fetch(0, _as_node(node)) for node in nodes]
@@ -134,11 +105,7 @@ class TracedHostFunction:
         return tf.group(*self.copy(copier, gathered, self._nodes(), name=name, handles=handles))
 
     def fed(self, values: Sequence[np.ndarray]) -> tuple[list[Any], dict[tf.Tensor, np.ndarray]]:
-        """Returns what a session fetches and is fed to run the function where it was called.
-
-        Args:
-            values: For each of `tensors`, the value of all cores.
-        """
+        """Returns what a session fetches and is fed to run the function where it was called."""
         return self._nodes(), dict(zip(self._placeholders, values))
 
     def _nodes(self) -> list[Any]:

@@ -32,12 +32,7 @@ class VariableChanges:
     """Tells of an op whether it changes a variable, itself or in a function."""
 
     def __init__(self, library: Any, *, changes: Sequence[str] = CHANGES) -> None:
-        """Reads the functions of a graph.
-
-        Args:
-            library: The `library` of its GraphDef.
-            changes: What the types of ops that count begin with. Defaults to `CHANGES`.
-        """
+        """Reads the functions of a graph."""
         self._changes = tuple(changes)
         functions = functions_of(library)
         self._functions = functions_with(functions, lambda node: node.op.startswith(self._changes))
@@ -59,13 +54,6 @@ def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[b
     read after the train_op was made, but does not wait for it, is the one before the step. In the
     order given here it is so in a function too: nodes that change a variable come last among those
     that could come next, and else the order is the model's.
-
-    Args:
-        sources: For each node, in the order of their making, the numbers of those it waits for.
-        changes: Whether each node changes a variable.
-
-    Returns:
-        The numbers of all nodes, each after what it waits for.
     """
     waiting = [len(set(before)) for before in sources]
     readers: list[list[int]] = [[] for _ in sources]
@@ -91,13 +79,6 @@ def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> l
     A function makes a change wait for a conditional or a call that reads the variable. But both are
     taken apart when they run, and what waits for them alone need not wait for the reads in them;
     what waits for their results does.
-
-    Args:
-        nodes: Nodes in the order of `reads_before_changes`; those that change are changed in place.
-        changes: Whether each node changes a variable.
-
-    Returns:
-        The nodes, and after each conditional that must be waited for what there is to wait for.
     """
     changed = {name for node, does in zip(nodes, changes) if does for name in node.input}
     reads: dict[str, list[str]] = {}

@@ -24,15 +24,6 @@ def look_up(
 
     `tf.nn.safe_embedding_lookup_sparse` does the same in several times as many ops; here they are
     copied for each core and feature.
-
-    Args:
-        table: Variable [vocabulary, dimension].
-        ids: Sparse int64 tensor [rows, any], its rows in order; see `is_there`.
-        weights: Sparse float tensor with the indices of `ids`; `None` weighs all ids alike.
-        combiner: `"mean"`, `"sum"` or `"sqrtn"`.
-
-    Returns:
-        A tensor [rows, dimension]; zeros for rows without ids.
     """
     embedded = tf.gather(table, ids.values)
     row, rows = ids.indices[:, 0], tf.cast(ids.dense_shape[0], tf.int32)
@@ -50,17 +41,7 @@ def look_up(
 
 
 def is_there(ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner: str) -> tf.Tensor:
-    """Tells which ids an ordinary embedding looks up, the others being missing.
-
-    Args:
-        ids: Sparse integer tensor.
-        weights: See `look_up`.
-        combiner: See `look_up`.
-
-    Returns:
-        A boolean vector, for each id whether it is there: negative ids are not, nor are those
-        without a positive weight where weights are divided by.
-    """
+    """Tells which ids an ordinary embedding looks up, the others being missing."""
     there = ids.values >= 0
     if weights is None or combiner == "sum":
         return there
@@ -68,15 +49,7 @@ def is_there(ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner:
 
 
 def look_up_dense(table: tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Returns the embedding of each row's one id.
-
-    Args:
-        table: Variable [vocabulary, dimension].
-        ids: Integer tensor [rows] or [rows, 1].
-
-    Returns:
-        A tensor [rows, dimension].
-    """
+    """Returns the embedding of each row's one id."""
     return tf.nn.embedding_lookup(table, tf.reshape(ids, [-1]))
 
 
@@ -88,18 +61,7 @@ def look_up_sequence(
     combiner: str,
     max_length: int,
 ) -> tf.Tensor:
-    """Combines the embeddings of the ids at each position of each row's sequence.
-
-    Args:
-        table: Variable [vocabulary, dimension].
-        ids: Sparse int64 tensor [rows, positions, any].
-        weights: See `look_up`.
-        combiner: See `look_up`.
-        max_length: Positions to keep; later ones are cut off.
-
-    Returns:
-        A tensor [rows, max_length, dimension]; zeros at positions without ids.
-    """
+    """Combines the embeddings of the ids at each position of each row's sequence."""
     flat_ids = by_position(ids, max_length)
     flat_weights = None if weights is None else by_position(weights, max_length)
     embedded = look_up(table, flat_ids, flat_weights, combiner=combiner)
@@ -107,15 +69,7 @@ def look_up_sequence(
 
 
 def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Makes every position of every row a row of its own.
-
-    Args:
-        sparse: Sparse tensor [rows, positions, any].
-        max_length: Positions to keep.
-
-    Returns:
-        A sparse tensor [rows * max_length, any].
-    """
+    """Makes every position of every row a row of its own."""
     kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
     row, position, place = tf.unstack(kept.indices, num=3, axis=1)
     indices = tf.stack([row * max_length + position, place], axis=1)
@@ -124,15 +78,7 @@ def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
 
 
 def sequence_lengths(ids: tf.SparseTensor, *, max_length: int) -> tf.Tensor:
-    """Returns how long each row's sequence is: up to its last id, and at most `max_length`.
-
-    Args:
-        ids: Sparse tensor [rows, positions, any].
-        max_length: Positions that are kept.
-
-    Returns:
-        An int64 vector [rows].
-    """
+    """Returns how long each row's sequence is: up to its last id, and at most `max_length`."""
     longest = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )
@@ -164,12 +110,7 @@ class GradientTap:
         self._recorded: dict[str, tf.Tensor] = {}
 
     def tap(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns a tensor of the same value for the model to use.
-
-        Args:
-            name: A name to ask for the gradient by.
-            tensor: A float tensor.
-        """
+        """Returns a tensor of the same value for the model to use."""
 
         @tf.custom_gradient
         def passed_on(stand_in: tf.Tensor, value: tf.Tensor) -> Any:
@@ -190,9 +131,6 @@ class GradientTap:
 
         The stand-in, and what the model's optimizer keeps of it, become local variables: they
         are not trained from here on and not saved.
-
-        Returns:
-            For each name its gradient; zeros, with a warning, where the model took none.
         """
         graph = v1.get_default_graph()
         trainable = graph.get_collection_ref(v1.GraphKeys.TRAINABLE_VARIABLES)

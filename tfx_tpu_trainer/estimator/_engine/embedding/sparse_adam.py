@@ -34,17 +34,7 @@ class SparseAdam:
     def apply(
         self, table: tf.Variable, gradient: tf.IndexedSlices, *, rate: tf.Tensor, step: tf.Tensor
     ) -> tf.Operation:
-        """Makes one step; the moments' variables are made in the default graph.
-
-        Args:
-            table: The variable to train.
-            gradient: Its gradient, no row twice.
-            rate: Learning rate, a scalar.
-            step: Number of steps made before this one, an integer scalar.
-
-        Returns:
-            The operation.
-        """
+        """Makes one step; the moments' variables are made in the default graph."""
         first, second = _slot(table, "Adam"), _slot(table, "Adam_1")
         number = tf.cast(step + 1, table.dtype)
         rate *= tf.sqrt(1 - self.beta2**number) / (1 - self.beta1**number)

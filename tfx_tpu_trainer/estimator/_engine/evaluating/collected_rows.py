@@ -43,14 +43,6 @@ class CollectedSlices:
         not_rows: Sequence[str],
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        """Takes the metrics.
-
-        Args:
-            metrics: What is measured.
-            names: The slices' names.
-            not_rows: For each tensor what to say where it lacks the rows of a batch.
-            most_bytes: How much to collect. Defaults to 64 MiB.
-        """
         self._metrics = metrics
         self._names = names
         self._not_rows = not_rows
@@ -70,20 +62,7 @@ class CollectedSlices:
         self._bytes = 0
 
     def add(self, before: np.int64, members: np.ndarray, *tensors: np.ndarray) -> np.int64:
-        """Takes a batch.
-
-        Args:
-            before: Number of batches of this evaluation before this one: 0 begins again.
-            members: [rows, slices]: other than 0 where a row belongs to a slice.
-            *tensors: The values of each row.
-
-        Returns:
-            The number of batches of this evaluation.
-
-        Raises:
-            ValueError: If a tensor has another number of rows than the membership, or metric_fn
-                fails on the rows of a slice.
-        """
+        """Takes a batch."""
         for tensor, says in zip(tensors, self._not_rows):
             if tensor.shape[:1] != members.shape[:1]:
                 raise ValueError(says)
@@ -99,17 +78,7 @@ class CollectedSlices:
         return np.int64(before + 1)
 
     def values(self, batches: np.int64) -> list[np.ndarray]:
-        """Returns what was found.
-
-        Args:
-            batches: Number of batches of this evaluation.
-
-        Returns:
-            One slice after the other, its number of rows and the values of its metrics.
-
-        Raises:
-            ValueError: If metric_fn fails on the rows of a slice.
-        """
+        """Returns what was found."""
         if batches == 0:
             self._start()
         if self._values is None:

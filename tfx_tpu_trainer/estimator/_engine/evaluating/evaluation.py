@@ -95,23 +95,6 @@ def evaluate(
     """Runs a plan over its input and gathers the metrics.
 
     Must be called with the template's graph as the default one.
-
-    Args:
-        plan: What to run.
-        settings: Settings of the run.
-        hooks: The caller's hooks, the placement's and the input's; the model's own are in the
-            template.
-        checkpoint_path: Checkpoint to restore; `None` initializes the variables.
-        master: Address of the session's master. Defaults to `""`, this process.
-        progress: Whom to tell of the batches; a phase of it is under way. Defaults to `None`, nobody.
-        steps: Batches asked for, to be told. Defaults to `None`: to the end of the input.
-
-    Returns:
-        The result.
-
-    Raises:
-        ValueError: If the input has no batch.
-        StalledError: If no batch was evaluated for `stall_timeout_secs`.
     """
     # Its events are written at the end.
     check_writable(folder_of(settings))
@@ -194,10 +177,6 @@ def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
     stands beside `loss`, the original's. The checkpoint's path is written as text where there is one.
 
     Must be called with a graph as the default one; the first call for a folder writes it too.
-
-    Args:
-        result: The result of an evaluation.
-        output_dir: Folder of the events.
     """
     step = result.global_step
     shown = ", ".join(f"{name} = {value}" for name, value in sorted(result.metrics.items()))

@@ -83,28 +83,12 @@ def clock() -> tf.Tensor:
 
 
 def is_time_up(started: tf.Tensor, seconds: float | tf.Tensor) -> tf.Tensor:
-    """Tells in a loop of the graph whether its session call has to come back.
-
-    Args:
-        started: What `clock()` was before the loop.
-        seconds: How long the loop may take.
-
-    Returns:
-        A boolean scalar. TensorFlow has no op of a clock that only goes forward: one that is set
-        back ends the call as well, which would else run until the clock has caught up, and let
-        neither Ctrl-C nor a hook through.
-    """
+    """Tells in a loop of the graph whether its session call has to come back."""
     return tf.abs(clock() - started) > seconds
 
 
 def log_progress(done: int, *, before: int, steps: int | None) -> None:
-    """Logs the batches done as the original does: each of fewer than 20, else each tenth part.
-
-    Args:
-        done: Batches done.
-        before: Batches logged before.
-        steps: Batches asked for; `None`, which goes to the end of the input, logs nothing.
-    """
+    """Logs the batches done as the original does: each of fewer than 20, else each tenth part."""
     if steps is None:
         return
     every = 1 if steps < 20 else int(steps / 10)
@@ -124,15 +108,6 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
         steps: int | None,
         left_out: tf.Variable | None = None,
     ) -> None:
-        """Takes what is logged.
-
-        Args:
-            eval_step: Counts the batches.
-            all_done: Of a call: whether the last batch was among its own, a boolean scalar.
-            steps: Batches asked for, or `None`.
-            left_out: Counts the rows that were read for some cores only and not evaluated.
-                Defaults to `None`: all rows are.
-        """
         self._done = eval_step.read_value()
         self._all_done = all_done
         self._steps = steps
@@ -172,12 +147,7 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
 
 
 def check_metrics(metrics: Any) -> Mapping[str, Any]:
-    """Checks what a metric_fn returned, and returns it.
-
-    Raises:
-        TypeError: If it is not a mapping.
-        ValueError: If a metric has a reserved name.
-    """
+    """Checks what a metric_fn returned, and returns it."""
     if not isinstance(metrics, Mapping):
         raise TypeError(
             f"eval_metric_ops must be a dict, given: {metrics!r}. The metric_fn of eval_metrics must "
@@ -221,13 +191,6 @@ class EvaluationSums:
 
         The updates wait for the loss, so that the run that finds the input at its end counts
         nothing.
-
-        Args:
-            loss: The batch's loss.
-            rows: The batch's number of rows; `None` where it has no axis to count.
-
-        Returns:
-            The update ops.
         """
         weight = tf.cast(0 if rows is None else rows, tf.float64)
         addends = {
@@ -272,14 +235,6 @@ def with_values(plan: EvaluationPlan, values: Mapping[str, Any]) -> EvaluationPl
     """Returns a plan whose session starts from values that are given, and not from a checkpoint.
 
     Must be called with the plan's graph as the default one.
-
-    Args:
-        plan: An evaluation whose scaffold has no init_fn.
-        values: Name of a variable -> its value. Variables that are not named are initialized;
-            names that the graph does not have are passed over.
-
-    Returns:
-        The plan.
     """
     fed, assigned = {}, []
     for variable in v1.global_variables():

@@ -11,20 +11,7 @@ v1 = tf.compat.v1
 
 
 def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
-    """Returns the value and the update op of a metric.
-
-    Args:
-        name: The metric's name, for the error.
-        metric: A pair (value, update op), as `tf.compat.v1.metrics` gives, or a Keras 2 metric
-            that was updated in this graph. The value may be a nested structure of tensors.
-
-    Returns:
-        The pair (value, update op).
-
-    Raises:
-        TypeError: If it is neither.
-        ValueError: If it is a Keras metric that was not updated.
-    """
+    """Returns the value and the update op of a metric."""
     if hasattr(metric, "update_state") and hasattr(metric, "result"):
         updates = list(getattr(metric, "updates", None) or ())
         if not updates:
@@ -54,11 +41,7 @@ def checked_pair(name: str, metric: Any) -> tuple[Any, Any]:
 
 
 def add_metric_variables(metric: Any) -> None:
-    """Puts a Keras metric's variables where local initialization finds them.
-
-    Args:
-        metric: A metric; anything but a Keras metric is left alone.
-    """
+    """Puts a Keras metric's variables where local initialization finds them."""
     if not (hasattr(metric, "update_state") and hasattr(metric, "variables")):
         return
     for collection in (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES):
@@ -67,17 +50,7 @@ def add_metric_variables(metric: Any) -> None:
 
 
 def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Splits metrics into their values, by name, and their update ops.
-
-    Args:
-        metrics: Name -> metric, each as `value_and_update` takes it.
-
-    Returns:
-        The values by name, and the update ops in the order of the names.
-
-    Raises:
-        TypeError: If a name is not a string, or a metric is none.
-    """
+    """Splits metrics into their values, by name, and their update ops."""
     for name in metrics:
         if not isinstance(name, str):
             raise TypeError(
@@ -93,11 +66,7 @@ def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 
 
 def local_zero(name: str) -> Any:
-    """Makes a count that begins again with each evaluation.
-
-    Args:
-        name: Its name, in the variable scope of the call.
-    """
+    """Makes a count that begins again with each evaluation."""
     return v1.get_variable(
         name,
         shape=(),

@@ -22,12 +22,6 @@ class RowsReadHook(LoopEndHook):
     """Looks from time to time how many batches and rows an evaluation has read."""
 
     def __init__(self, first_secs: float, every_secs: float) -> None:
-        """Takes the times.
-
-        Args:
-            first_secs: Seconds to the first look.
-            every_secs: Seconds from one look to the next.
-        """
         self._first = first_secs
         self._every = every_secs
 
@@ -58,13 +52,7 @@ class RowsReadHook(LoopEndHook):
             self.look(int(batches), int(rows), now - self._started)
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
-        """Is told what has been read.
-
-        Args:
-            batches: Batches.
-            rows: Rows; 0 where features have no axis to count.
-            seconds: Seconds since the session began.
-        """
+        """Is told what has been read."""
 
 
 class SayRowsRead(RowsReadHook):
@@ -73,7 +61,6 @@ class SayRowsRead(RowsReadHook):
     def __init__(
         self, first_secs: float = FIRST_NOTICE_SECONDS, every_secs: float = NOTICE_SECONDS
     ) -> None:
-        """Takes the times, 30 and 60 seconds by default."""
         super().__init__(first_secs, every_secs)
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
@@ -92,12 +79,6 @@ class TellBatches(RowsReadHook):
     """Tells a `Progress` of an evaluation's batches, when it is due."""
 
     def __init__(self, progress: Progress, *, steps: int | None) -> None:
-        """Takes whom to tell.
-
-        Args:
-            progress: Whom; a phase of it is under way.
-            steps: Batches asked for; `None` goes to the end of the input.
-        """
         super().__init__(0.0, 0.0)
         self._progress = progress
         self._steps = steps

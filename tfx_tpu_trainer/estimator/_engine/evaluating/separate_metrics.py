@@ -49,17 +49,7 @@ class SeparateMetrics:
     """
 
     def __init__(self, metric_fn: Callable[..., Mapping[str, Any]], tensors: Any) -> None:
-        """Calls the function.
-
-        Args:
-            metric_fn: The function: returns metric name -> metric.
-            tensors: What stands for its tensors, a sequence or a mapping, nested or not; of any
-                number of rows on axis 0.
-
-        Raises:
-            NotSeparableError: If it needs the graph of the model, or keeps a state elsewhere than in
-                local variables.
-        """
+        """Calls the function."""
         given = tf.nest.flatten(tensors)
         for tensor in given:
             if tensor.dtype in (tf.resource, tf.variant) or tensor.dtype.is_quantized:
@@ -112,22 +102,14 @@ class SeparateMetrics:
         return [output.shape for output in self._outputs]
 
     def start(self, state: State | None) -> None:
-        """Takes up a state.
-
-        Args:
-            state: What `state` has returned; `None` is that before any row.
-        """
+        """Takes up a state."""
         if state is None:
             self._session.initialize()
         else:
             self._session.load(*state)
 
     def update(self, rows: Sequence[np.ndarray]) -> None:
-        """Counts rows.
-
-        Args:
-            rows: For each of the tensors its rows.
-        """
+        """Counts rows."""
         self._session.update(*rows)
 
     def state(self) -> State:

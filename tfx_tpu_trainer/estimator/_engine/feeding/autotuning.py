@@ -63,11 +63,7 @@ def tuned_where_it_helps(
 
 
 def has_autotune(graph: tf.Graph) -> bool:
-    """Tells whether a dataset of a graph leaves something to tuning.
-
-    Args:
-        graph: The graph.
-    """
+    """Tells whether a dataset of a graph leaves something to tuning."""
     graph_def = graph.as_graph_def()
     scopes = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
     return any(map(_leaves_something, scopes))

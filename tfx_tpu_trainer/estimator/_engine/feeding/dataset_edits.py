@@ -16,21 +16,13 @@ Edit = Callable[[tf.Operation, list[tf.Tensor]], tf.Tensor]
 
 
 def ops_of(dataset: tf.data.Dataset) -> list[tf.Operation]:
-    """Returns the ops that make a dataset, in the order of their making.
-
-    Args:
-        dataset: A dataset of the default graph.
-    """
+    """Returns the ops that make a dataset, in the order of their making."""
     makers = set(upstream([tf.data.experimental.to_variant(dataset)]))
     return [op for op in v1.get_default_graph().get_operations() if op in makers]
 
 
 def options_of(dataset: tf.data.Dataset) -> tf.data.Options:
-    """Returns a dataset's options.
-
-    Args:
-        dataset: A dataset.
-    """
+    """Returns a dataset's options."""
     with warnings.catch_warnings():
         # That a dataset which came through a file may have other options.
         warnings.simplefilter("ignore", UserWarning)
@@ -38,15 +30,7 @@ def options_of(dataset: tf.data.Dataset) -> tf.data.Options:
 
 
 def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.data.Dataset:
-    """Replaces some of a dataset's ops, and with them those that read what they make.
-
-    Args:
-        dataset: A dataset of the default graph.
-        edits: What takes the place of an op of the dataset.
-
-    Returns:
-        The dataset if nothing is to be replaced; or else another, which leaves it as it was.
-    """
+    """Replaces some of a dataset's ops, and with them those that read what they make."""
     if not edits:
         return dataset
     graph = v1.get_default_graph()

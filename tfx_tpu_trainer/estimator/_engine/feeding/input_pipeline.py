@@ -64,11 +64,6 @@ class DatasetInitializerHook(v1.train.SessionRunHook):
     """
 
     def __init__(self, iterator: v1.data.Iterator):
-        """Takes the initializer, which must be made before the graph is finalized.
-
-        Args:
-            iterator: An initializable iterator of the default graph.
-        """
         self._initializer = iterator.initializer
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
@@ -99,17 +94,7 @@ def as_input_tensors(returned: Any) -> InputTensors:
 
 
 def split_features_and_labels(element: Any) -> tuple[Any, Any]:
-    """Splits an element of an input into features and labels.
-
-    Args:
-        element: Features, or a tuple or list (features, labels).
-
-    Returns:
-        The pair (features, labels); labels are `None` where there are none.
-
-    Raises:
-        ValueError: If a tuple or list does not have two elements.
-    """
+    """Splits an element of an input into features and labels."""
     features, labels = element, None
     if isinstance(element, (tuple, list)) and not tf.is_tensor(element):
         if len(element) != 2:
@@ -141,15 +126,7 @@ _FROM_OUTSIDE = (
 
 
 def can_be_read_ahead(graph: tf.Graph) -> bool:
-    """Tells whether nobody but the clock could notice that an input is read ahead.
-
-    Args:
-        graph: The graph of the input.
-
-    Returns:
-        `False` where Python code runs in the graph, or where its data comes from outside or from
-        a dataset that is not TensorFlow's.
-    """
+    """Tells whether nobody but the clock could notice that an input is read ahead."""
     ops = {node.op for node in all_nodes(graph.as_graph_def())}
     return not any(op.startswith(_FROM_OUTSIDE) or _is_foreign_dataset(op) for op in ops)
 
@@ -165,13 +142,6 @@ def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]
     as many, short ones included: TensorFlow's graph optimizer then drops the reshape as useless,
     and counts rows that are not there. What reads a tensor through this detour says nothing about
     what stands before it.
-
-    Args:
-        tensors: The tensors.
-        shapes: The shapes that their readers are told, true or less than the truth.
-
-    Returns:
-        The same values.
     """
     if not tensors:
         return []
@@ -187,13 +157,6 @@ def hide_open_batches(structure: Any) -> Any:
 
     Python code sees the shapes as before; the optimizer sees none, not even a rank, as one
     unknown dimension beside known ones can be reckoned back from a reshape.
-
-    Args:
-        structure: Nested structure of tensors; sparse and ragged ones, `None` and tensors whose
-            shapes are known are left as they are.
-
-    Returns:
-        The structure with the tensors to read in their place.
     """
     leaves = tf.nest.flatten(structure)
     hidden = [i for i, leaf in enumerate(leaves) if _is_open(leaf)]

@@ -17,13 +17,6 @@ def as_tensors(structure: Any) -> Any:
 
     A number, a string or an array is one; so is a list or tuple of scalars, however deeply nested.
     Lists and tuples of tensors or arrays that have rows of their own are structure.
-
-    Args:
-        structure: Nested structure of tensors and values, or `None`.
-
-    Returns:
-        The structure with tensors of the default graph instead of the values; the structure itself where there are
-        none.
     """
     if all(_is_tensor(leaf) and not _is_variable(leaf) for leaf in _values(structure)):
         return structure
@@ -131,15 +124,7 @@ def named_leaves(features: Any, labels: Any) -> dict[str, Any]:
 
 
 def structure_difference(first: Any, second: Any) -> str | None:
-    """Says in which tensor two inputs differ.
-
-    Args:
-        first: A pair (features, labels).
-        second: Another one.
-
-    Returns:
-        The first tensor that one of them lacks, or whose type or shape differs; `None` if there is none.
-    """
+    """Says in which tensor two inputs differ."""
     named, others = named_leaves(*first), named_leaves(*second)
     for name in {**named, **others}:
         if name not in named or name not in others:

@@ -27,14 +27,6 @@ def maps_to_run_in_parallel(
 
     Maps within the function of another stage (`interleave`, `flat_map`) are not among them, as
     TensorFlow leaves those alone too.
-
-    Args:
-        dataset: A dataset of the default graph.
-        options: Its options.
-
-    Returns:
-        Their ops, with what runs them on as many threads as tf.data's pool has, in the same order;
-        none if the options keep TensorFlow from looking for them.
     """
     wanted = options.experimental_optimization
     if wanted.map_parallelization is False or (

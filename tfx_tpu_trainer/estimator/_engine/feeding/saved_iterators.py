@@ -37,19 +37,10 @@ class SavedInput(Protocol):
         """Tells whether a flag is set in any of the processes; to be asked by all of them at once."""
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
-        """Writes the position.
-
-        Raises:
-            tf.errors.FailedPreconditionError: If the policy refuses it.
-            tf.errors.UnimplementedError: If a dataset can't be saved.
-        """
+        """Writes the position."""
 
     def check(self, session: v1.Session, path: str) -> None:
-        """Reads a position to its end and leaves the input as it is.
-
-        Raises:
-            tf.errors.OpError: If it can't be read.
-        """
+        """Reads a position to its end and leaves the input as it is."""
 
     def restore(self, session: v1.Session, path: str) -> None:
         """Goes on from a position."""
@@ -64,11 +55,7 @@ class SessionIterators:
     host, hosts = 0, 1
 
     def __init__(self, iterators: Sequence[tf.Tensor]) -> None:
-        """Adds the ops to the default graph.
-
-        Args:
-            iterators: Handles of its iterators.
-        """
+        """Adds the ops to the default graph."""
         self.description = json.dumps([_description(iterator) for iterator in iterators])
         with tf.name_scope("input_position"), v1.device("/device:CPU:0"):
             self._prefix = v1.placeholder(tf.string, (), name="prefix")
@@ -137,12 +124,7 @@ def write(prefix: Any, iterators: Sequence[tf.Tensor], description: str, *, poli
 
 
 def read(prefix: Any, count: int) -> list[tf.Tensor]:
-    """Reads the states of iterators.
-
-    Args:
-        prefix: Path of the checkpoint.
-        count: How many there are.
-    """
+    """Reads the states of iterators."""
     return tf.raw_ops.RestoreV2(
         prefix=prefix,
         tensor_names=_names(count),
@@ -167,13 +149,6 @@ def _description(iterator: tf.Tensor) -> list[Any]:
     """Describes what makes an input, as far as it is the same in every process.
 
     Names are not; nor where files are, which may have been moved.
-
-    Args:
-        iterator: The handle of an iterator.
-
-    Returns:
-        The datasets from the last one upstream, with the numbers that they were given: rows of a
-        batch, of a shuffle buffer, ...
     """
     if iterator.op.type == "OneShotIterator":
         name = iterator.op.get_attr("dataset_factory").name

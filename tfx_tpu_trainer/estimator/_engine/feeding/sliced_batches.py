@@ -20,12 +20,6 @@ def batches_to_cut_out(dataset: tf.data.Dataset) -> dict[tf.Operation, Edit]:
     """Finds the batches of a dataset that are made of the rows of arrays in their order.
 
     Between the two may be `repeat` if no batch has rows of two rounds.
-
-    Args:
-        dataset: A dataset of the default graph.
-
-    Returns:
-        The ops of the batches, with what cuts them out of the arrays instead.
     """
     return {op: _cut_out for op in ops_of(dataset) if op.type in _BATCHES and _can_be_cut_out(op)}
 

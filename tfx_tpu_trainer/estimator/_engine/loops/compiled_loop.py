@@ -61,16 +61,7 @@ class CompiledLoop:
     compiled: tf.Tensor
 
     def compile(self, session: v1.Session, *, within: float | None = None) -> None:
-        """Compiles the function.
-
-        Args:
-            session: The session.
-            within: Seconds to wait for the compiler. Nothing can interrupt it: a thread waits for
-                its end, and so does the process. Defaults to `None`: as long as it takes.
-
-        Raises:
-            CannotCompileError: If XLA can't, or not in time.
-        """
+        """Compiles the function."""
         compiler = concurrent.futures.ThreadPoolExecutor(1, "compile_steps")
         # In this thread, as the ops of steps would wait for the session's, which the compiler holds.
         own_thread = v1.RunOptions(inter_op_thread_pool=-1)
@@ -85,18 +76,7 @@ class CompiledLoop:
             raise CannotCompileError(_line_about_op(error.message)) from error
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
-        """Makes some steps.
-
-        Args:
-            session: The session.
-            steps: How many; fewer are made if the loss of one is NaN, or the input ends.
-
-        Returns:
-            The loss of the last step, and the global step reached.
-
-        Raises:
-            tf.errors.OutOfRangeError: If the input has ended before.
-        """
+        """Makes some steps."""
         loss, made, step = session.run(
             [self.loss, self.made, self.global_step], feed_dict={self.count: steps}
         )
@@ -111,15 +91,6 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     The input is no part of what XLA compiles: some batches are drawn and stacked, and while the
     compiled function makes a step on each, the next ones are drawn. Batches are drawn only for
     steps that are made, so the loop and the template's own train_op take turns.
-
-    Args:
-        template: A template of mode `"train"`, placed on the host.
-
-    Returns:
-        The loop. It ends after a step whose loss is NaN.
-
-    Raises:
-        CannotCompileError: If the model is known to be none that XLA compiles to the same.
     """
     batch = _batch_tensors(template)
     copier = GraphCopier(template.graph)
@@ -244,12 +215,7 @@ class _Draw:
 
 
 def _batch_tensors(template: ModelTemplate) -> list[tf.Tensor]:
-    """Returns what a step reads of the input.
-
-    Raises:
-        CannotCompileError: If XLA would make something else of the step, or the input's shape
-            is not known.
-    """
+    """Returns what a step reads of the input."""
     batch: dict[str, tf.Tensor] = {}
     for op_type, name, drawn in _needed(template):
         if op_type.startswith(_OTHER_IN_XLA):

@@ -31,15 +31,6 @@ def copy_with_direct_draws(
 
     All of the step waits for the batch: at the end of the input nothing of it has run, neither
     a count of steps nor a metric that reads no feature.
-
-    Args:
-        copier: Of the graph that was traced.
-        step: What a step makes there.
-        name: Name scope of the copies.
-
-    Returns:
-        The copies, in the order of the step. If an op of it waits for a draw without reading it,
-        or a draw for another op, the draws are copied as they are.
     """
     drawn = _direct_draws(step)
     with tf.control_dependencies(list(drawn.values())):

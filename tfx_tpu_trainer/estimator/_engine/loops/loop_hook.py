@@ -27,14 +27,7 @@ class LoopLengthFromTime:
     """
 
     def __init__(self, target_seconds: float) -> None:
-        """Sets the target.
-
-        Args:
-            target_seconds: Seconds that a loop shall last.
-
-        Raises:
-            ValueError: If it is not positive.
-        """
+        """Sets the target."""
         if target_seconds <= 0:
             raise ValueError(
                 f"Invalid target time {target_seconds}: it must be a positive number of seconds."
@@ -64,11 +57,7 @@ class TunedLoopLength:
     """
 
     def __init__(self, target_seconds: float = 1.0) -> None:
-        """Sets the target.
-
-        Args:
-            target_seconds: Seconds that a loop shall last. Defaults to 1.
-        """
+        """Sets the target."""
         self._target = target_seconds
         self._length = 1
 
@@ -111,17 +100,6 @@ class LoopHook(v1.train.SessionRunHook):
         ends_at_multiples_of: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes the loop and its end.
-
-        Args:
-            iterations: The variable that the loop reads its length from; `FIRST_LENGTH` in a new session.
-            length: Chooses the length of each loop.
-            steps: Steps to make from where the session starts; excludes `max_steps`.
-            max_steps: Global step to stop at.
-            ends_at_multiples_of: Periods in steps: no loop runs past a multiple of one, so that
-                what is due there happens there. Defaults to none.
-            clock: Returns the time in seconds. Defaults to `time.monotonic`.
-        """
         self._iterations = iterations
         self._length = length
         self._steps = steps
@@ -215,13 +193,7 @@ class Loops:
     def hook(
         self, iterations: tf.Variable, *, steps: int | None, max_steps: int | None
     ) -> LoopHook:
-        """Returns the hook that sets each loop's length and stops at the last step.
-
-        Args:
-            iterations: The variable that the loop reads its length from.
-            steps: Steps to make from where the session starts; excludes `max_steps`.
-            max_steps: Global step to stop at.
-        """
+        """Returns the hook that sets each loop's length and stops at the last step."""
         return LoopHook(
             iterations,
             length=self.length,

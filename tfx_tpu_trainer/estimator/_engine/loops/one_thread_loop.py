@@ -53,7 +53,6 @@ class LoopReadyHook(LoopEndHook):
     """Makes a loop ready in each session, for calls that fetch it."""
 
     def __init__(self, loop: HostLoop) -> None:
-        """Takes the loop."""
         self._loop = loop
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
@@ -63,15 +62,7 @@ class LoopReadyHook(LoopEndHook):
 
 
 def build_one_thread_loop(template: ModelTemplate) -> OneThreadLoop:
-    """Makes a loop of the template's own steps that runs each op on one thread.
-
-    Args:
-        template: A template of mode `"train"`, placed on the host, whose step `is_small`.
-
-    Returns:
-        The loop. It ends after a step whose loss is not finite, so that a NaN is found at its
-        step.
-    """
+    """Makes a loop of the template's own steps that runs each op on one thread."""
     copier = GraphCopier(template.graph)
     dtype = template.loss_dtype
 

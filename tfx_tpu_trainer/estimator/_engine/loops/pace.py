@@ -62,23 +62,11 @@ class Pace:
     watched_steps: tuple[int, int] | None = None
 
     def next_report(self, step: int, period: float) -> int:
-        """Returns the next step at which a hook reports that does so every `period` steps.
-
-        Args:
-            step: Global step reached.
-            period: Steps between reports; the first is at the first step.
-        """
+        """Returns the next step at which a hook reports that does so every `period` steps."""
         return _next_due(self.start + 1, period, step)
 
     def steps_ahead(self, step: int) -> int | None:
-        """Tells how many steps no hook need see.
-
-        Args:
-            step: Global step reached.
-
-        Returns:
-            Number of steps; `None` where nothing is ever due again.
-        """
+        """Tells how many steps no hook need see."""
         dues = [self.next_report(step, period) for period in self.report_steps]
         if self.save_steps is not None:
             dues.append(_next_due(self.start, self.save_steps, step))
@@ -117,12 +105,6 @@ def whole_steps(steps: float | None) -> int | None:
     """Returns the first whole number of steps that is not below any number of them.
 
     TensorFlow's timers take any number: a hook that is due every 31.25 steps acts at 0, 32 and 64.
-
-    Args:
-        steps: A positive number of steps, or `None`.
-
-    Returns:
-        The whole number; `None` where there is none, and for infinity, which no training reaches.
     """
     return None if steps is None or steps == math.inf else math.ceil(steps)
 

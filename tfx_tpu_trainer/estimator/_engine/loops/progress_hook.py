@@ -36,17 +36,6 @@ class ProgressHook(v1.train.SessionRunHook):
         report_every: int | None = None,
         is_resumed: bool = False,
     ) -> None:
-        """Takes what is told.
-
-        Args:
-            progress: Whom to tell; a phase of it is under way.
-            loss: Scalar tensor.
-            steps: Steps to make from where the session starts; excludes `max_steps`.
-            max_steps: Global step to stop at. With neither, nobody knows.
-            rows_per_step: Rows of a step over all replicas. Defaults to `None`, unknown.
-            report_every: Steps from one log line to the next, at least. Defaults to `None`.
-            is_resumed: Whether the session resumes from a checkpoint. Defaults to `False`.
-        """
         self._progress = progress
         self._loss = loss
         self._steps = steps
@@ -88,12 +77,7 @@ class ProgressHook(v1.train.SessionRunHook):
             self._progress.trained(step, self._latest)
 
     def reached(self, step: int, loss: Any) -> None:
-        """Tells, if it is due; what runs ahead of the session calls it at loop ends.
-
-        Args:
-            step: Global step reached.
-            loss: The step's loss.
-        """
+        """Tells, if it is due; what runs ahead of the session calls it at loop ends."""
         self._latest = loss
         if self._progress.is_due():
             self._progress.trained(step, loss)

@@ -63,15 +63,7 @@ _MATRIX_PRODUCTS = {
 
 
 def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
-    """Tells whether a model's steps are faster with each op on one thread.
-
-    Args:
-        step: What a step makes, in the graph of a template that is placed on the host.
-
-    Returns:
-        `False`, too, where that can't be told, or where the step can't run inside of a dataset: other devices than one
-        CPU, Python code, handles that are made again in each call.
-    """
+    """Tells whether a model's steps are faster with each op on one thread."""
     if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
         return False
     graph = step[0].graph

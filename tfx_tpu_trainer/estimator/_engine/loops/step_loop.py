@@ -35,16 +35,7 @@ class StepLoop:
 
 
 def build_step_loop(step: Callable[[tf.Tensor], tf.Tensor], *, loss_dtype: tf.DType) -> StepLoop:
-    """Puts a loop of steps into the default graph.
-
-    Args:
-        step: Builds one step in the graph under construction: takes the step's number in the loop, an int32 scalar, and
-            returns its loss, a scalar that is there when all effects of the step are.
-        loss_dtype: Dtype of the loss.
-
-    Returns:
-        The loop.
-    """
+    """Puts a loop of steps into the default graph."""
     iterations = create_iterations()
     count = iterations.read_value()
     loss = repeat_step(step, count, loss_dtype=loss_dtype, read_count=iterations.read_value)
@@ -63,18 +54,6 @@ def repeat_step(
 
     The loop is a function of the graph: that does not depend on whether the program has switched
     control flow v2 off, and was measured as fast as or faster than a loop without one.
-
-    Args:
-        step: See `build_step_loop`.
-        count: Number of steps, an int32 scalar.
-        loss_dtype: Dtype of the loss.
-        stop_if_not_finite: Whether the loop ends after a step whose loss is NaN or infinite.
-            Defaults to `False`.
-        read_count: Reads the number of steps again, during each step. Defaults to `None`: it stays
-            what it is.
-
-    Returns:
-        The loss of the last step; fetching it runs the loop.
     """
 
     def all_steps(count: tf.Tensor) -> tf.Tensor:
@@ -152,15 +131,7 @@ class HostLoop:
         """Does nothing: the loop is ready once there is a session."""
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
-        """Makes some steps.
-
-        Args:
-            session: The session.
-            steps: How many; fewer are made if the loss of one is not finite.
-
-        Returns:
-            The loss of the last step, and the global step reached.
-        """
+        """Makes some steps."""
         loss, step = session.run([self.loss, self.global_step], feed_dict={self.count: steps})
         return loss, int(step)
 
@@ -170,13 +141,6 @@ def build_host_loop(template: ModelTemplate) -> HostLoop:
 
     The loop's body is a copy of what a step runs, the input's get_next included, on the same
     variables and the same iterator: the loop and the template's own train_op take turns.
-
-    Args:
-        template: A template of mode `"train"`, placed on the host.
-
-    Returns:
-        The loop. It ends after a step whose loss is not finite, so that a NaN is found at its
-        step.
     """
     copier = GraphCopier(template.graph)
 

@@ -74,20 +74,6 @@ def predict_batches(
     Closing the generator closes the session. The template's graph is the default one while the
     generator runs, for hooks, and not between batches, so generators may be interleaved with other
     work. Where nobody could tell but by the clock, several batches run in one session call.
-
-    Args:
-        plan: What to run.
-        settings: Settings of the run.
-        hooks: The caller's hooks, the placement's and the input's; the model's own are in the
-            template.
-        checkpoint_path: Checkpoint to restore; `None` initializes the variables.
-        master: Address of the session's master. Defaults to `""`, this process.
-
-    Yields:
-        NumPy arrays in the structure of the plan's fetches.
-
-    Raises:
-        StalledError: If no batch came for `stall_timeout_secs`.
     """
     batches = _batches_of_session(
         plan, settings=settings, hooks=hooks, checkpoint_path=checkpoint_path, master=master
@@ -152,15 +138,7 @@ def _batches_of_session(
 
 
 def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
-    """Yields what it is given, and tells a `Progress` of it when that is due.
-
-    Args:
-        batches: What `predict_batches` yields.
-        progress: Whom to tell; a phase of it is under way.
-
-    Yields:
-        The batches.
-    """
+    """Yields what it is given, and tells a `Progress` of it when that is due."""
     done, is_shown = 0, False
     for batch in batches:
         done += 1

@@ -53,11 +53,7 @@ class PredictionLoop:
 
 
 def allows_prediction_loop(predictions: Any) -> bool:
-    """Tells whether batches of predictions can be put one after the other and taken apart again.
-
-    Args:
-        predictions: A tensor or a mapping of tensors.
-    """
+    """Tells whether batches of predictions can be put one after the other and taken apart again."""
     values = columns_of(predictions)
     return bool(values) and all(
         isinstance(value, tf.Tensor) and value.shape.rank and value.shape[1:].is_fully_defined()
@@ -77,14 +73,6 @@ def build_prediction_loop(
 
     What a batch gives is kept in the session, so that the batches before one that fails, or
     before the end of the input, are not lost.
-
-    Args:
-        predictions: The predictions of a batch; see `allows_prediction_loop`.
-        make_batch: Builds one batch in the graph under construction: gives its predictions in
-            the order of `columns_of`, and whether there may be another batch.
-
-    Returns:
-        The loop.
     """
     columns = [
         _Column(value.dtype, value.shape, name=f"kept_predictions_{number}")
@@ -122,16 +110,6 @@ def run_prediction_loop(loop: PredictionLoop, session: PatientSession) -> Iterat
 
     A call runs as many batches as were yielded before it, at most: the first one runs a single
     batch, and the input is never read further ahead than it was read before.
-
-    Args:
-        loop: The loop.
-        session: The session.
-
-    Yields:
-        Batches of predictions.
-
-    Raises:
-        tf.errors.OpError: What ended the loop, after the batches before it.
     """
     length = LoopLengthFromTime(_LONGEST_SECONDS)
     count, most = 1, 1

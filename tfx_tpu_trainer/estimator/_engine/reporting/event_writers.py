@@ -27,12 +27,6 @@ def events_of(model_dir: str) -> Iterator[None]:
     `FileWriterCache` keeps a writer for each folder, so that all calls in it write one file, and each writer holds a
     thread and a file descriptor until the process ends. So only the folders that were used last keep theirs. A writer
     that is closed opens a new file when something is written to it again.
-
-    Args:
-        model_dir: The folder of the call.
-
-    Yields:
-        Nothing.
     """
     global _latest_dir
     try:

@@ -51,13 +51,6 @@ def find_gradients(template: ModelTemplate, *, replicas: int = 1) -> dict[str, t
     They are what TensorFlow's ops of optimizers are given: clipped, and summed over cores. An
     optimizer that is written with assignments has no such op, nor has Adam for the rows of an
     embedding: there the gradient of the loss is added to the graph.
-
-    Args:
-        template: A template of mode `"train"`. Its graph must be the default one; it may grow.
-        replicas: Over how many cores the gradient of the loss is averaged. Defaults to 1.
-
-    Returns:
-        Name of a variable -> its gradient, or the rows of it that are not zero.
     """
     steps = list(upstream([template.train_op]))
     changes = VariableChanges(template.graph.as_graph_def().library)
@@ -109,15 +102,7 @@ def _of_loss(
 
 
 def summary_of_gradients(gradients: Mapping[str, tf.Tensor], asked: Asked) -> tf.Tensor:
-    """Builds the summary of gradients in the graph under construction.
-
-    Args:
-        gradients: Name of a variable -> its gradient; one at least.
-        asked: What to write.
-
-    Returns:
-        A serialized `tf.compat.v1.Summary`, a string scalar.
-    """
+    """Builds the summary of gradients in the graph under construction."""
     parts = []
     if asked.gradient_norms:
         squares = {name: _sum_of_squares(values) for name, values in gradients.items()}
@@ -129,12 +114,7 @@ def summary_of_gradients(gradients: Mapping[str, tf.Tensor], asked: Asked) -> tf
 
 
 def add_histograms_of_weights(template: ModelTemplate, *, after: Any) -> None:
-    """Adds histograms of the trainable variables to the summaries of the default graph.
-
-    Args:
-        template: The model.
-        after: What changes the variables: they are read after it.
-    """
+    """Adds histograms of the trainable variables to the summaries of the default graph."""
     with tf.control_dependencies([after]):
         histograms = [
             _histogram(f"weights/{variable.op.name}", variable.read_value())
@@ -148,12 +128,7 @@ def add_histograms_of_weights(template: ModelTemplate, *, after: Any) -> None:
 
 
 def add_to_summaries(template: ModelTemplate, asked: Asked) -> None:
-    """Adds what is requested to the summaries of the default graph, where each step is a call.
-
-    Args:
-        template: A template of mode `"train"`, placed on this host.
-        asked: What to write.
-    """
+    """Adds what is requested to the summaries of the default graph, where each step is a call."""
     gradients = find_gradients(template)
     if gradients:
         v1.add_to_collection(v1.GraphKeys.SUMMARIES, summary_of_gradients(gradients, asked))
@@ -171,11 +146,7 @@ def log_no_gradients() -> None:
 
 
 def log_not_written(where: str) -> None:
-    """Says that gradients and weights can't be read.
-
-    Args:
-        where: Where the steps run, in words.
-    """
+    """Says that gradients and weights can't be read."""
     _logger.warning(
         "RunConfig(gradient_norms=..., histograms=...) writes nothing: gradients and weights "
         "can't be read from %s. Train on the host or on emulated cores to see them.",
@@ -194,12 +165,7 @@ class FirstStepOfLoop:
     """
 
     def __init__(self, gradients: Mapping[str, tf.Tensor], asked: Asked) -> None:
-        """Makes the variables, in the default graph.
-
-        Args:
-            gradients: Name of a variable -> its gradient, in the template's graph; one at least.
-            asked: What to write.
-        """
+        """Makes the variables, in the default graph."""
         self._names = tuple(gradients)
         self._asked = asked
         self.tensors = tuple(gradients.values())
@@ -210,17 +176,7 @@ class FirstStepOfLoop:
     def summary(
         self, number: tf.Tensor, copies: Sequence[tf.Tensor], *, is_due: tf.Tensor, kept: tf.Tensor
     ) -> tf.Tensor:
-        """Builds the summary of a step where it is the first one and due, in the loop under construction.
-
-        Args:
-            number: The step's number in the loop, an int32 scalar.
-            copies: The copies of `tensors`.
-            is_due: Whether the loop is asked, a bool scalar.
-            kept: What stands for the summary otherwise.
-
-        Returns:
-            A serialized `tf.compat.v1.Summary`, a string scalar.
-        """
+        """Builds the summary of a step where it is the first one and due, in the loop under construction."""
         return tf.cond(
             tf.logical_and(is_due, tf.equal(number, 0)),
             lambda: summary_of_gradients(dict(zip(self._names, copies)), self._asked),
@@ -228,15 +184,7 @@ class FirstStepOfLoop:
         )
 
     def keep(self, number: tf.Tensor, copies: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Keeps the summary of a step in a variable, in the loop under construction.
-
-        Args:
-            number: The step's number in the loop, an int32 scalar.
-            copies: The copies of `tensors`.
-
-        Returns:
-            A tensor that is there once the summary is kept.
-        """
+        """Keeps the summary of a step in a variable, in the loop under construction."""
 
         def write() -> tf.Tensor:
             summary = summary_of_gradients(dict(zip(self._names, copies)), self._asked)
@@ -258,14 +206,7 @@ class GradientHook(v1.train.SessionRunHook):
     def __init__(
         self, summary: tf.Tensor, is_due: tf.Variable, *, every_n_steps: int, output_dir: str
     ) -> None:
-        """Sets what is written, where and how often.
-
-        Args:
-            summary: The summary, there after the loop.
-            is_due: The variable by which a loop is asked.
-            every_n_steps: Global steps between summaries.
-            output_dir: Folder of the events.
-        """
+        """Sets what is written, where and how often."""
         self._summary = summary
         self._is_due = is_due
         self._output_dir = output_dir

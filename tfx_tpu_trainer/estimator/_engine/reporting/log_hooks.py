@@ -43,18 +43,7 @@ class LossLogHook(v1.train.SessionRunHook):
         shows_step_reached: bool = False,
         pace: LinePace | None = None,
     ) -> None:
-        """Sets what is logged.
-
-        Args:
-            loss: Scalar tensor.
-            every_n_steps: Global steps between two lines; excludes the next two.
-            every_n_secs: Seconds between two lines.
-            every_n_calls: Session calls between two lines.
-            steps_per_call: Steps of a session call, at most. Defaults to 1.
-            shows_step_reached: Whether the step after the one that gave the loss is shown.
-                Defaults to `False`.
-            pace: Keeps lines apart. Defaults to `None`: one of its own.
-        """
+        """Sets what is logged."""
         self._loss = loss
         self.every_n_steps = every_n_steps
         self._counts_calls = every_n_calls is not None
@@ -91,12 +80,7 @@ class LossLogHook(v1.train.SessionRunHook):
             self.reached(step, loss)
 
     def reached(self, step: int, loss: Any) -> None:
-        """Logs when the timer says so; what runs ahead of the session calls it at loop ends.
-
-        Args:
-            step: Global step reached.
-            loss: The step's loss.
-        """
+        """Logs when the timer says so; what runs ahead of the session calls it at loop ends."""
         if self._timer.should_trigger_for_step(step) and self._pace.is_open:
             self._log(loss, step, at=step)
 
@@ -126,16 +110,7 @@ class ThroughputHook(v1.train.SessionRunHook):
         output_dir: str | None,
         pace: LinePace | None = None,
     ) -> None:
-        """Sets what is reported, where and how often.
-
-        Args:
-            every_n_steps: Steps between reports; excludes `every_n_secs`.
-            every_n_secs: Seconds between reports.
-            steps_per_call: Steps of a session call, at most. Defaults to 1.
-            batch_size: Examples of one step over all cores. Defaults to `None`: steps are reported only.
-            output_dir: Folder of the events; `None` only logs.
-            pace: Keeps lines apart; the events hold every report. Defaults to `None`: one of its own.
-        """
+        """Sets what is reported, where and how often."""
         self.every_n_steps = every_n_steps
         self._steps_per_call = steps_per_call
         self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps, every_secs=every_n_secs)
@@ -171,12 +146,7 @@ class ThroughputHook(v1.train.SessionRunHook):
         self._stale_steps.append(stale_step)
 
     def reached(self, step: int, loss: Any = None) -> None:
-        """Reports when the timer says so; what runs ahead of the session calls it at loop ends.
-
-        Args:
-            step: Global step reached.
-            loss: The step's loss; not used.
-        """
+        """Reports when the timer says so; what runs ahead of the session calls it at loop ends."""
         del loss
         if not self._timer.should_trigger_for_step(step):
             return

@@ -22,15 +22,7 @@ class ProfileHook(v1.train.SessionRunHook):
     def __init__(
         self, first: int, last: int, *, steps_per_call: int = 1, output_dir: str | None
     ) -> None:
-        """Sets what is profiled.
-
-        Args:
-            first: The first global step.
-            last: The last one.
-            steps_per_call: Steps of a session call, at most; the calls that have the two steps are
-                profiled as a whole. Defaults to 1.
-            output_dir: Folder in which `plugins/profile` goes.
-        """
+        """Sets what is profiled."""
         self._first, self._last = first, last
         self._steps_per_call = steps_per_call
         self._output_dir = output_dir

@@ -15,12 +15,7 @@ _OF_LOSS = "loss"
 
 
 def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> None:
-    """Takes v1 summaries out of what a session writes: cores and replicas have what they show.
-
-    Args:
-        kept: Names of the default graph's summaries that stay: those of input_fn. Defaults to none.
-        told: Whether a warning names those that nobody writes now. Defaults to `True`.
-    """
+    """Takes v1 summaries out of what a session writes: cores and replicas have what they show."""
     summaries = v1.get_collection_ref(v1.GraphKeys.SUMMARIES)
     left_out = [each.op.name for each in summaries if each.name not in kept]
     summaries[:] = [each for each in summaries if each.name in kept]
@@ -49,15 +44,7 @@ class SummaryHook(v1.train.SessionRunHook):
         step_reached: Callable[[], int],
         step_after: tf.Tensor,
     ) -> None:
-        """Sets where and how often.
-
-        Args:
-            every_n_steps: Global steps between summaries.
-            output_dir: Folder of the events.
-            scaffold: Its summary_op is written.
-            step_reached: Returns the global step that the session has reached.
-            step_after: The global step after the step that a call makes.
-        """
+        """Sets where and how often."""
         self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps)
         self._output_dir = output_dir
         self._scaffold = scaffold
@@ -129,11 +116,6 @@ class HostCallHook(v1.train.SessionRunHook):
     """
 
     def __init__(self, fetches: Any):
-        """Takes the ops to run.
-
-        Args:
-            fetches: What host_call returned: an op, a tensor or a nested structure of them.
-        """
         self._fetches = fetches
         self._open_writers: list[tf.Operation] = []
         self._flush_writers: list[tf.Operation] = []

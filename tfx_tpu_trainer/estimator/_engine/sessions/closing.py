@@ -31,12 +31,6 @@ def closed_aside(
     A session of several hosts that ends with its last step is closed as ever. One that ends with an error has ten
     seconds: after a call that failed because a host was gone, closing waits for that host, and the error would never
     be seen.
-
-    Args:
-        session: The session, which is left as its own `with` statement does. One that a generator leaves early is
-            closed as ever: that may be the garbage collector's doing, in which no thread can be started.
-        calls: Its calls.
-        master: Address of its master; `""` is this process.
     """
     try:
         with session:
@@ -58,14 +52,7 @@ def closed_aside(
 def _close_aside(
     session: v1.Session | None, master: str, error: BaseException | None = None
 ) -> None:
-    """Has a session close in a thread, for which whoever closes it waits for some seconds only.
-
-    Args:
-        session: The session, if there is one.
-        master: Address of its master; a session of another process is closed so after an error only, and the process
-            may end before it.
-        error: What the session ends with. Defaults to `None`: its last step.
-    """
+    """Has a session close in a thread, for which whoever closes it waits for some seconds only."""
     if session is None or (master and error is None):
         return
     seconds = _HOSTS_PATIENCE_SECONDS if master else _PATIENCE_SECONDS

@@ -24,9 +24,6 @@ def keep_from_hooks(inputs: Iterable[tf.Tensor]) -> None:
 
     TensorFlow marks everything that model_fn makes for a TPU so. What depends on variables and
     constants only has a value on the host too, and stays as it is.
-
-    Args:
-        inputs: What each core reads its rows from.
     """
     graph = v1.get_default_graph()
     on_cores = {tensor.op for tensor in inputs}
@@ -40,15 +37,7 @@ def keep_from_hooks(inputs: Iterable[tf.Tensor]) -> None:
 
 
 def guarded(hooks: Iterable[v1.train.SessionRunHook]) -> list[v1.train.SessionRunHook]:
-    """Wraps hooks so that an error of fetching from the cores says whose it is.
-
-    Args:
-        hooks: The hooks of a session of the default graph.
-
-    Returns:
-        Hooks that do what these do. They fail with a ValueError that names the hook where one
-        fetches what `keep_from_hooks` marked. Where nothing is marked, the hooks themselves.
-    """
+    """Wraps hooks so that an error of fetching from the cores says whose it is."""
     inputs = frozenset(v1.get_collection(_INPUTS))
     return [_GuardedHook(hook, inputs) if inputs else hook for hook in hooks]
 

@@ -119,21 +119,6 @@ def open_training_session(
     """Opens a session for training, as `MonitoredTrainingSession` does.
 
     That one can't be given a session creator.
-
-    Args:
-        settings: Settings of the run.
-        master: Address of the session's master; `""` is this process.
-        scaffold: The model's scaffold.
-        hooks: Hooks of every process.
-        chief_hooks: Hooks of the chief, which run before the others.
-        summary_steps: Steps between summaries; `None` or 0 for none.
-        optimizing: How much of the graph is optimized.
-        session_creator: Makes the chief's session creator. Defaults to `ChiefSessionCreator`; any
-            other makes that of each process, as their sessions are their own.
-
-    Returns:
-        A session to be used as a context manager. The chief's restores the latest checkpoint or
-        initializes; the others wait for it.
     """
     config = optimizing_config(settings.session_config, v1.get_default_graph(), optimizing)
     fold_no_constants(config)
@@ -188,23 +173,7 @@ def open_restored_session(
     optimizing: Optimizing,
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
 ) -> v1.train.MonitoredSession:
-    """Opens a session for evaluation or prediction.
-
-    Args:
-        settings: Settings of the run.
-        master: Address of the session's master.
-        scaffold: The model's scaffold.
-        checkpoint_path: Checkpoint to restore; `None` initializes the variables.
-        hooks: Hooks of the session.
-        optimizing: How much of the graph is optimized.
-        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
-
-    Returns:
-        A session to be used as a context manager.
-
-    Raises:
-        tf.errors.OpError: If the checkpoint can't be read or does not fit the graph.
-    """
+    """Opens a session for evaluation or prediction."""
     scaffold = fitted_scaffold(scaffold, checkpoint_path)
     with damage_explained(checkpoint_path):
         creator = session_creator(

@@ -64,25 +64,13 @@ class WorkerCreator(v1.train.SessionCreator):
         config: v1.ConfigProto | None,
         max_wait_secs: float | None,
     ) -> None:
-        """Takes what `WorkerSessionCreator` takes.
-
-        Args:
-            scaffold: The model's scaffold.
-            master: Address of the sessions' master.
-            config: Configuration of the sessions.
-            max_wait_secs: Seconds to wait for the variables; `None` waits for as long as it takes.
-        """
         self._scaffold = scaffold
         self._master = master
         self._config = config
         self._max_wait_secs = max_wait_secs
 
     def create_session(self) -> v1.Session:
-        """Opens a session whose variables are ready.
-
-        Raises:
-            tf.errors.DeadlineExceededError: If the chief has not made them ready in time.
-        """
+        """Opens a session whose variables are ready."""
         scaffold, most = self._scaffold.finalize(), self._max_wait_secs
         started, told = time.monotonic(), False
         while True:
@@ -135,17 +123,6 @@ class PatientCreator(v1.train.SessionCreator):
         for_chief: bool = False,
         folder: str | None = None,
     ) -> None:
-        """Takes the creator.
-
-        Args:
-            creator: Makes the sessions.
-            settings: Settings of the run.
-            master: Address of the sessions' master; `""` is this process.
-            for_chief: Whether the creator waits until the chief has made the variables ready.
-                Defaults to `False`.
-            folder: Folder whose latest checkpoint a session begins with: one that is being written there is waited
-                for. Defaults to `None`: the sessions are told which one.
-        """
         self._creator = creator
         self._settings = settings
         self._master = master
@@ -156,13 +133,7 @@ class PatientCreator(v1.train.SessionCreator):
         self._opened = False
 
     def create_session(self) -> v1.Session:
-        """Opens a session.
-
-        Raises:
-            HostsMissingError: If hosts that it needs have not answered in time.
-            tf.errors.DeadlineExceededError: If the chief has not made the variables ready in time.
-            RuntimeError: If the session was lost while it opened, again and again, until the time was over.
-        """
+        """Opens a session."""
         if self._folder is not None:
             wait_for_writes(self._folder)
         away, setting = self._limit()
@@ -233,15 +204,7 @@ class PatientCreator(v1.train.SessionCreator):
 
 
 def hosts_of(settings: ClusterSettings, master: str) -> dict[str, str]:
-    """Returns the hosts that a session needs: those its device filters let it see.
-
-    Args:
-        settings: Settings of the run.
-        master: Address of the session's master; `""`, this process, needs none.
-
-    Returns:
-        Name, such as "ps 0" -> "host:port".
-    """
+    """Returns the hosts that a session needs: those its device filters let it see."""
     scheme, _, own = master.rpartition("://")
     if scheme != "grpc":
         return {}

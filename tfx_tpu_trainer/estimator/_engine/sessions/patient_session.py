@@ -43,14 +43,6 @@ class PatientSession:
     def __init__(
         self, session: v1.train.MonitoredSession, watch: StallWatch, *, retries: int = RETRIES
     ) -> None:
-        """Takes the session.
-
-        Args:
-            session: The session.
-            watch: Watches its calls.
-            retries: Calls that may be lost one after the other before the error is raised. Defaults to 10; 0 suits what
-                can't be begun again, such as rows already yielded.
-        """
         self._session = session
         self._watch = watch
         self._retries = retries
@@ -67,12 +59,7 @@ class PatientSession:
         feed_dict: Any = None,
         options: v1.RunOptions | None = None,
     ) -> Any:
-        """Runs a call with the session's hooks; see `MonitoredSession.run`.
-
-        Raises:
-            tf.errors.AbortedError, tf.errors.UnavailableError: If the session was lost and there
-                are no retries left.
-        """
+        """Runs a call with the session's hooks; see `MonitoredSession.run`."""
         return self.run_step_fn(
             lambda step_context: step_context.run_with_hooks(
                 fetches, feed_dict=feed_dict, options=options

@@ -62,16 +62,7 @@ class PoliteStop:
 
     @contextlib.contextmanager
     def postponed(self, end_loop: Callable[[], None] | None = None) -> Iterator[None]:
-        """Lets the block end in its own way: it asks for `number` where it can stop.
-
-        Args:
-            end_loop: Ends a loop of the block that takes longer than a quarter of the grace, so that it asks; called in
-                a separate thread. Defaults to `None`.
-
-        Raises:
-            StoppedBySignal: After the block, where SIGTERM asked for a stop.
-            KeyboardInterrupt: The same, where SIGINT did.
-        """
+        """Lets the block end in its own way: it asks for `number` where it can stop."""
         self._postponed += 1
         outer, self._end_loop = self._end_loop, end_loop
         try:
@@ -83,11 +74,7 @@ class PoliteStop:
             self._end(self.number)
 
     def ask(self, number: int) -> None:
-        """Asks for a stop; a second time, it is one.
-
-        Args:
-            number: The signal that asks for it.
-        """
+        """Asks for a stop; a second time, it is one."""
         if self.number is not None:
             self._end(number)
         self.number = number
@@ -102,11 +89,7 @@ class PoliteStop:
         )
 
     def start_grace(self, number: int) -> None:
-        """Sees to it that the process ends when the grace is over; another signal ends it now.
-
-        Args:
-            number: The signal.
-        """
+        """Sees to it that the process ends when the grace is over; another signal ends it now."""
         if self._timers:
             _end_now(number)
         self._start_timer(grace_seconds(), self._grace_is_over, number)
@@ -215,11 +198,7 @@ def ask_to_stop(number: int) -> bool:
 
 
 def grace_seconds() -> float:
-    """Returns the seconds between a signal and the end of the process.
-
-    Raises:
-        ValueError: The environment variable is not a number of seconds.
-    """
+    """Returns the seconds between a signal and the end of the process."""
     text = os.environ.get(GRACE_VARIABLE)
     if text is None:
         return _GRACE_SECONDS

@@ -64,10 +64,6 @@ def run_errors_explained(
 
     The error keeps its type, since sessions and callers go by it; TensorFlow's own words stand
     in the error that caused it.
-
-    Args:
-        template: The model that runs.
-        at_nan: Tells where training stood when a variable became NaN. Defaults to `None`.
     """
     try:
         yield
@@ -89,16 +85,7 @@ def run_errors_explained(
 def explain(
     message: str, template: ModelTemplate, *, at_nan: Callable[[], str] | None = None
 ) -> str | None:
-    """Explains the message of an error.
-
-    Args:
-        message: TensorFlow's words.
-        template: The model that ran.
-        at_nan: See `run_errors_explained`.
-
-    Returns:
-        Our words; `None` where TensorFlow's say all that is known.
-    """
+    """Explains the message of an error."""
     said = without_preamble(message)
     nan = _NAN.search(said)
     if nan and at_nan is not None:
@@ -231,11 +218,7 @@ def _of_row_shape(leaves: Mapping[str, Any], shape: list[int]) -> list[str]:
 
 
 def without_preamble(message: str) -> str:
-    """Returns what is left of a message without TensorFlow's way of saying where in the graph it was.
-
-    Args:
-        message: TensorFlow's words.
-    """
+    """Returns what is left of a message without TensorFlow's way of saying where in the graph it was."""
     said = message.removeprefix(_PREAMBLE).lstrip()
     if said.startswith("Detected at node"):
         said = re.sub(r"\A.*?^Node: '[^']*'\n", "", said, flags=re.S | re.M)

@@ -51,9 +51,6 @@ def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
     """Returns a copy of a configuration under which only what is fetched needs a kernel.
 
     A template may hold nodes that are there for TPUs only, `CrossReplicaSum` among them.
-
-    Args:
-        session_config: The configuration of the run; `None` is the default one.
     """
     config = _copy_of(session_config)
     config.graph_options.place_pruned_graph = True
@@ -63,14 +60,7 @@ def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
 def optimizing_config(
     session_config: v1.ConfigProto | None, graph: tf.Graph, optimizing: Optimizing
 ) -> v1.ConfigProto:
-    """Returns a copy of a configuration for a session on a graph.
-
-    Args:
-        session_config: The configuration of the run; `None` is the default one. If it has options
-            of the optimizer that are not the default's, these hold, and not `DEPENDENCIES`.
-        graph: The graph. If it has a node without a kernel, it is placed by need.
-        optimizing: How much is optimized.
-    """
+    """Returns a copy of a configuration for a session on a graph."""
     if optimizing is Optimizing.NOTHING or not _can_be_placed(graph):
         return placed_by_need(session_config)
     config = _copy_of(session_config)
@@ -85,10 +75,6 @@ def fold_no_constants(config: v1.ConfigProto) -> None:
     TensorFlow folds a session's initial values into constants where these hang on constants alone, and keeps them as
     long as the session lives: the zeros of Adam's slots take two more bytes for each of a model's. Steps were as fast
     without.
-
-    Args:
-        config: The configuration of a session, changed in place. If it says how the session's graphs are
-            optimized (`optimizer_options`), that holds.
     """
     if not config.graph_options.HasField("optimizer_options"):
         config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0

@@ -78,21 +78,7 @@ class StallWatch:
         close_secs: float = _CLOSE_SECONDS,
         end_process: Callable[[int], Any] = os._exit,
     ) -> None:
-        """Prepares the watch, which begins when its block is entered.
-
-        Args:
-            what: What the session does, such as "Training".
-            timeout_secs: Seconds without a step after which it ends; `None` never ends it.
-            steps_done: Tensor that counts the steps, where the session can run it while a call is under
-                way: many steps may be one call. Defaults to `None`, a call is a step.
-            unit: What a step is called. Defaults to "step".
-            hosts: Name -> "host:port" of the hosts that a step needs: the lines name those that do
-                not answer. Defaults to `None`, a step needs this process only.
-            first_notice_secs: Seconds to the first line. Defaults to 30.
-            notice_secs: Seconds from one line to the next. Defaults to 60.
-            close_secs: Seconds that a session which is closed has to end its call. Defaults to 10.
-            end_process: Ends the process. Defaults to `os._exit`.
-        """
+        """Prepares the watch, which begins when its block is entered."""
         self._what = what
         self._timeout = timeout_secs
         self._steps_done = steps_done
@@ -121,14 +107,7 @@ class StallWatch:
 
     @contextlib.contextmanager
     def call(self, session: Any) -> Iterator[None]:
-        """Watches the block, a call of a session; the watch around it pauses for as long.
-
-        Args:
-            session: The raw session.
-
-        Raises:
-            StalledError: In place of what the closed session raises.
-        """
+        """Watches the block, a call of a session; the watch around it pauses for as long."""
         outer: StallWatch | None = getattr(_innermost, "watch", None)
         outer_call = None if outer is None else outer._call
         if outer is not None:
@@ -239,13 +218,6 @@ def ended_without_hosts(
     """Ends the process if hosts that the block waits for do not answer for some time.
 
     TensorFlow waits forever for a host that goes away while a session opens, in a call that nothing cancels.
-
-    Args:
-        what: What the block does, such as "Opening a session".
-        hosts: Name -> "host:port".
-        seconds: How long they may be away; `None` is forever.
-        setting: The name of the setting that says so.
-        end_process: Ends the process. Defaults to `os._exit`.
     """
     if seconds is None or not hosts:
         yield

@@ -52,21 +52,6 @@ class FastForwardHook(v1.train.SessionRunHook):
         model_dir: str,
         watched_steps: tuple[int, int] | None = None,
     ) -> None:
-        """Takes what makes the loop.
-
-        Args:
-            make_loop: Adds the loop to the default graph. It is called before the first steps
-                that no hook need see: the graph that is written to the model's folder is the
-                model's alone, and the first step does not wait for the loop.
-            train_op: What makes one step in the calls that hooks see.
-            reporters: Hooks that need to know loss and step only, at the ends of loops.
-            save_steps: Steps between checkpoints, or `None`.
-            report_steps: Steps between the reports of each other hook that reports.
-            last_step_of: Returns the last step of a session that starts at a step, or `None`.
-            model_dir: Folder of the checkpoints, named when the loss becomes NaN.
-            watched_steps: The first and the last of steps that a hook must see each of. Defaults to
-                `None`.
-        """
         self._make_loop = make_loop
         self._loop: HostLoop | LoopChoice | None = None
         with tf.control_dependencies([train_op]):
@@ -125,14 +110,7 @@ class FastForwardHook(v1.train.SessionRunHook):
         self._step = reached
 
     def run_ahead(self, step_context: v1.train.MonitoredSession.StepContext) -> None:
-        """Runs the steps that no hook need see; to be given to `run_step_fn`.
-
-        Args:
-            step_context: Returns the session without its hooks.
-
-        Raises:
-            NanLossError: If the loss became NaN.
-        """
+        """Runs the steps that no hook need see; to be given to `run_step_fn`."""
         ahead = self._pace.steps_ahead(self._step)
         if ahead == 0:
             return

@@ -45,16 +45,6 @@ class LoopChoice:
         clock: Callable[[], float] = time.perf_counter,
         compile_seconds: float = _COMPILE_SECONDS,
     ) -> None:
-        """Takes the loops.
-
-        Args:
-            plain: The loop of the model's own ops.
-            compiled: The loop that XLA compiles.
-            jit_compile: `True` for the compiled loop, `"auto"` for the faster one.
-            asked: Whether the program asked for it, which the log lines tell. Defaults to `True`.
-            clock: Returns the time in seconds. Defaults to `time.perf_counter`.
-            compile_seconds: Seconds that `"auto"` gives the compiler. Defaults to 60.
-        """
         self._plain = plain
         self._compiled = compiled
         self._jit_compile = jit_compile
@@ -116,12 +106,7 @@ class LoopChoice:
 
 
 def runs_on_one_thread(has_small_steps: bool, *, jit_compile: bool | str | None) -> bool:
-    """Tells whether a model's loop runs each op on one thread, and says so in the log.
-
-    Args:
-        has_small_steps: Whether one thread is faster.
-        jit_compile: `False` where the program says that it does not.
-    """
+    """Tells whether a model's loop runs each op on one thread, and says so in the log."""
     one_thread = jit_compile is not False and has_small_steps
     if one_thread and jit_compile is None:
         _logger.info(
@@ -134,18 +119,7 @@ def runs_on_one_thread(has_small_steps: bool, *, jit_compile: bool | str | None)
 def choose_loop(
     plain: HostLoop, template: ModelTemplate, *, jit_compile: Any, asked: bool = True
 ) -> HostLoop | LoopChoice:
-    """Returns the loop that a setting asks for.
-
-    Args:
-        plain: The loop of the model's own ops.
-        template: The model.
-        jit_compile: `None`, `False`, `True` or `"auto"`.
-        asked: Whether the program asked for it, which the log lines tell. Defaults to `True`.
-
-    Returns:
-        The plain loop, too, where the model is known to be none that can be compiled, with a
-        log line that says why.
-    """
+    """Returns the loop that a setting asks for."""
     if not jit_compile:
         return plain
     try:
@@ -157,19 +131,7 @@ def choose_loop(
 
 
 def jit_compile_of(setting: bool | str | None, *, same_each_time: bool) -> bool | str | None:
-    """Returns the setting that a training runs with.
-
-    Args:
-        setting: `None`, `False`, `True` or `"auto"`.
-        same_each_time: Whether the training was asked to make the same model each time.
-
-    Returns:
-        `None`, with a log line, instead of an `"auto"` whose clock could choose another loop in
-        another run: the graph alone decides then. And `"auto"` instead of `None` where there is a
-        GPU (Keras compiles there by default, too): launching an op takes longer than a small one
-        runs. On an H200 a loop that XLA compiled made 2.4 times as many steps of an MLP, and 1.7
-        times as many of a CNN.
-    """
+    """Returns the setting that a training runs with."""
     if setting is None and not same_each_time and sees_gpus():
         return "auto"
     if setting != "auto" or not same_each_time:

@@ -84,12 +84,7 @@ class Reporting:
     every_steps: int | None = None
 
     def hook(self, loss: tf.Tensor, *, is_resumed: bool) -> ProgressHook:
-        """Returns the hook that tells.
-
-        Args:
-            loss: Scalar tensor.
-            is_resumed: Whether the session resumes from a checkpoint.
-        """
+        """Returns the hook that tells."""
         return ProgressHook(
             self.progress,
             loss,

@@ -46,13 +46,6 @@ def loop_of_all_steps(
     A step of a loop and one by itself may differ in the last bit, and which steps are made by
     themselves depends on the clock and on where a session starts. There is none where something
     else is fetched from a step than its loss.
-
-    Args:
-        plan: What runs.
-        hooks: The caller's hooks, the placement's and the input's.
-        settings: Settings of the run.
-        master: Address of the session's master.
-        jit_compile: How steps are made fast; see `jit_compile_of`.
     """
     if not same_each_time(settings):
         return None
@@ -73,11 +66,7 @@ def loop_of_all_steps(
 
 
 def same_each_time(settings: SessionSettings) -> bool:
-    """Tells whether a training was asked to make the same model each time.
-
-    Args:
-        settings: Settings of the run.
-    """
+    """Tells whether a training was asked to make the same model each time."""
     seeded = v1.get_default_graph().seed is not None
     return settings.save_input_position or seeded or tf_private.is_op_determinism_enabled()
 
@@ -90,16 +79,7 @@ def fast_forward_of(
     jit_compile: bool | str | None,
     loop: HostLoop | None,
 ) -> FastForwardHook | None:
-    """Returns what runs ahead between the steps that hooks must see, where nothing forbids it.
-
-    Args:
-        plan: What runs.
-        hooks: All hooks.
-        settings: Settings of the run.
-        master: Address of the session's master.
-        jit_compile: How steps are made fast; see `jit_compile_of`.
-        loop: The loop that all steps are made in, if there is one.
-    """
+    """Returns what runs ahead between the steps that hooks must see, where nothing forbids it."""
     asked = settings.jit_compile is not None
     if not _may_loop(plan, hooks, settings, master):
         if asked and jit_compile:
@@ -134,13 +114,7 @@ def fast_forward_of(
 def optimizing_of(
     plan: TrainingPlan, loop: HostLoop | None, fast_forward: FastForwardHook | None
 ) -> Optimizing:
-    """Tells how much of the graph is optimized: as much as is worth the time to the first step.
-
-    Args:
-        plan: What runs.
-        loop: The loop that all steps are made in, if there is one.
-        fast_forward: What runs ahead between the steps that hooks must see, if anything does.
-    """
+    """Tells how much of the graph is optimized: as much as is worth the time to the first step."""
     if plan.make_loop is None or loop is not None:
         return Optimizing.NOTHING
     if fast_forward is None:

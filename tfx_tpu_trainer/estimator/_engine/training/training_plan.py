@@ -68,16 +68,7 @@ class TrainingPlan:
 def plan_training_on_host(
     template: ModelTemplate, *, steps: int | None, max_steps: int | None
 ) -> TrainingPlan:
-    """Plans a training on this host, a step in each session call that hooks must see.
-
-    Args:
-        template: A template of mode `"train"`, placed on the host.
-        steps: Steps to make now; excludes `max_steps`.
-        max_steps: Global step to stop at. With neither, training goes to the end of the input.
-
-    Returns:
-        The plan.
-    """
+    """Plans a training on this host, a step in each session call that hooks must see."""
     check_train_op(template)
     limited = steps is not None or max_steps is not None
 

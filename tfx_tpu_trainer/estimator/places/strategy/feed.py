@@ -67,20 +67,12 @@ class EagerThread:
     """
 
     def __init__(self, cluster: tf.train.ClusterSpec) -> None:
-        """Starts no thread yet.
-
-        Args:
-            cluster: The processes that the strategy runs in, with their addresses; empty for one.
-        """
+        """Starts no thread yet."""
         self._cluster = cluster
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
 
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Calls a function in the thread and waits for its result, or raises its error.
-
-        Raises:
-            ProcessLostError: If another process of the strategy no longer answers.
-        """
+        """Calls a function in the thread and waits for its result, or raises its error."""
         return self._result_of(self._eagerly, function, *args)
 
     def run_beside(self, function: Callable[..., _T], *args: Any) -> _T:
@@ -144,25 +136,7 @@ class StrategyFeed:
         saved: bool = False,
         on_host: bool = False,
     ) -> None:
-        """Calls dataset_fn, eagerly.
-
-        Args:
-            strategy: The strategy.
-            dataset_fn: Returns the dataset of one worker; called once for each worker.
-            repeated: Whether steps are drawn by the strategy itself, on its workers, as training
-                needs it; else by this process, batch by batch, so that no row is lost when the
-                input ends.
-            saved: Whether the position of a training input must be one that can be saved, which
-                the strategy's own iterators have not. Nothing is brought to the replicas' devices
-                ahead then. Without effect on TPUs. Defaults to `False`.
-            on_host: Whether a step's batches are to be on their worker's host, not brought ahead
-                to the replicas' devices, as embeddings need it. Defaults to `False`.
-
-        Raises:
-            TypeError: If dataset_fn gives no dataset.
-            RuntimeError: If the program has switched eager execution off, and the strategy has
-                replicas in other processes or on a TPU.
-        """
+        """Calls dataset_fn, eagerly."""
         self.eager = EagerThread(_cluster_of(strategy))
         # TPUs draw in loops of their own, which no test without one could show to be the same.
         self.is_saved = saved and repeated and not is_of_tpus(strategy)
@@ -229,11 +203,7 @@ class StrategyFeed:
         return f"{structure}, {context.input_pipeline_id} of {context.num_input_pipelines}"
 
     def make_placeholders(self) -> tuple[Any, Any]:
-        """Makes one replica's features and labels, placeholders of the default graph.
-
-        Returns:
-            The features, and the labels or `None`.
-        """
+        """Makes one replica's features and labels, placeholders of the default graph."""
         specs = tf.nest.flatten(self._element_spec, expand_composites=True)
         batch = tuple(v1.placeholder(spec.dtype, spec.shape) for spec in specs)
         self.replica_id = v1.placeholder(tf.int32, (), name="replica_id")
@@ -243,22 +213,14 @@ class StrategyFeed:
         )
 
     def named(self, batch: Sequence[Any]) -> dict[str, tf.Tensor]:
-        """Names a replica's tensors by the placeholders that they stand for.
-
-        Args:
-            batch: Its tensors, flat, without the replica's number.
-        """
+        """Names a replica's tensors by the placeholders that they stand for."""
         return {
             placeholder.name: tf.convert_to_tensor(tensor)
             for placeholder, tensor in zip(self.placeholders[:-1], batch, strict=True)
         }
 
     def batches(self, element: Any) -> list[list[tf.Tensor]]:
-        """Takes a step's element apart; to be called in a function of the strategy.
-
-        Returns:
-            For each replica of this process its tensors, flat.
-        """
+        """Takes a step's element apart; to be called in a function of the strategy."""
         leaves = map(self.strategy.experimental_local_results, tf.nest.flatten(element))
         return [list(tf.nest.flatten(batch, expand_composites=True)) for batch in zip(*leaves)]
 
@@ -268,15 +230,7 @@ class StrategyFeed:
             return iter(self._dataset)
 
     def next_step(self, iterator: Any) -> tuple[Callable[[], Any], tf.Tensor | None]:
-        """Draws the batches of a step of training; to be called in a function of the strategy.
-
-        Args:
-            iterator: What `iterator` gave.
-
-        Returns:
-            What gives the replicas' batches, and whether every replica has one; `None` where an
-            error tells.
-        """
+        """Draws the batches of a step of training; to be called in a function of the strategy."""
         if not self.is_saved:
             element, here = next(iterator)
             return lambda: element, self._have_all(here) if self.ends_unevenly else None
@@ -300,12 +254,7 @@ class StrategyFeed:
         return tf.equal(having, self.strategy.num_replicas_in_sync)
 
     def groups(self) -> Generator[list[list[tf.Tensor]], None, None]:
-        """Draws the dataset to its end, in the eager thread.
-
-        Yields:
-            A step's batches, as flat tensors: one for each replica and all of the shape of the
-            first batch of all, or a single batch that found no such company.
-        """
+        """Draws the dataset to its end, in the eager thread."""
         replicas = self.strategy.num_replicas_in_sync
         full_shapes: list[tf.TensorShape] | None = None
         waiting: list[list[tf.Tensor]] = []

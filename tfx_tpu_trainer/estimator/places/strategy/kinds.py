@@ -12,15 +12,7 @@ _STRATEGIES = (tf.distribute.Strategy, v1.distribute.Strategy)
 
 
 def check_strategy(name: str, strategy: Any) -> None:
-    """Checks a strategy of a RunConfig.
-
-    Args:
-        name: Name of the argument.
-        strategy: What it was given; `None` is not a strategy.
-
-    Raises:
-        ValueError: If it is not a strategy, or one that can't run the graph of a model_fn.
-    """
+    """Checks a strategy of a RunConfig."""
     if strategy is None:
         return
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -38,14 +30,7 @@ def check_strategy(name: str, strategy: Any) -> None:
 
 
 def check_both(both: Any) -> None:
-    """Checks `experimental_distribute` of a RunConfig.
-
-    Args:
-        both: What it was given; `None` is not a strategy.
-
-    Raises:
-        ValueError: If a strategy of it does not hold, or it names a cluster to run on.
-    """
+    """Checks `experimental_distribute` of a RunConfig."""
     if both is None:
         return
     for name in ("train_distribute", "eval_distribute"):

@@ -27,16 +27,7 @@ class ProcessLostError(RuntimeError):
 
 
 def lost_process(error: tf.errors.OpError, cluster: tf.train.ClusterSpec) -> str | None:
-    """Says which process no longer answers.
-
-    Args:
-        error: What a step over several processes raised.
-        cluster: The processes and their addresses.
-
-    Returns:
-        A line that names the process; `None` where the error is of another kind, such as one of
-        the input's.
-    """
+    """Says which process no longer answers."""
     if not isinstance(error, _CONNECTION_ERRORS):
         return None
     said = error.message or ""

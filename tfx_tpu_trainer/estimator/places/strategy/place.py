@@ -142,12 +142,7 @@ class UnderStrategy:
     embed: Callable[[Call, tf.distribute.Strategy], EmbeddedCall] | None = None
 
     def trace(self) -> StrategyTrace:
-        """Calls model_fn once, on placeholders of one replica.
-
-        Raises:
-            ValueError: If model_fn brings a Scaffold, embeddings can't be looked up here, or a replica has other
-                cores than the configuration says, or does not divide its tensors among them.
-        """
+        """Calls model_fn once, on placeholders of one replica."""
         call, strategy = self.call, self.strategy
         cores = self._cores_of_replica()
         embedded = None if self.embed is None else self.embed(call, strategy)
@@ -198,12 +193,7 @@ class UnderStrategy:
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training; see `Placement`.
-
-        Raises:
-            ValueError: If model_fn brings a Scaffold, or several replicas train without a sum over
-                them.
-        """
+        """Plans training; see `Placement`."""
         trace = self.trace()
         trains = check_train_op(trace.template)
         if self.strategy.num_replicas_in_sync > 1 and trains:
@@ -251,9 +241,6 @@ class UnderStrategy:
         """Plans an evaluation, a step of all replicas in each session call; see `Placement`.
 
         Its `loss` is the mean of the batch losses, as on the host.
-
-        Raises:
-            ValueError: If the strategy has replicas in other processes.
         """
         self._check_in_this_process()
         trace = self.trace()
@@ -270,11 +257,7 @@ class UnderStrategy:
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction, a step of all replicas in each session call; see `Placement`.
-
-        Raises:
-            ValueError: If the strategy has replicas in other processes.
-        """
+        """Plans a prediction, a step of all replicas in each session call; see `Placement`."""
         self._check_in_this_process()
         trace = self.trace()
         predictions = select_predictions(trace.template.predictions, predict_keys)
@@ -349,10 +332,6 @@ def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
 
     As in the original, prediction has none. `experimental_distribute` wins over the others. A
     parameter server strategy leaves the steps to each worker's own session.
-
-    Raises:
-        ValueError: If it is a parameter server strategy with several replicas in this process, or
-            trains in this process only while TF_CONFIG has several that train.
     """
     strategy = _configured(config, mode)
     if kinds.is_none(strategy):

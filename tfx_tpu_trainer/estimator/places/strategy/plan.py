@@ -109,11 +109,6 @@ class AgreedStopHook(v1.train.SessionRunHook):
     """
 
     def __init__(self, steps: TrainingSteps) -> None:
-        """Takes the steps.
-
-        Args:
-            steps: What the processes run.
-        """
         self._steps = steps
 
     def after_run(
@@ -145,25 +140,6 @@ def place_training_under_strategy(
 
     Every replica runs the model on its own batch and its own copy of the variables, which the
     sums over replicas keep equal.
-
-    Args:
-        template: A template of mode `"train"`, traced on the feed's placeholders, in the default
-            graph.
-        feed: Returns each replica its batches; made with `repeated=True`.
-        iterations: Variable of the graph that tells how many steps a session call makes; a
-            `LoopHook` sets it. Defaults to `None`, one step.
-        host_call_every_n_steps: Steps between host calls. Defaults to 1.
-        gradients: What is written of the gradients. Defaults to `None`: nothing is.
-        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
-
-    Returns:
-        The placement. Its loss is the mean over the replicas, of the last step of a session
-        call; fetching it makes the steps.
-
-    Raises:
-        ValueError: If the model can't run under a strategy: it sums over replicas in the body of
-            a loop or over some replicas only, or has tables, or a host_call where replicas are in
-            other processes.
     """
     leave_out_summaries()
     replicas = feed.strategy.num_replicas_in_sync
@@ -210,18 +186,6 @@ def place_evaluation_under_strategy(
     or are short, run one by one in the session itself, on this host. The functions of eval_metrics
     run on this host, on the tensors of all replicas; metrics that the model built itself
     (eval_metric_ops) count on each replica and are added up.
-
-    Args:
-        template: A template of mode `"eval"`, traced on the feed's placeholders, in the default
-            graph.
-        feed: Returns each replica its batches; made with `repeated=False`.
-        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
-
-    Returns:
-        The placement, to be planned as an evaluation on the host is.
-
-    Raises:
-        ValueError: As `place_training_under_strategy`.
     """
     values, updates = metric_ops.split(template.eval_metric_ops)
     functions = [template.eval_metrics, template.host_call]
@@ -269,22 +233,7 @@ def place_prediction_under_strategy(
     *,
     tables: StrategyTables | None = None,
 ) -> StrategyPlacement:
-    """Places prediction under a strategy: one result for each row, in the order of the input.
-
-    Args:
-        template: A template of mode `"infer"`, traced on the feed's placeholders, in the default
-            graph.
-        predictions: The part of the template's predictions to give.
-        feed: Returns each replica its batches; made with `repeated=False`.
-        tables: Tables of embeddings beside the replicas. Defaults to `None`, none.
-
-    Returns:
-        The placement; its template's predictions are those asked for, those of all replicas one
-        after the other.
-
-    Raises:
-        ValueError: As `place_training_under_strategy`.
-    """
+    """Places prediction under a strategy: one result for each row, in the order of the input."""
     host_call = template.host_call
     steps = BatchSteps(
         feed,

@@ -44,17 +44,7 @@ class ReplicaStages:
         *,
         inputs: Collection[tf.Tensor],
     ) -> None:
-        """Cuts the graph.
-
-        Args:
-            copier: Copies from the graph.
-            fetches: What a copy gives.
-            inputs: Tensors that a copy is given; what makes them is not copied.
-
-        Raises:
-            ValueError: If a stage would have to end inside of a function of the graph, such as
-                the body of a loop, or if a sum is of some of the replicas only.
-        """
+        """Cuts the graph."""
         self._copier = copier
         self._fetches = list(fetches)
         self._inputs = {tensor.name for tensor in inputs}
@@ -75,21 +65,7 @@ class ReplicaStages:
         replica: int = 0,
         unchanged: Collection[str] = (),
     ) -> list[Any]:
-        """Copies the nodes into the graph under construction.
-
-        Args:
-            replaced: Name of an input or of one of `handles` -> the tensor that stands for it.
-            sum_over_replicas: Sums tensors over the replicas.
-            replica: Number of the replica. Defaults to 0.
-            unchanged: Names of handles whose variables another replica changes for all: what
-                changes them is left out of this copy. Defaults to none.
-
-        Returns:
-            What was fetched: a tensor for a tensor, an operation for an operation.
-
-        Raises:
-            ValueError: If the value of an op that would be left out is needed.
-        """
+        """Copies the nodes into the graph under construction."""
         left_out = {op.name for op in self._ops.values() if self._is_left_out(op, unchanged)}
         known: dict[str, Any] = dict(replaced)
         for number, stage in enumerate(self._stages):

@@ -35,11 +35,7 @@ class StrategySteps(Protocol):
         """Makes the variables from their first values, by name of the handle."""
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
-        """Makes the steps of one session call; returns the value of each output.
-
-        Raises:
-            tf.errors.OutOfRangeError: If the input has ended.
-        """
+        """Makes the steps of one session call; returns the value of each output."""
 
     def value(self, handle: str) -> np.ndarray:
         """Returns the value of a variable by the name of its handle."""
@@ -75,13 +71,7 @@ class StrategySession(v1.Session):
     def __init__(
         self, steps: StrategySteps, variables: VariableAccess, config: v1.ConfigProto | None
     ) -> None:
-        """Opens a session on the variables' graph.
-
-        Args:
-            steps: Makes the steps.
-            variables: Ops that read and write the variables in the graph.
-            config: Configuration of the session; `None` is the default one.
-        """
+        """Opens a session on the variables' graph."""
         super().__init__(graph=variables.graph, config=placed_by_need(config))
         self._steps = steps
         self._access = variables
@@ -106,12 +96,7 @@ class StrategySession(v1.Session):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Runs fetches as a session does, after a step of the strategy where they need one.
-
-        Raises:
-            RuntimeError: If something is fetched that exists in the strategy's replicas only.
-            tf.errors.OutOfRangeError: If the input has ended.
-        """
+        """Runs fetches as a session does, after a step of the strategy where they need one."""
         if not self._started:
             return super().run(fetches, feed_dict, options, run_metadata)
         feed_dict = dict(feed_dict or {})
@@ -220,16 +205,7 @@ class StrategySessionCreator(v1.train.SessionCreator):
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
     ) -> None:
-        """Keeps the arguments; all but the first two are those of `ChiefSessionCreator`.
-
-        Args:
-            steps: Makes the steps.
-            variables: Ops that read and write the variables in the graph.
-            scaffold: The model's scaffold.
-            config: Configuration of the session. Defaults to `None`, the default one.
-            checkpoint_dir: Folder whose latest checkpoint is restored. Defaults to `None`.
-            checkpoint_filename_with_path: Checkpoint to restore. Defaults to `None`.
-        """
+        """Keeps the arguments; all but the first two are those of `ChiefSessionCreator`."""
         self._steps = steps
         self._variables = variables
         self._scaffold = scaffold
@@ -242,11 +218,7 @@ class StrategySessionCreator(v1.train.SessionCreator):
         return [_HookInScope(hook, self._steps.strategy) for hook in hooks]
 
     def create_session(self) -> StrategySession:
-        """Returns a session that is ready to run.
-
-        Raises:
-            RuntimeError: If variables are left uninitialized.
-        """
+        """Returns a session that is ready to run."""
         self._scaffold.finalize()
         session = StrategySession(self._steps, self._variables, self._config)
         restored = self._restore(session)

@@ -38,12 +38,7 @@ class StrategyTables(abc.ABC):
     returned = 0
 
     def __init__(self, lookups: Lookups, *, replicas: int) -> None:
-        """Makes the optimizers' slots, in the trace's graph, which must be the default one.
-
-        Args:
-            lookups: What the model looks up.
-            replicas: Number of replicas.
-        """
+        """Makes the optimizers' slots, in the trace's graph, which must be the default one."""
         self._lookups = lookups
         known = {variable.ref() for variable in v1.global_variables()}
         self._update = trace_host_function(
@@ -64,31 +59,15 @@ class StrategyTables(abc.ABC):
 
     @abc.abstractmethod
     def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
-        """Looks the replicas' ids up, or asks for that; called in a function, on the host.
-
-        Args:
-            copier: Copies from the trace.
-            batches: For each replica its batch.
-
-        Returns:
-            For each replica the tensors that `receive` is to get.
-        """
+        """Looks the replicas' ids up, or asks for that; called in a function, on the host."""
 
     @abc.abstractmethod
     def receive(self, passed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns what stands for `received`; called in a replica.
-
-        Args:
-            passed: What `send` returned for the replica.
-        """
+        """Returns what stands for `received`; called in a replica."""
 
     @abc.abstractmethod
     def train(self, sent: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Takes what stands for `sent`, and trains or leaves that to `finish`; called in a replica.
-
-        Returns:
-            Tensors that `finish` is to get.
-        """
+        """Takes what stands for `sent`, and trains or leaves that to `finish`; called in a replica."""
 
     @abc.abstractmethod
     def finish(
@@ -97,13 +76,7 @@ class StrategyTables(abc.ABC):
         batches: Sequence[Batch],
         returned: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Trains the tables where `train` has not; called in a function, on the host.
-
-        Args:
-            copier: Copies from the trace.
-            batches: What `send` got.
-            returned: What `train` returned, for each replica.
-        """
+        """Trains the tables where `train` has not; called in a function, on the host."""
 
     @abc.abstractmethod
     def value(self, handle: str) -> np.ndarray:

@@ -44,20 +44,12 @@ class TracedStrategy(tf.distribute.Strategy):
     _scale_loss_for_estimator: bool
 
     def __init__(self, replicas: int) -> None:
-        """Makes a strategy that only traces.
-
-        Args:
-            replicas: Number of replicas.
-        """
+        """Makes a strategy that only traces."""
         super().__init__(_TracedExtended(self, replicas))
 
     @contextlib.contextmanager
     def tracing(self, replica_id: tf.Tensor) -> Iterator[None]:
-        """Makes the code inside see a replica of this strategy.
-
-        Args:
-            replica_id: Number of the replica, an int32 scalar of the default graph.
-        """
+        """Makes the code inside see a replica of this strategy."""
         with (
             self.scope(),
             self._scale_loss_for_estimator_enabled(),
@@ -197,31 +189,14 @@ def _sum_over_replicas(tensor: tf.Tensor) -> tf.Tensor:
 def distribute_values(
     strategy: tf.distribute.Strategy, value_fn: Callable[[Any], tf.Tensor]
 ) -> Any:
-    """Makes a value of its own for each replica.
-
-    Args:
-        strategy: The strategy, of `tf.distribute` or `tf.compat.v1.distribute`.
-        value_fn: Called for each replica with what it must know, such as its
-            `replica_id_in_sync_group`.
-
-    Returns:
-        What `strategy.run` takes as an argument.
-    """
+    """Makes a value of its own for each replica."""
     return strategy.extended._experimental_distribute_values_from_function(value_fn)
 
 
 def sum_in_replicas(
     context: tf.distribute.ReplicaContext, addends: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Sums tensors over replicas, in a graph that nobody differentiates.
-
-    Args:
-        context: The replica's context.
-        addends: Its tensors, all of one type.
-
-    Returns:
-        The sums.
-    """
+    """Sums tensors over replicas, in a graph that nobody differentiates."""
     sums = tf.nest.flatten(context.all_reduce(tf.distribute.ReduceOp.SUM, list(addends)))
     for name in {tensor.op.get_attr(_GRADIENT) for tensor in sums if _has_gradient(tensor.op)}:
         ops.gradient_registry._registry.pop(name.decode(), None)
@@ -229,11 +204,7 @@ def sum_in_replicas(
 
 
 def cores_per_replica(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of TPU cores of a strategy's replica; 1 where there are none.
-
-    Args:
-        strategy: The strategy. A `TPUStrategy` has what its `experimental_device_assignment` says.
-    """
+    """Returns the number of TPU cores of a strategy's replica; 1 where there are none."""
     assignment = getattr(strategy.extended, "_device_assignment", None)
     return 1 if assignment is None else assignment.num_cores_per_replica
 

@@ -29,14 +29,7 @@ class StrategyVariables:
         *,
         summed: frozenset[str],
     ) -> None:
-        """Makes the variables; to be called in eager mode.
-
-        Args:
-            strategy: The strategy.
-            handles: The template's handles.
-            values: Name of a handle -> first value.
-            summed: Names of the handles whose variables are added up.
-        """
+        """Makes the variables; to be called in eager mode."""
         self._strategy = strategy
         self._first_values = dict(values)
         self._summed = summed

@@ -87,21 +87,6 @@ def place_training_on_cores(
     Each core has its own copy of the model on its own rows; variables are shared, gradients are
     combined where the model sums over replicas, and only the first core's train_op runs, as its
     gradients are everybody's.
-
-    Args:
-        template: A template of mode `"train"`, traced on the feed's placeholders.
-        feed: Returns each core its rows.
-        cores: Number of replicas.
-        broadcast: Whether every core has the whole batch, so that host tensors are taken from
-            the first core only.
-        host_call_every_n_steps: Steps of a loop between host calls.
-        gradients: Keeps what is written of the gradients. Defaults to `None`: nothing is.
-
-    Returns:
-        The loop. Its loss is the mean over the cores.
-
-    Raises:
-        ValueError: If several cores train without a sum over replicas.
     """
     check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)

@@ -51,18 +51,6 @@ def plan_evaluation_on_cores(
     one copy of the same template, unpadded, so that a metric_fn needs no padding logic. Where every
     batch is full, metric_fn is told so, as on a TPU: its tensors have the rows of all cores, and
     what is left for some cores only does not count, as in the original.
-
-    Args:
-        template: A template of mode `"eval"`, traced on the feed's placeholders.
-        feed: Returns each core its rows.
-        cores: Number of replicas.
-        broadcast: Whether every core has the whole batch.
-        steps: Batches to evaluate; `None` goes to the end of the input.
-        for_cores: Returns what copies the template onto the cores, given what copies it onto this
-            host; the same emulates them.
-
-    Returns:
-        The plan.
     """
     evaluation = _CoreEvaluation(
         template, feed, cores=cores, broadcast=broadcast, steps=steps, for_cores=for_cores

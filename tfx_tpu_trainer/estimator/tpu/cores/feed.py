@@ -38,22 +38,7 @@ class CoreFeed:
         batch_size: int | None = None,
         padded: bool = False,
     ) -> None:
-        """Makes the placeholders of one replica.
-
-        Args:
-            sources: What the calls of input_fn gave, all of one structure.
-            slices: The rows of each replica.
-            batch_axes: The axis to cut, one for each flattened tensor, features before labels.
-                `None` cuts axis 0 of all.
-            batch_size: Rows of a full batch where the shapes do not tell. Defaults to `None`:
-                they must.
-            padded: Whether batches are padded to `batch_size`, whatever size their shapes tell.
-                Defaults to `False`.
-
-        Raises:
-            ValueError: If the sources differ in structure, a shape is not static, or a batch
-                does not cut into equal pieces.
-        """
+        """Makes the placeholders of one replica."""
         self.slices = tuple(slices)
         self.sources = tuple(sources)
         self._structure = (sources[0].features, sources[0].labels)
@@ -103,14 +88,7 @@ class CoreFeed:
         return {p.op.name: tensor.name for p, tensor in zip(self.placeholders, tensors)}
 
     def read(self, copier: GraphCopier) -> list[dict[str, tf.Tensor]]:
-        """Reads the rows of one step, in the graph under construction.
-
-        Args:
-            copier: Copies from the graph of the sources.
-
-        Returns:
-            For each replica, placeholder name -> the replica's tensor.
-        """
+        """Reads the rows of one step, in the graph under construction."""
         return self.cut({draw: self._copy_source(copier, draw[0]) for draw in self.draws()})
 
     def draws(self) -> list[tuple[int, int]]:
@@ -118,14 +96,7 @@ class CoreFeed:
         return list(dict.fromkeys((part.source, part.draw) for part in self.slices))
 
     def cut(self, drawn: dict[tuple[int, int], list[tf.Tensor]]) -> list[dict[str, tf.Tensor]]:
-        """Cuts full batches into the replicas' pieces.
-
-        Args:
-            drawn: For each of `draws`, its flattened tensors.
-
-        Returns:
-            For each replica, placeholder name -> the replica's tensor.
-        """
+        """Cuts full batches into the replicas' pieces."""
         pieces = {
             draw: [
                 tf.split(tensor, self.slices[0].pieces, axis=axis)

@@ -66,11 +66,7 @@ class CoreLayout:
 
     @property
     def replicas_per_host(self) -> int:
-        """Replicas that one host feeds.
-
-        Raises:
-            ValueError: If the replicas do not spread evenly over the hosts.
-        """
+        """Replicas that one host feeds."""
         if self.num_replicas % self.num_hosts:
             raise ValueError(
                 f"{self.num_replicas} replicas of {self.num_cores_per_replica} cores can't be "
@@ -138,16 +134,7 @@ class BatchSizes:
 
 
 def batch_sizes(mode: InputMode, layout: CoreLayout, global_batch_size: int) -> BatchSizes:
-    """Returns the batch sizes of a mode.
-
-    Args:
-        mode: How the rows travel.
-        layout: The system.
-        global_batch_size: Rows of a step over all replicas.
-
-    Returns:
-        The sizes. With BROADCAST every replica gets the whole batch.
-    """
+    """Returns the batch sizes of a mode."""
     if mode is InputMode.BROADCAST:
         return BatchSizes(global_batch_size, global_batch_size)
     per_replica = global_batch_size // layout.num_replicas

@@ -27,25 +27,7 @@ def plan_prediction_on_cores(
     broadcast: bool,
     for_cores: Callable[[GraphCopier], CoreCopier],
 ) -> PredictionPlan:
-    """Plans predictions over cores, a batch in each session call.
-
-    Args:
-        template: A template of mode `"infer"`, traced on the feed's placeholders.
-        predictions: The part of the template's predictions to fetch.
-        feed: Returns each core its rows.
-        is_padding: Placeholder that the model may have read: which of a core's rows are padding.
-        cores: Number of replicas.
-        broadcast: Whether every core has the whole batch.
-        for_cores: Returns what copies the template onto the cores, given what copies it onto this
-            host; the same emulates them.
-
-    Returns:
-        The plan.
-
-    Raises:
-        TypeError: If the predictions are no dict.
-        ValueError: If a prediction has no static batch, or they are too large for a transfer.
-    """
+    """Plans predictions over cores, a batch in each session call."""
     check_predictions(template.predictions)
     taken_from = range(1 if broadcast else cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)

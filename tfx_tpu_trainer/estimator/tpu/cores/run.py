@@ -91,25 +91,7 @@ def core_run_of(
     batch_axis: Sequence[int | None] | None,
     system: TPUSystem | None = None,
 ) -> CoreRun:
-    """Works out how a call runs on cores.
-
-    Args:
-        mode: One of `ModeKeys`.
-        config: The configuration of the run; emulated, `emulated_replicas()` where it names no
-            `num_shards`.
-        global_batch_size: Rows of a step over all replicas.
-        batch_axis: What the estimator was given; used with PER_HOST_V1 only.
-        system: The TPU. Defaults to `None`: its cores are emulated.
-
-    Returns:
-        The run.
-
-    Raises:
-        ValueError: If there is no batch size, or the replicas do not divide it, or a replica is
-            wider than a host, or the TPU has not the cores that the configuration counts on.
-        RuntimeError: If the replicas do not use up the TPU's cores.
-        TypeError: If predict is given a `batch_axis` with PER_HOST_V1.
-    """
+    """Works out how a call runs on cores."""
     tpu_config = config.tpu_config
     input_mode = _input_mode(mode, config)
     # An input that is read to its end must be read by one host: two would each read all of it.
@@ -163,15 +145,7 @@ def core_run_of(
 
 
 def loops_of(config: RunConfig, *, log_every_n_steps: int | None) -> Loops:
-    """Reads what a configuration says of loops.
-
-    Args:
-        config: The configuration of the run.
-        log_every_n_steps: Steps between log lines, or `None`.
-
-    Returns:
-        The loops of a training.
-    """
+    """Reads what a configuration says of loops."""
     meaning = parse_iterations_per_loop(config.tpu_config.iterations_per_loop)
     length: LoopLength | LoopLengthFromTime | TunedLoopLength = LoopLength(meaning.value)
     longest, periods = meaning.value, tuple[int, ...]()

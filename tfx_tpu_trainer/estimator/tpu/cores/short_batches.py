@@ -46,14 +46,7 @@ class FiniteFeed(CoreFeed):
         return self.full_shapes[0][self.axes[0]]
 
     def draw(self, copier: GraphCopier) -> DrawnBatches:
-        """Takes the batches of one step, in the graph under construction.
-
-        Args:
-            copier: Copies from the graph of the sources.
-
-        Returns:
-            The batches, which may be short.
-        """
+        """Takes the batches of one step, in the graph under construction."""
         batches, rows, ended = {}, {}, []
         for draw in self.draws():
             iterator = self.sources[draw[0]].iterator
@@ -77,13 +70,7 @@ class FiniteFeed(CoreFeed):
         )
 
     def cut_padded(self, drawn: DrawnBatches) -> tuple[list[dict[str, tf.Tensor]], list[tf.Tensor]]:
-        """Pads the batches with zeros to full ones and cuts them.
-
-        Returns:
-            What `CoreFeed.cut` gives, and for each replica which of its rows are padding, a
-            boolean vector. Reading them fails with InvalidArgumentError where a batch is larger
-            than a full one.
-        """
+        """Pads the batches with zeros to full ones and cuts them."""
         padded, masks = {}, {}
         full = self.full_rows()
         for draw, tensors in drawn.batches.items():

@@ -64,12 +64,7 @@ class OnTPU(OnCores):
     find_system: Callable[[], TPUSystem]
 
     def trace(self) -> CoreTrace:
-        """Calls the user's functions for the cores that the TPU has.
-
-        Raises:
-            RuntimeError: If there is no TPU at the master.
-            ValueError: If a tensor that the model shards does not divide among a replica's cores.
-        """
+        """Calls the user's functions for the cores that the TPU has."""
         system = self.find_system()
         trace = self.core_call.trace_on(system)
         check_shardings(trace.template, cores=trace.run.layout.num_cores_per_replica)
@@ -126,25 +121,7 @@ def place_training_on_tpu(
     iterations_per_loop: int,
     replica_cores: ReplicaCores = ONE_CORE,
 ) -> StepLoop:
-    """Makes a loop of training steps on the cores of a TPU.
-
-    Args:
-        template: A template of mode `"train"`, traced on the feed's placeholders.
-        feed: Returns each replica its rows.
-        cores: Number of replicas.
-        broadcast: Whether every replica has the whole batch, so that host tensors are taken
-            from the first one only.
-        host_call_every_n_steps: Steps of a loop between host calls.
-        iterations_per_loop: The most steps that a session call makes; a transfer has as many,
-            or as few as fit into 256 MiB of a core.
-        replica_cores: The cores of each replica. Defaults to one.
-
-    Returns:
-        The loop, as the emulated cores' one: its loss is the mean over the replicas.
-
-    Raises:
-        ValueError: If several replicas train without a sum over them.
-    """
+    """Makes a loop of training steps on the cores of a TPU."""
     check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     loop = _TransferLoop(
@@ -169,7 +146,6 @@ class TPUCopier:
     """
 
     def __init__(self, copier: GraphCopier, replica_cores: ReplicaCores = ONE_CORE) -> None:
-        """Takes the copier from the template's graph, and the cores of each replica."""
         self._copier = copier
         self._replica_cores = replica_cores
 
@@ -180,17 +156,7 @@ class TPUCopier:
         replaced: Sequence[Mapping[str, tf.Tensor]],
         name: str,
     ) -> list[tf.Tensor]:
-        """Runs one replica for each core and returns tensors of them.
-
-        Args:
-            fetches: What is wanted; tensors only.
-            replaced: For each core, name of a tensor of the traced graph -> the tensor of the
-                default graph that stands for it.
-            name: Name scope of the copies.
-
-        Returns:
-            The tensors, in the order of the fetches.
-        """
+        """Runs one replica for each core and returns tensors of them."""
         names = list(replaced[0])
         nodes = {fetch.node.name: fetch.node for fetch in fetches}
         cut = cut_variables(nodes.values()) if self._replica_cores.several else {}

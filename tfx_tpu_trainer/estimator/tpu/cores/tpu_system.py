@@ -44,21 +44,7 @@ def find_tpu_system(
     job: str | None = None,
     with_topology: bool = False,
 ) -> TPUSystem:
-    """Asks a session's master for its TPU cores.
-
-    Args:
-        master: Address of the session's master; `""` is this process.
-        session_config: Configuration of the run, for its cluster. Defaults to `None`.
-        job: Name of the TPU workers' job. Defaults to `None`: the job of the first core.
-        with_topology: Whether to ask where the cores are, for replicas of several cores. The system is
-            initialized for that, which takes a while. Defaults to `False`.
-
-    Returns:
-        The system.
-
-    Raises:
-        RuntimeError: If the master does not answer, or has no TPU cores in that job.
-    """
+    """Asks a session's master for its TPU cores."""
     listed = list_tpu_cores(master, session_config=session_config)
     cores = [tf.DeviceSpec.from_string(name) for name in listed]
     found = job or cores[0].job
@@ -81,19 +67,7 @@ def list_tpu_cores(
     session_config: v1.ConfigProto | None = None,
     timeout_secs: float = _PROBE_SECONDS,
 ) -> list[str]:
-    """Lists the TPU cores that a session can see.
-
-    Args:
-        master: Address of the session's master; `""` is this process.
-        session_config: Configuration of the run, for its cluster. Defaults to `None`.
-        timeout_secs: Seconds to wait for an answer. Defaults to 10.
-
-    Returns:
-        The devices' names.
-
-    Raises:
-        RuntimeError: If the master does not answer, or has no TPU cores.
-    """
+    """Lists the TPU cores that a session can see."""
     config = v1.ConfigProto()
     if session_config is not None:
         config.CopyFrom(session_config)
@@ -130,14 +104,7 @@ def _read_topology(
 
 @contextlib.contextmanager
 def translated_tpu_errors(master: str) -> Iterator[None]:
-    """Turns what TensorFlow raises for a TPU that can't be reached into one clear error.
-
-    Args:
-        master: Address of the session's master, named in the error.
-
-    Raises:
-        RuntimeError: In place of errors of the connection, and of ops that found no TPU.
-    """
+    """Turns what TensorFlow raises for a TPU that can't be reached into one clear error."""
     try:
         yield
     except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError) as error:
@@ -156,13 +123,7 @@ class TPUSystemHook(v1.train.SessionRunHook):
     """Initializes the TPU system for a session, and shuts it down at its end."""
 
     def __init__(self, *, master: str, job: str | None = None, shut_down: bool = True) -> None:
-        """Names the system.
-
-        Args:
-            master: Address of the session's master, for the errors.
-            job: Name of the TPU workers' job. Defaults to `None`, the only one.
-            shut_down: Whether the system is shut down in the end. Defaults to `True`.
-        """
+        """Names the system."""
         self._master = master
         self._job = job
         self._shut_down = shut_down
@@ -173,11 +134,7 @@ class TPUSystemHook(v1.train.SessionRunHook):
         self._finalize = v1.tpu.shutdown_system(job=self._job)
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Initializes the system: nothing can run on its cores before.
-
-        Raises:
-            RuntimeError: If there is no TPU.
-        """
+        """Initializes the system: nothing can run on its cores before."""
         del coord
         with (
             translated_tpu_errors(self._master),

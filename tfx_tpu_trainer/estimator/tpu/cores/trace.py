@@ -98,20 +98,7 @@ class CoreTrace(Trace):
 
 
 def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
-    """Calls the user's functions in the default graph, model_fn on one replica's placeholders.
-
-    Args:
-        run: How the call runs.
-        call: The call; its input_fn is called once for each source.
-
-    Returns:
-        The trace.
-
-    Raises:
-        TypeError: If input_fn returns what its mode does not take, or the loss is an integer.
-        RuntimeError: If model_fn returns another spec than the mode needs.
-        ValueError: If the input's shapes do not hold.
-    """
+    """Calls the user's functions in the default graph, model_fn on one replica's placeholders."""
     sources = [_source(run, call, i) for i in range(number_of_sources(run.input_mode, run.layout))]
     slices = row_slices(run.input_mode, run.layout)
     feed: CoreFeed
@@ -240,11 +227,7 @@ class OnCores(abc.ABC):
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training, a loop of steps in each session call; see `Placement`.
-
-        Raises:
-            ValueError: If several replicas train without a sum over them.
-        """
+        """Plans training, a loop of steps in each session call; see `Placement`."""
         trace, loops = self.trace_to_run(), self.core_call.loops
         config = self.core_call.config
         asked = asked_of(config)
@@ -285,13 +268,7 @@ class OnCores(abc.ABC):
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction, a batch in each session call; see `Placement`.
-
-        Raises:
-            TypeError: If the predictions are no dict.
-            ValueError: If none of the keys is there, a prediction has no static batch, or they are
-                too large for a transfer.
-        """
+        """Plans a prediction, a batch in each session call; see `Placement`."""
         trace = self.trace_to_run()
         assert trace.is_padding is not None
         check_predictions(trace.template.predictions)

@@ -25,19 +25,6 @@ def ends_of_turns(
 
     Cores that run side by side hold as many gradients as there are cores: of BERT-base 0.44 GB each.
     In turns, each core's gradients are added to those before as soon as they are there.
-
-    Args:
-        copier: Copies the traced graph.
-        nodes: What a step runs.
-        inputs: Tensors of the traced graph that a core is given.
-        cores: Number of cores.
-
-    Returns:
-        What the model sums over cores: one core's are all there before the next one reads its
-        inputs. None if the gradients of all cores but one take less than 1 GiB, and where turns
-        would change a number or wait for each other: if what is summed needs other cores, as with
-        batch norm over all cores, or waits for a change of a variable, which the next core might
-        read.
     """
     given = {tensor.name for tensor in inputs}
     sums = [op for op in upstream(nodes, given=given) if op.type in EXCHANGES]

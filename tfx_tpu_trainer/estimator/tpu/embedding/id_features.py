@@ -26,24 +26,12 @@ class IdFeatures:
     """
 
     def __init__(self, plan: EmbeddingPlan, *, padded: bool) -> None:
-        """Prepares for the features of a plan.
-
-        Args:
-            plan: The embeddings.
-            padded: Whether short batches are padded before a core reads them.
-        """
+        """Prepares for the features of a plan."""
         self._plan = plan
         self._padded = padded
 
     def prepare_input(self, returned: Any) -> Any:
-        """Prepares what an input_fn returned, and returns it in the same form.
-
-        Args:
-            returned: A Dataset; or features, or a pair of features and labels.
-
-        Raises:
-            ValueError: If the features lack what the embeddings need, or it can't be used.
-        """
+        """Prepares what an input_fn returned, and returns it in the same form."""
         if not isinstance(returned, tf.data.Dataset):
             return self._prepare_element(returned)
 
@@ -56,16 +44,7 @@ class IdFeatures:
     def take(
         self, features: dict[str, Any], name: str
     ) -> tuple[tf.SparseTensor | tf.Tensor, tf.SparseTensor | None]:
-        """Takes a feature's ids and weights out of what one core got.
-
-        Args:
-            features: Features as prepared; the ids and weights are removed.
-            name: The feature.
-
-        Returns:
-            Ids and weights. The ids are dense where the table has no combiner, else sparse:
-            [rows, any], of a sequence [rows, positions, any].
-        """
+        """Takes a feature's ids and weights out of what one core got."""
         config = self._plan.features[name]
         rank = 3 if config.max_sequence_length else 2
         read = functools.partial(decode_rows, rank=rank, padded=self._padded)
@@ -219,13 +198,6 @@ def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
 
     How many values a row has is not in its shape any more, so that a batch can be cut into the
     pieces of the cores, and a short one padded, as if it were dense.
-
-    Args:
-        sparse: A sparse tensor of rank 2 or more, its rows in order.
-        rows: Number of rows where it is known, else `None`.
-
-    Returns:
-        A string tensor [rows, 3].
     """
     return tf.ensure_shape(tf.io.serialize_many_sparse(sparse), [rows, _PARTS])
 
@@ -233,18 +205,7 @@ def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
 def decode_rows(
     encoded: tf.Tensor, *, dtype: tf.DType, rank: int, padded: bool = False
 ) -> tf.SparseTensor:
-    """Reads what `encode_rows` wrote.
-
-    Args:
-        encoded: A string tensor [rows, 3].
-        dtype: Dtype of the values.
-        rank: Rank of the sparse tensor that was written.
-        padded: Whether there may be rows of empty strings, as padding makes them, which are then
-            rows without values; or no row at all. Defaults to `False`.
-
-    Returns:
-        The sparse tensor; its other dimensions are as large as its largest row's.
-    """
+    """Reads what `encode_rows` wrote."""
     if not padded:
         return tf.io.deserialize_many_sparse(encoded, dtype, rank)
     no_values = tf.SparseTensor(

@@ -53,15 +53,7 @@ class StackLayout:
         return sum(place.padded_rows for place in self.tables.values())
 
     def pack(self, values: Mapping[str, np.ndarray], *, devices: int) -> list[np.ndarray]:
-        """Lays tables, or slots of theirs, out for devices.
-
-        Args:
-            values: Name of a table -> its value [rows, dim]; zeros stand for tables that lack one.
-            devices: Number of devices that share the SparseCores.
-
-        Returns:
-            For each device its part of the stack.
-        """
+        """Lays tables, or slots of theirs, out for devices."""
         stack = np.zeros((self.cores, self.rows // self.cores, self.padded_dim), np.float32)
         for name, value in values.items():
             core, place = self._where(name)
@@ -69,15 +61,7 @@ class StackLayout:
         return np.split(stack.reshape(self.rows, self.padded_dim), devices)
 
     def unpack(self, parts: Sequence[np.ndarray], name: str) -> np.ndarray:
-        """Collects a table, or a slot of it, from the parts of the devices.
-
-        Args:
-            parts: For each device its part of the stack.
-            name: Name of the table.
-
-        Returns:
-            The value [rows, dim].
-        """
+        """Collects a table, or a slot of it, from the parts of the devices."""
         stack = np.concatenate(parts).reshape(self.cores, -1, self.padded_dim)
         core, place = self._where(name)
         return stack[core, place, : self.tables[name].dim]

@@ -84,37 +84,7 @@ class EmbeddingConfigSpec(_Fields):
         *,
         sparse_core_embedding_config: Any = None,
     ) -> EmbeddingConfigSpec:
-        """Checks the arguments and makes a spec.
-
-        Args:
-            feature_columns: The embedding columns of the model; excludes the two dicts.
-            optimization_parameters: Trains the tables; with columns it must be given.
-            clipping_limit: Has no effect, as in the original; clip with the optimization
-                parameters. Defaults to `None`.
-            pipeline_execution_with_tensor_core: On TPU hardware lets a step look up before the
-                last one has trained. Elsewhere steps never overlap. Defaults to `False`.
-            experimental_gradient_multiplier_fn: Takes the global step, a scalar tensor, and returns what the gradients
-                of all tables are multiplied by. Defaults to `None`.
-            feature_to_config_dict: Feature name -> `FeatureConfig`. Defaults to `None`.
-            table_to_config_dict: Table name -> `TableConfig`. Defaults to `None`.
-            partition_strategy: `"div"` (default) or `"mod"`: how hosts would share a table. Has no
-                effect: emulated tables are whole, and TPUs share them in their own way.
-            profile_data_directory: For TPU hardware; has no effect here. Defaults to `None`.
-            sparse_core_embedding_config: A `tf.tpu.experimental.embedding.SparseCoreEmbeddingConfig`:
-                stacking and buffers on SparseCores; the original has no such argument, and
-                TensorFlow 2.16 no such class. Without effect elsewhere. Defaults to `None`,
-                TensorFlow's defaults.
-
-        Returns:
-            The spec.
-
-        Raises:
-            ValueError: If not exactly one of the columns and the two dicts is given, the
-                strategy or the parameters are none of the known ones, or a feature names a table
-                that is not there.
-            TypeError: If a column, a value of the dicts or the configuration of SparseCores is of a
-                type that can't be used.
-        """
+        """Checks the arguments and makes a spec."""
         has_dicts = bool(feature_to_config_dict and table_to_config_dict)
         if bool(feature_columns) == has_dicts:
             raise ValueError(
@@ -207,19 +177,7 @@ def _check_dicts(features: Mapping[str, Any], tables: Mapping[str, Any]) -> None
 
 
 def check_embeddings(spec: Any, *, config: RunConfig, use_tpu: bool, eval_on_tpu: bool) -> None:
-    """Checks an estimator's spec against its configuration.
-
-    Args:
-        spec: What the estimator was given; `None` is fine.
-        config: Its configuration.
-        use_tpu: Whether it runs on cores.
-        eval_on_tpu: Whether it evaluates there too.
-
-    Raises:
-        TypeError: If it is no `EmbeddingConfigSpec`.
-        ValueError: If the input mode, the partition strategy or the number of shards do not allow
-            for embeddings.
-    """
+    """Checks an estimator's spec against its configuration."""
     if spec is None:
         return
     if not isinstance(spec, EmbeddingConfigSpec):
@@ -247,15 +205,7 @@ def check_embeddings(spec: Any, *, config: RunConfig, use_tpu: bool, eval_on_tpu
 
 
 def refuse_embeddings(spec: EmbeddingConfigSpec | None, where: str) -> None:
-    """Refuses embeddings where their tables can't be looked up.
-
-    Args:
-        spec: The spec, or `None`.
-        where: The place, for the message.
-
-    Raises:
-        ValueError: If there is a spec.
-    """
+    """Refuses embeddings where their tables can't be looked up."""
     if spec is not None:
         raise ValueError(
             f"embedding_config_spec is not implemented {where}. Run under a TPUStrategy "

@@ -36,18 +36,6 @@ def make_table_update(
     The rows of all cores stand one after the other when the function gets them. Those of one id
     are summed before the optimizer acts, so that a table trains as an ordinary embedding does on
     the global batch.
-
-    Args:
-        plan: The embeddings.
-        tables: Table name -> variable.
-        gradients: Table name -> one core's gradient.
-        step: The global step before the step, a vector of one element.
-
-    Returns:
-        The function; it makes the optimizers' slots when it is called.
-
-    Raises:
-        ValueError: If a table has no optimization parameters, or ones that can't be emulated.
     """
     parameters = {name: parameters_of(plan, name) for name in gradients}
     tensors: dict[str, tf.Tensor] = {"step": step}
@@ -87,15 +75,7 @@ def make_table_update(
 
 
 def parameters_of(plan: EmbeddingPlan, table: str) -> OptimizationParameters:
-    """Returns the optimization parameters of a table, with its learning rate.
-
-    Args:
-        plan: The embeddings.
-        table: Its name.
-
-    Raises:
-        ValueError: If it has none, or ones that can't be emulated.
-    """
+    """Returns the optimization parameters of a table, with its learning rate."""
     config = plan.tables[table]
     parameters = config.optimization_parameters or plan.parameters
     if not isinstance(parameters, OptimizationParameters):

@@ -75,14 +75,7 @@ def lengths_key(feature: str) -> str:
 
 @contextlib.contextmanager
 def noting_names(graph: tf.Graph) -> Iterator[NotedNames]:
-    """Lets columns note the names of their variables while a model is built in a graph.
-
-    Args:
-        graph: The graph.
-
-    Yields:
-        The notes.
-    """
+    """Lets columns note the names of their variables while a model is built in a graph."""
     notes = NotedNames()
     graph.get_collection_ref(tpu_columns._TPU_FC_TO_SCOPE)[:] = [notes]
     try:

@@ -43,11 +43,7 @@ def are_cores_set_up() -> bool:
 
 
 def variables_of_hosts(embedding: Any) -> Mapping[str, Mapping[str, Sequence[tf.Variable]]]:
-    """Returns name of a table -> name of a slot -> its rows, a variable for each host.
-
-    Args:
-        embedding: A `TPUEmbedding` that is built.
-    """
+    """Returns name of a table -> name of a slot -> its rows, a variable for each host."""
     return {
         table: {slot: variable.variables for slot, variable in slots.items()}
         for table, slots in embedding._variables.items()
@@ -70,11 +66,7 @@ def cores_of_device(embedding: Any) -> int:
 
 
 def stacks(embedding: Any) -> dict[str, dict[str, StackedTable]]:
-    """Returns name of a stack -> name of a table -> its place, in the order of the tables.
-
-    Args:
-        embedding: A `TPUEmbeddingV2`.
-    """
+    """Returns name of a stack -> name of a table -> its place, in the order of the tables."""
     return {
         stack: {
             table.name: StackedTable(

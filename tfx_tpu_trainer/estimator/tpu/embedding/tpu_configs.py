@@ -44,11 +44,7 @@ class StepRates:
 
     @contextlib.contextmanager
     def at(self, step: tf.Tensor) -> Iterator[None]:
-        """Makes the rates those of a step.
-
-        Args:
-            step: The global step before the step, a scalar.
-        """
+        """Makes the rates those of a step."""
         self._step = step
         try:
             yield
@@ -62,10 +58,6 @@ class StepRates:
 
         Adam's has the correction of its moments' bias in it, which embedding hardware leaves out:
         see TensorFlow's optimization_parameters.proto.
-
-        Args:
-            parameters: The table's parameters.
-            rate_fn: Its learning rate, of the global step; `None` is the parameters'.
         """
         betas = None
         if isinstance(parameters, AdamParameters):
@@ -96,14 +88,6 @@ def make_feature_configs(
 
     A feature of sequences has a sample for each position, so that no configuration needs a
     `max_sequence_length`, which means something else for each kind of input.
-
-    Args:
-        plan: The embeddings, checked by `check_plan`.
-        samples: Name of a feature -> its samples on a replica.
-        rates: The learning rates.
-
-    Returns:
-        Name of a feature -> its `tf.tpu.experimental.embedding.FeatureConfig`.
     """
     tables = {
         name: _embedding.TableConfig(
@@ -131,16 +115,7 @@ def make_feature_configs(
 
 
 def check_plan(plan: EmbeddingPlan, *, where: str) -> None:
-    """Checks that a TPU can train the tables of a plan.
-
-    Args:
-        plan: The embeddings.
-        where: The TPU's embedding hardware, for the message.
-
-    Raises:
-        ValueError: If a table has no optimization parameters, or others than TPUs train with, or
-            too many rows.
-    """
+    """Checks that a TPU can train the tables of a plan."""
     for name, config in plan.tables.items():
         if not plan.features_of(name):
             continue
@@ -168,9 +143,6 @@ def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
     """Checks that SparseCores can train as the parameters of a plan say.
 
     TensorFlow's `TPUEmbeddingV2` takes these settings and ignores them.
-
-    Raises:
-        ValueError: If a setting would have no effect.
     """
     for name in plan.tables:
         if not plan.features_of(name):
@@ -202,14 +174,6 @@ def check_memory(plan: EmbeddingPlan, *, devices: int, generations: Sequence[str
 
     A strategy does not say which chips it has, so that the largest count. What else is in their
     memory, `preflight` tells.
-
-    Args:
-        plan: The embeddings, checked by `check_plan`.
-        devices: TPU devices that share the tables.
-        generations: The chips that have the hardware.
-
-    Raises:
-        ValueError: If they are too large for any of the chips.
     """
     parts = {
         name: config.vocabulary_size

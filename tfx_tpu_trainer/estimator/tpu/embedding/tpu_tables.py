@@ -58,18 +58,7 @@ class TPUTables(StrategyTables):
         is_training: bool,
         spec: EmbeddingConfigSpec,
     ) -> None:
-        """Makes the optimizers' slots in the graph of the trace, which must be the default one.
-
-        Args:
-            plan: The embeddings.
-            lookups: What the model looks up.
-            strategy: A `TPUStrategy`.
-            is_training: Whether the steps train.
-            spec: What the plan was made of.
-
-        Raises:
-            ValueError: If a replica's batches are of no static size.
-        """
+        """Makes the optimizers' slots in the graph of the trace, which must be the default one."""
         super().__init__(lookups, replicas=strategy.num_replicas_in_sync)
         self._plan = plan
         self._strategy = strategy
@@ -94,11 +83,7 @@ class TPUTables(StrategyTables):
     @classmethod
     @abc.abstractmethod
     def check(cls, plan: EmbeddingPlan, strategy: tf.distribute.Strategy) -> None:
-        """Checks that the hardware can hold and train the tables of a plan.
-
-        Raises:
-            ValueError: If it can't.
-        """
+        """Checks that the hardware can hold and train the tables of a plan."""
 
     def finish(
         self,
@@ -207,12 +192,7 @@ class EmbeddingCoreTables(TPUTables):
         check_memory(plan, devices=strategy.num_replicas_in_sync, generations=("v2", "v3", "v4"))
 
     def start(self, values: Mapping[str, np.ndarray]) -> None:
-        """Loads the tables into the cores' memory.
-
-        Raises:
-            RuntimeError: If the cores were set up for other tables or batches, or hold those of
-                steps that are running.
-        """
+        """Loads the tables into the cores' memory."""
         cores = self._set_up()
         if cores.is_taken:
             raise RuntimeError(
@@ -315,11 +295,7 @@ class SparseCoreTables(TPUTables):
         check_memory(plan, devices=strategy.num_replicas_in_sync, generations=("v5p", "v6e"))
 
     def start(self, values: Mapping[str, np.ndarray]) -> None:
-        """Makes the variables on the devices.
-
-        Raises:
-            ValueError: If a step's samples don't divide over the SparseCores of a device.
-        """
+        """Makes the variables on the devices."""
         self._rates, config = StepRates(), self._sparse_core_config
         # TensorFlow 2.16 has no such argument.
         options = {} if config is None else {"sparse_core_embedding_config": config}

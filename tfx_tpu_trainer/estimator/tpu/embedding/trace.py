@@ -27,21 +27,7 @@ v1 = tf.compat.v1
 
 
 def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -> CoreTrace:
-    """Traces a call as `trace_on_cores` does, with lookups between its two functions.
-
-    Args:
-        spec: The embeddings.
-        run: How the call runs.
-        call: The call.
-
-    Returns:
-        The trace; its template trains the tables too.
-
-    Raises:
-        TypeError: If a column of the spec is not one made for TPUs.
-        ValueError: If the cores are not emulated, or the features lack what the spec embeds.
-        RuntimeError: If the model does not use a column of the spec.
-    """
+    """Traces a call as `trace_on_cores` does, with lookups between its two functions."""
     if run.system is not None:
         refuse_embeddings(spec, "in a TPU's session")
     plan = plan_embeddings(spec)
@@ -80,14 +66,7 @@ class EmbeddedModel:
         mode: str,
         call_model_fn: Callable[[Any, Any, Any], Any],
     ) -> None:
-        """Wraps a model_fn.
-
-        Args:
-            plan: The embeddings.
-            ids: Reads the ids that one core gets.
-            mode: One of `ModeKeys`.
-            call_model_fn: Calls model_fn with features, labels and additions to its params.
-        """
+        """Wraps a model_fn."""
         self._plan = plan
         self._mode = mode
         self._call_model_fn = call_model_fn
@@ -95,20 +74,7 @@ class EmbeddedModel:
         self.lookups: Lookups | None = None
 
     def __call__(self, features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
-        """Calls model_fn and connects it with its tables.
-
-        Args:
-            features: What one core gets of an input that `ids` prepared.
-            labels: Labels of one core, or `None`.
-            added: Additions to the params of model_fn.
-
-        Returns:
-            What model_fn returned.
-
-        Raises:
-            RuntimeError: If the model does not use a column of the spec.
-            ValueError: If a table is to be trained and has no optimization parameters.
-        """
+        """Calls model_fn and connects it with its tables."""
         if not self._plan.tables:
             return self._call_model_fn(features, labels, added)
         tap = GradientTap() if self._mode == ModeKeys.TRAIN else None

@@ -44,18 +44,7 @@ class EmbeddedUnderStrategy:
     def __init__(
         self, spec: EmbeddingConfigSpec, call: Call, strategy: tf.distribute.Strategy
     ) -> None:
-        """Wraps a call.
-
-        Args:
-            spec: The embeddings.
-            call: The call.
-            strategy: The strategy that it runs under.
-
-        Raises:
-            TypeError: If a column of the spec is not one made for TPUs.
-            ValueError: If the strategy has no place for embeddings, or its hardware can't train
-                the tables as the spec says.
-        """
+        """Wraps a call."""
         self._plan = plan_embeddings(spec)
         self._strategy = strategy
         self._is_training = call.mode == ModeKeys.TRAIN
