@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tests.bad_input import case
 from tfx_tpu_trainer import compat
+from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu import RunConfig
-from tfx_tpu_trainer.estimator.tpu._run_place import emulated_replicas
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.compat.repairing.own_files import OwnFiles, files_of_module
 from tfx_tpu_trainer.compat.repairing.repairs import Repairs
 
 _NAME = "python -m tfx_tpu_trainer.compat"
-# As in estimator/tpu/_run_place.py, whose import would be that of TensorFlow.
+# As in estimator/places/choice.py, whose import would be that of TensorFlow.
 _REPLICAS = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 
 

@@ -15,7 +15,7 @@ from tfx_tpu_trainer._support.progress import followed, unfollowed
 from tfx_tpu_trainer._support.progress.progress import EVALUATE, PREDICT, TRACE, TRAIN
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import argument_names, as_params, check_model_fn
-from tfx_tpu_trainer.estimator._calls import Calls, EstimatorCalls
+from tfx_tpu_trainer.estimator._calls import EstimatorCalls
 from tfx_tpu_trainer.estimator._construction import (
     call_graph,
     check_listeners,
@@ -141,7 +141,7 @@ class Estimator:
     # Made anew for each use: programs set the private attributes of the original between calls, for example
     # `estimator._params["rate"] = 0.1`, and Neural Structured Learning wraps `_model_fn`.
     @property
-    def _calls(self) -> Calls:
+    def _calls(self) -> EstimatorCalls:
         return EstimatorCalls(
             self._model_fn, config=self._config_of_runs, params=self._params or {}
         )
@@ -272,8 +272,9 @@ class Estimator:
             call_graph(self._config),
         ):
             with progress.phase(TRACE):
-                placement = self._calls.placement(input_fn, ModeKeys.TRAIN)
-                plan, own_hooks = placement.plan_training(steps=steps, max_steps=max_steps)
+                plan, own_hooks = self._calls.plan_training(
+                    input_fn, steps=steps, max_steps=max_steps
+                )
             if not self.latest_checkpoint():
                 if unnamed := checkpoints.unnamed_checkpoints(self.model_dir):
                     _logger.warning(

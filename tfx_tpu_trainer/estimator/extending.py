@@ -124,6 +124,13 @@ from tfx_tpu_trainer.estimator.hooks import (
 from tfx_tpu_trainer.estimator.keras._to_estimator import (
     keras_model_fn,
 )
+from tfx_tpu_trainer.estimator.places.choice import (
+    EMULATE_VARIABLE,
+    emulated_replicas,
+    emulates,
+    environment_emulates,
+    session_master,
+)
 from tfx_tpu_trainer.estimator.places.input_partitions import input_partitions
 from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
     CheckpointEvaluator,
@@ -140,13 +147,6 @@ from tfx_tpu_trainer.estimator.tpu._calls import (
 )
 from tfx_tpu_trainer.estimator.tpu._cluster_resolver import (
     EmulatedTPUClusterResolver,
-)
-from tfx_tpu_trainer.estimator.tpu._run_place import (
-    EMULATE_VARIABLE,
-    emulated_replicas,
-    emulates,
-    environment_emulates,
-    session_master,
 )
 from tfx_tpu_trainer.estimator.tpu._tpu_context import (
     TPUContext,

@@ -93,7 +93,7 @@ def lower_engine_step(
     )
     with call_graph(config) as graph:
         # What a TPU's cores would run is what emulated ones do.
-        trace = calls.places(input_fn, mode).on_emulated_cores().trace()
+        trace = calls.on_emulated_cores(input_fn, mode).trace()
         _check(trace.template, num_replicas)
         return lower(_step_of(graph, trace))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import _user_calls
+from tfx_tpu_trainer.estimator._callables import takes
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
@@ -153,9 +154,11 @@ def bind_call(
     model_fn: Any,
     params: Mapping[str, Any],
     config: RunConfig,
-    required: Iterable[str] = (),
+    needs_params: bool = False,
 ) -> Call:
     """Binds a user's functions to all that they get, whatever the place.
+
+    This is the only wrapper around them on their way to a place.
 
     Args:
         input_fn: The function that returns the data.
@@ -163,27 +166,36 @@ def bind_call(
         model_fn: The function that makes the model.
         params: What both get as `params`, besides what a place adds.
         config: What both get as `config`.
-        required: The names of arguments that input_fn must take, be it in `**kwargs`. Defaults to
-            none.
+        needs_params: Whether both functions must take `params`, be it in `**kwargs`: a
+            TPUEstimator tells them their batch size there. Defaults to `False`.
 
     Returns:
-        The call.
+        The call. It raises a ValueError where a function does not take `params` but has to.
     """
-    required = tuple(required)
 
     def call_input_fn(
         added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
     ) -> Any:
+        if needs_params and not takes(input_fn, "params"):
+            raise ValueError(
+                f"input_fn ({input_fn!r}) does not include params argument, required by "
+                'TPUEstimator to pass batch size as params["batch_size"].'
+            )
         return _user_calls.call_input_fn(
             input_fn,
             mode=mode,
             params={**params, **added},
             config=config,
             input_context=input_context,
-            required=required,
+            required=("params",) if needs_params else (),
         )
 
     def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
+        if needs_params and not takes(model_fn, "params"):
+            raise ValueError(
+                f"model_fn ({model_fn!r}) does not include params argument, required by "
+                "TPUEstimator to pass batch size as params['batch_size']."
+            )
         return _user_calls.call_model_fn(
             model_fn,
             features=features,

@@ -9,33 +9,32 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import check_input_fn, takes
-from tfx_tpu_trainer.estimator._calls import (
-    ToldOfTraining,
-    check_train_steps,
-    master_of,
-)
+from tfx_tpu_trainer.estimator._callables import check_input_fn
+from tfx_tpu_trainer.estimator._calls import EstimatorCalls, ToldOfTraining
 from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._number_checks import check_positive
-from tfx_tpu_trainer.estimator.places.host import OnHost
-from tfx_tpu_trainer.estimator.places.place import Call, Placement, bind_call
-from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus
-from tfx_tpu_trainer.estimator.places.strategy.place import (
-    UnderStrategy,
-    input_context_of,
-    strategy_of,
-)
-from tfx_tpu_trainer.estimator.tpu._is_padding import without_padding
-from tfx_tpu_trainer.estimator.tpu._reports import Reported
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._run_place import (
+from tfx_tpu_trainer.estimator.places.choice import (
+    Kind,
     check_can_be_emulated,
     choose_place,
     emulates,
+    input_context_of,
     session_master,
+    strategy_of,
 )
-from tfx_tpu_trainer.estimator.tpu._tpu_config import InputPipelineConfig, check_positive_integer
+from tfx_tpu_trainer.estimator.places.host import OnHost
+from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Placement, bind_call
+from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus
+from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
+from tfx_tpu_trainer.estimator.tpu._is_padding import without_padding
+from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
+from tfx_tpu_trainer.estimator.tpu._tpu_config import (
+    InputPipelineConfig,
+    check_positive_integer,
+    parse_iterations_per_loop,
+)
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.cores.emulated import OnEmulatedCores
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
@@ -68,17 +67,19 @@ class TPUCallSettings:
     batch_sizes: Mapping[str, int | None]
     batch_axis: Sequence[int] | None
     embedding_config_spec: Any
-    report_period: Mapping[str, int] | None
+    report_period: Mapping[str, Any] | None
     report_steps: int | None
 
     @property
-    def host_period(self) -> Mapping[str, int] | None:
+    def host_period(self) -> Mapping[str, Any] | None:
         """How often a training that is not on cores reports: a session call of it is a step, no loop."""
         return None if self.report_steps is None else {"every_n_steps": self.report_steps}
 
 
-class TPUEstimatorCalls:
-    """The `Calls` of a TPUEstimator."""
+class TPUEstimatorCalls(EstimatorCalls):
+    """What a TPUEstimator asks before it runs anything."""
+
+    _config: RunConfig
 
     def __init__(
         self,
@@ -96,16 +97,14 @@ class TPUEstimatorCalls:
             config: The configuration of the runs, complete.
             params: What the user's functions get as `params`, besides what is added to it.
             settings: What the estimator was told of cores and batches.
-            export_options: What an export needs to know of graphs and versions.
+            export_options: Which graphs an export has, and by which version of the API.
         """
-        self._model_fn = model_fn
-        self._config = config
-        self._params = params
+        super().__init__(model_fn, config=config, params=params)
         self._settings = settings
         self._export_options = export_options
 
     def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
-        """Returns the place of a call, and says where that is unless it is this host.
+        """Returns the place of a call, and logs it unless it is this host.
 
         It is found when a call runs, so that building and exporting need no TPU.
         """
@@ -113,55 +112,121 @@ class TPUEstimatorCalls:
         use_tpu, strategy = self._settings.on_cores[mode], self._strategy(mode)
         if use_tpu and not emulates(""):
             self._check_one_place(mode, strategy)
-        placement, reason = choose_place(
-            self.places(input_fn, mode),
+        master = self._master(mode)
+        choice = choose_place(
             use_tpu=use_tpu,
-            master=master_of(self._config, mode),
+            master=master,
             strategy=strategy,
+            count_cores=lambda: find_tpu_system(master).num_cores,
         )
-        is_elsewhere = use_tpu or strategy is not None
-        if is_elsewhere:
-            _logger.info("Mode %r runs on %s.", mode, reason)
-        period = self._settings.report_period if use_tpu else self._settings.host_period
-        if mode != ModeKeys.TRAIN or period is None:
-            return placement
-        return Reported(
-            placement=placement,
-            period=period,
-            config=self._config,
-            batch_size=self._settings.batch_sizes[mode],
-            on_host=not is_elsewhere,
+        if choice.kind is not Kind.HOST:
+            _logger.info("Mode %r runs on %s.", mode, choice.reason)
+        if choice.kind is Kind.STRATEGY:
+            assert strategy is not None
+            return self.under_strategy(input_fn, mode, strategy)
+        places: Mapping[Kind, Callable[[Callable[..., Any], str], Placement]] = {
+            Kind.HOST: self.on_host,
+            Kind.EMULATED_CORES: self.on_emulated_cores,
+            Kind.TPU: self.on_tpu,
+        }
+        return places[choice.kind](input_fn, mode)
+
+    def on_host(self, input_fn: Callable[..., Any], mode: str) -> OnHost:
+        """Returns a call on this host."""
+        sliced = self._config.tpu_config.eval_training_input_configuration
+        if mode != ModeKeys.TRAIN and sliced == InputPipelineConfig.SLICED:
+            raise ValueError(
+                "Invalid TPUConfig `eval_training_input_configuration` value. SLICED mode only "
+                "works on use_tpu = True; leave it out on the host."
+            )
+        return OnHost(
+            call=self._bound_on_host(input_fn, mode),
+            input_context=input_context_of(self._config, mode),
+            # Rows without an end may be meant, as in the original.
+            warns_of_endless_input=False,
         )
 
-    def places(self, input_fn: Callable[..., Any], mode: str) -> TPUPlaces:
-        """Returns the places that a call may run at."""
-        return TPUPlaces(
-            call=self._bound(input_fn, mode, self._config),
-            config=self._config,
-            settings=self._settings,
-            master=master_of(self._config, mode),
+    def under_strategy(
+        self, input_fn: Callable[..., Any], mode: str, strategy: tf.distribute.Strategy
+    ) -> UnderStrategy:
+        """Returns a call under a strategy."""
+        on_cores = self._settings.on_cores[mode]
+        spec = self._settings.embedding_config_spec if on_cores else None
+        tpu_config = self._config.tpu_config
+        added = share_of_replica(
+            self._settings.batch_sizes[mode],
+            replicas=strategy.num_replicas_in_sync,
+            use_tpu=on_cores,
         )
+        return UnderStrategy(
+            call=self._bound(input_fn, mode),
+            strategy=strategy,
+            added=added,
+            sees_strategy=not on_cores,
+            loops=self._loops() if on_cores and mode == ModeKeys.TRAIN else None,
+            num_cores_per_replica=tpu_config.num_cores_per_replica if on_cores else None,
+            input_partition_dims=tpu_config.input_partition_dims if on_cores else None,
+            embed=None if spec is None else functools.partial(EmbeddedUnderStrategy, spec),
+        )
+
+    def on_emulated_cores(self, input_fn: Callable[..., Any], mode: str) -> OnEmulatedCores:
+        """Returns a call on emulated cores."""
+        check_can_be_emulated(self._config.tpu_config.num_shards)
+        return OnEmulatedCores(self._on_cores(input_fn, mode))
+
+    def on_tpu(self, input_fn: Callable[..., Any], mode: str) -> OnTPU:
+        """Returns a call on the cores of the TPU at the mode's master."""
+        find_system = functools.partial(
+            find_tpu_system,
+            self._master(mode),
+            session_config=self._config.session_config,
+            job=self._config.tpu_config.tpu_job_name,
+            with_topology=self._config.tpu_config.num_cores_per_replica is not None,
+        )
+        return OnTPU(self._on_cores(input_fn, mode), find_system)
+
+    def plan_training(
+        self, input_fn: Callable[..., Any], *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans a training where it runs, with hooks that report its speed and its loss."""
+        placement = self.placement(input_fn, ModeKeys.TRAIN)
+        plan, hooks = placement.plan_training(steps=steps, max_steps=max_steps)
+        settings = self._settings
+        on_cores = settings.on_cores[ModeKeys.TRAIN]
+        period = settings.report_period if on_cores else settings.host_period
+        if period is None:
+            return plan, hooks
+        throughput = ThroughputHook(
+            **period,
+            steps_per_call=plan.steps_per_call,
+            batch_size=settings.batch_sizes[ModeKeys.TRAIN],
+            output_dir=self._config.model_dir if self._config.save_summary_steps else None,
+        )
+        if isinstance(placement, OnHost):
+            # Its steps may be made in loops, of which the training itself knows the loss.
+            plan = dataclasses.replace(plan, log_loss_every=period["every_n_steps"])
+        else:
+            hooks = [*hooks, self._loss_log(plan, period)]
+        return plan, [*hooks, throughput]
 
     def call_model_fn(
         self, features: Any, labels: Any, mode: str, config: Any | None = None
     ) -> Any:
-        """Calls model_fn on the host; see `Calls`."""
-        call = self._bound(None, mode, config or self._config)
-        return _on_host(call, self._config, self._settings).call_model_fn(features, labels, {})
+        """Calls model_fn on the host, with another configuration where one is given."""
+        return self._bound_on_host(None, mode, config).call_model_fn(features, labels, {})
 
     def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
-        """Calls model_fn for an export; see `Calls`."""
+        """Calls model_fn for an export, whose batches have any size."""
         if mode == ModeKeys.PREDICT:
             features = without_padding(features)
-        call = self._bound(None, mode, self._config)
-        return call.call_model_fn(features, labels, {"use_tpu": use_tpu})
+        return self._bound(None, mode).call_model_fn(features, labels, {"use_tpu": use_tpu})
 
     def export_options(self) -> dict[str, Any]:
-        """Returns what an export needs to know; see `Calls`."""
+        """Returns which graphs an export has, and by which version of the API."""
         return dict(self._export_options)
 
     def told_of_training(self) -> ToldOfTraining:
-        """Returns what is to be told of a training; see `Calls`."""
+        """Returns what is reported of a training."""
         return ToldOfTraining(
             every_steps=self._settings.report_steps,
             rows_per_step=self._settings.batch_sizes[ModeKeys.TRAIN],
@@ -169,7 +234,7 @@ class TPUEstimatorCalls:
 
     def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
         """Checks the steps of a training; on cores there must be some."""
-        check_train_steps(steps, max_steps)
+        super().check_train_steps(steps, max_steps)
         if not self._settings.on_cores[ModeKeys.TRAIN]:
             return
         if steps is None and max_steps is None:
@@ -182,28 +247,73 @@ class TPUEstimatorCalls:
                 check_positive_integer(value, name)
 
     def check_eval_steps(self, steps: int | None) -> None:
-        """Checks the steps of an evaluation; see `Calls`."""
+        """Checks the steps of an evaluation; on cores they are whole."""
         if not self._settings.on_cores[ModeKeys.EVAL] or steps is None:
-            check_positive("steps", steps)
+            super().check_eval_steps(steps)
         else:
             check_positive_integer(steps, "Eval steps")
 
     def session_master(self, mode: str) -> str:
         """Returns the address of a session's master; emulated cores are in this process."""
-        return session_master(master_of(self._config, mode))
+        return session_master(self._master(mode))
 
-    def _bound(self, input_fn: Any, mode: str, config: Any) -> Call:
-        return _checked(
-            bind_call(
-                input_fn,
-                mode,
-                model_fn=self._model_fn,
-                params=self._params,
-                config=config,
-                required=("params",),
-            ),
-            input_fn=input_fn,
+    def _bound(self, input_fn: Any, mode: str, config: Any = None) -> Call:
+        return bind_call(
+            input_fn,
+            mode,
             model_fn=self._model_fn,
+            params=self._params,
+            config=config or self._config,
+            needs_params=True,
+        )
+
+    def _bound_on_host(self, input_fn: Any, mode: str, config: Any = None) -> Call:
+        """Binds both functions to their batch size; model_fn gets to know that it runs on the host."""
+        batch_size = self._settings.batch_sizes[mode]
+        told = {} if batch_size is None else {"batch_size": batch_size}
+        call = bind_call(
+            input_fn,
+            mode,
+            model_fn=self._model_fn,
+            params={**self._params, **told},
+            config=config or self._config,
+            needs_params=True,
+        )
+
+        def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
+            if mode == ModeKeys.PREDICT:
+                features = without_padding(features)
+            _logger.info("Running %s on CPU/GPU", mode)
+            return call.call_model_fn(features, labels, {"use_tpu": False, **added})
+
+        return dataclasses.replace(call, call_model_fn=call_model_fn)
+
+    def _on_cores(self, input_fn: Any, mode: str) -> CoreCall:
+        spec = self._settings.embedding_config_spec
+        return CoreCall(
+            call=self._bound(input_fn, mode),
+            config=self._config,
+            batch_size=self._settings.batch_sizes[mode],
+            batch_axis=self._settings.batch_axis,
+            loops=self._loops(),
+            trace=trace_on_cores
+            if spec is None
+            else functools.partial(trace_with_embeddings, spec),
+        )
+
+    def _loops(self) -> Loops:
+        return loops_of(
+            self._config,
+            log_every_n_steps=(self._settings.report_period or {}).get("every_n_steps"),
+        )
+
+    def _loss_log(self, plan: TrainingPlan, period: Mapping[str, Any]) -> LossLogHook:
+        loop = parse_iterations_per_loop(self._config.tpu_config.iterations_per_loop)
+        if loop.unit == "count":
+            # The original's period is one of global steps for the rates, one of calls for the loss.
+            period = {"every_n_calls": period["every_n_steps"]}
+        return LossLogHook(
+            plan.loss, steps_per_call=plan.steps_per_call, shows_step_reached=True, **period
         )
 
     def _strategy(self, mode: str) -> tf.distribute.Strategy | None:
@@ -218,7 +328,7 @@ class TPUEstimatorCalls:
                 "asynchronously, but TPU cores train in step. Use use_tpu=False, or leave "
                 "train_distribute and eval_distribute out of RunConfig."
             )
-        master = master_of(self._config, mode)
+        master = self._master(mode)
         is_tpus_own = is_of_tpus(strategy) and not emulates(master)
         if strategy is not None and master and not is_tpus_own:
             raise ValueError(
@@ -226,88 +336,6 @@ class TPUEstimatorCalls:
                 f"{type(strategy).__name__}. Leave master (cluster) out to run under the strategy, "
                 "or train_distribute and eval_distribute to run on the cores of the master."
             )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TPUPlaces:
-    """The `Places` that a call of a TPUEstimator may run at.
-
-    Attributes:
-        call: The call.
-        config: The configuration of the run.
-        settings: What the estimator was told of cores and batches.
-        master: Address of the mode's session's master.
-    """
-
-    call: Call
-    config: RunConfig
-    settings: TPUCallSettings
-    master: str
-
-    def on_host(self) -> OnHost:
-        """Returns the call on this host. Rows without an end may be meant, as in the original."""
-        return OnHost(
-            call=_on_host(self.call, self.config, self.settings),
-            input_context=input_context_of(self.config, self.call.mode),
-            warns_of_endless_input=False,
-        )
-
-    def under_strategy(self, strategy: tf.distribute.Strategy) -> UnderStrategy:
-        """Returns the call under a strategy."""
-        mode = self.call.mode
-        on_cores = self.settings.on_cores[mode]
-        spec = self.settings.embedding_config_spec if on_cores else None
-        tpu_config = self.config.tpu_config
-        added = share_of_replica(
-            self.settings.batch_sizes[mode],
-            replicas=strategy.num_replicas_in_sync,
-            use_tpu=on_cores,
-        )
-        return UnderStrategy(
-            call=self.call,
-            strategy=strategy,
-            added=added,
-            sees_strategy=not on_cores,
-            loops=self._loops() if on_cores and mode == ModeKeys.TRAIN else None,
-            num_cores_per_replica=tpu_config.num_cores_per_replica if on_cores else None,
-            input_partition_dims=tpu_config.input_partition_dims if on_cores else None,
-            embed=None if spec is None else functools.partial(EmbeddedUnderStrategy, spec),
-        )
-
-    def on_emulated_cores(self) -> OnEmulatedCores:
-        """Returns the call on emulated cores."""
-        check_can_be_emulated(self.config.tpu_config.num_shards)
-        return OnEmulatedCores(self._on_cores())
-
-    def on_tpu(self) -> OnTPU:
-        """Returns the call on the cores of the TPU at the master."""
-        find_system = functools.partial(
-            find_tpu_system,
-            self.master,
-            session_config=self.config.session_config,
-            job=self.config.tpu_config.tpu_job_name,
-            with_topology=self.config.tpu_config.num_cores_per_replica is not None,
-        )
-        return OnTPU(self._on_cores(), find_system)
-
-    def _on_cores(self) -> CoreCall:
-        spec = self.settings.embedding_config_spec
-        return CoreCall(
-            call=self.call,
-            config=self.config,
-            batch_size=self.settings.batch_sizes[self.call.mode],
-            batch_axis=self.settings.batch_axis,
-            loops=self._loops(),
-            trace=trace_on_cores
-            if spec is None
-            else functools.partial(trace_with_embeddings, spec),
-        )
-
-    def _loops(self) -> Loops:
-        return loops_of(
-            self.config,
-            log_every_n_steps=(self.settings.report_period or {}).get("every_n_steps"),
-        )
 
 
 def share_of_replica(
@@ -328,52 +356,3 @@ def share_of_replica(
             f"the tf.distribute strategy, {replicas}."
         )
     return {**added, "batch_size": share}
-
-
-def _checked(call: Call, *, input_fn: Any, model_fn: Callable[..., Any]) -> Call:
-    """Makes sure that both functions get to know their batch size."""
-
-    def call_input_fn(
-        added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
-    ) -> Any:
-        if not takes(input_fn, "params"):
-            raise ValueError(
-                f"input_fn ({input_fn!r}) does not include params argument, required by "
-                'TPUEstimator to pass batch size as params["batch_size"].'
-            )
-        return call.call_input_fn(added, input_context)
-
-    def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
-        if not takes(model_fn, "params"):
-            raise ValueError(
-                f"model_fn ({model_fn!r}) does not include params argument, required by "
-                "TPUEstimator to pass batch size as params['batch_size']."
-            )
-        return call.call_model_fn(features, labels, added)
-
-    return dataclasses.replace(call, call_input_fn=call_input_fn, call_model_fn=call_model_fn)
-
-
-def _on_host(call: Call, config: RunConfig, settings: TPUCallSettings) -> Call:
-    """Returns a call whose functions are told that they run on the host, and its batch size."""
-    batch_size = settings.batch_sizes[call.mode]
-    told = {} if batch_size is None else {"batch_size": batch_size}
-
-    def call_input_fn(
-        added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
-    ) -> Any:
-        sliced = config.tpu_config.eval_training_input_configuration
-        if call.mode != ModeKeys.TRAIN and sliced == InputPipelineConfig.SLICED:
-            raise ValueError(
-                "Invalid TPUConfig `eval_training_input_configuration` value. SLICED mode only "
-                "works on use_tpu = True; leave it out on the host."
-            )
-        return call.call_input_fn({**told, **added}, input_context)
-
-    def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
-        if call.mode == ModeKeys.PREDICT:
-            features = without_padding(features)
-        _logger.info("Running %s on CPU/GPU", call.mode)
-        return call.call_model_fn(features, labels, {**told, "use_tpu": False, **added})
-
-    return dataclasses.replace(call, call_input_fn=call_input_fn, call_model_fn=call_model_fn)

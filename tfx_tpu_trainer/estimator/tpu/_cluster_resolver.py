@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.tpu._run_place import (
+from tfx_tpu_trainer.estimator.places.choice import (
     EMULATE_VARIABLE,
     emulated_replicas,
     environment_emulates,

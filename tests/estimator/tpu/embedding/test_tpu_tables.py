@@ -95,7 +95,7 @@ def creator_of_training(estimator: Any, input_fn: Any = embedded.input_fn, **opt
     """The creator of the session that a training would run in."""
     strategy = estimator.config.train_distribute
     with fresh_graph():
-        placement = estimator._calls.places(input_fn, "train").under_strategy(strategy)
+        placement = estimator._calls.under_strategy(input_fn, "train", strategy)
         plan, _ = placement.plan_training(steps=2, max_steps=None)
         yield plan.session_creator(scaffold=v1.train.Scaffold(), **options)
 
@@ -164,7 +164,7 @@ def test_an_evaluation_looks_up_and_trains_nothing(tmp_path, memory, hardware):
     strategy = fake_tpu.strategy_of(REPLICAS, **options)
     estimator = with_kinds(tmp_path, strategy)
     with fresh_graph():
-        placement = estimator._calls.places(kinds_input_fn, "eval").under_strategy(strategy)
+        placement = estimator._calls.under_strategy(kinds_input_fn, "eval", strategy)
         plan, _ = placement.plan_evaluation(steps=1)
         creator = plan.session_creator(scaffold=v1.train.Scaffold())
         session = creator.create_session()
@@ -275,8 +275,8 @@ def of_one_batch(estimator: Any) -> tuple[Any, Any, dict[str, np.ndarray], dict[
 
 
 def _input_of(estimator: Any) -> tf.data.Dataset:
-    placement = estimator._calls.places(kinds_input_fn, "train").under_strategy(
-        estimator.config.train_distribute
+    placement = estimator._calls.under_strategy(
+        kinds_input_fn, "train", estimator.config.train_distribute
     )
     call = placement.embed(placement.call, placement.strategy).call
     return call.call_input_fn(placement.added, tf.distribute.InputContext())

@@ -41,7 +41,6 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPla
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._on_cores import on_cores
 from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
-from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.input_partitions import (
     check_input_partitions,
@@ -55,7 +54,7 @@ from tfx_tpu_trainer.estimator.places.place import (
     gradient_hook,
 )
 from tfx_tpu_trainer.estimator.places.refused_ops import refuse_ops_that_end_the_process
-from tfx_tpu_trainer.estimator.places.strategy import kinds, tf_private_strategy
+from tfx_tpu_trainer.estimator.places.strategy import tf_private_strategy
 from tfx_tpu_trainer.estimator.places.strategy.feed import (
     StrategyFeed,
     is_elsewhere,
@@ -325,67 +324,6 @@ class UnderStrategy:
                 "over several processes. Leave eval_distribute out of RunConfig, or add an "
                 "evaluator task for train_and_evaluate."
             )
-
-
-def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
-    """Returns the strategy that runs the steps of a mode, as a configuration has it.
-
-    As in the original, prediction has none. `experimental_distribute` wins over the others. A
-    parameter server strategy leaves the steps to each worker's own session.
-    """
-    strategy = _configured(config, mode)
-    if kinds.is_none(strategy):
-        return None
-    if kinds.is_parameter_server(strategy):
-        _check_one_replica(strategy)
-        return None
-    if mode == ModeKeys.TRAIN:
-        _check_cluster(config, strategy)
-    return strategy
-
-
-def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext | None:
-    """Returns what an input_fn may know of the other workers of a parameter server strategy.
-
-    `None` where there is no such strategy.
-    """
-    if not kinds.is_parameter_server(_configured(config, mode)):
-        return None
-    if mode != ModeKeys.TRAIN or not config.cluster_spec.jobs:
-        return tf.distribute.InputContext()
-    return tf.distribute.InputContext(
-        num_input_pipelines=config.num_worker_replicas,
-        input_pipeline_id=config.global_id_in_cluster,
-    )
-
-
-def _configured(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
-    name = {ModeKeys.TRAIN: "train_distribute", ModeKeys.EVAL: "eval_distribute"}.get(mode)
-    if name is None:
-        return None
-    both = config.experimental_distribute
-    return getattr(both, name, None) or getattr(config, name)
-
-
-def _check_cluster(config: RunConfig, strategy: tf.distribute.Strategy) -> None:
-    if config.num_worker_replicas > 1 and not spans_processes(strategy):
-        raise ValueError(
-            f"{_named(strategy)} covers only this process, but the cluster of TF_CONFIG has "
-            f"{config.num_worker_replicas} tasks that train: {config.cluster_spec.as_dict()}. Use "
-            "tf.distribute.MultiWorkerMirroredStrategy, created before anything else runs, or "
-            "tf.compat.v1.distribute.experimental.ParameterServerStrategy; or leave TF_CONFIG "
-            "out."
-        )
-
-
-def _check_one_replica(strategy: tf.distribute.Strategy) -> None:
-    if strategy.num_replicas_in_sync > 1:
-        raise ValueError(
-            f"{type(strategy).__name__} has {strategy.num_replicas_in_sync} replicas in this "
-            "process, one for each GPU. A worker of a parameter server strategy may have only "
-            "one: let it see one GPU (CUDA_VISIBLE_DEVICES), or use CentralStorageStrategy or "
-            "MirroredStrategy in one process."
-        )
 
 
 def _named(strategy: tf.distribute.Strategy) -> str:

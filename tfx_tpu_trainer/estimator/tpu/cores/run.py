@@ -16,9 +16,9 @@ from tfx_tpu_trainer.estimator._engine.loops.loop_hook import (
 )
 from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._run_place import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu._tpu_config import TPUConfig, parse_iterations_per_loop
 from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     BatchSizes,
