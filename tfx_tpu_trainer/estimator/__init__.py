@@ -23,10 +23,9 @@ from tfx_tpu_trainer.estimator import (
     tpu,
     v1,
 )
-from tfx_tpu_trainer.estimator._added_metrics import add_metrics
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator._forwarded_features import forward_features
+from tfx_tpu_trainer.estimator._extenders import add_metrics, forward_features
 from tfx_tpu_trainer.estimator._hook_names import *
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig

@@ -6,9 +6,9 @@ optimizer slots.
 """
 
 from tfx_tpu_trainer.estimator import _hook_names, export, heads, inputs, schedule, tpu
-from tfx_tpu_trainer.estimator._added_metrics import add_metrics
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
+from tfx_tpu_trainer.estimator._extenders import add_metrics
 from tfx_tpu_trainer.estimator._hook_names import *
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig

@@ -41,8 +41,8 @@ from tfx_tpu_trainer.estimator._engine.sessions.guarded_hooks import keep_from_h
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._one_graph import check_tensors_are_inside
 from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
 from tfx_tpu_trainer.estimator.places.input_partitions import check_input_partitions
 from tfx_tpu_trainer.estimator.places.place import (
     Call,
