@@ -18,7 +18,7 @@ def _model_fn(features, labels, mode, params):
 
 
 def _places(estimator: tfe.Estimator) -> list[type]:
-    return [type(estimator._calls.placement(lambda params: None, mode)) for mode in MODES]
+    return [type(estimator._calls.place(lambda params: None, mode)) for mode in MODES]
 
 
 def test_each_mode_has_its_own_place(tmp_path):
@@ -50,5 +50,5 @@ def test_use_tpu_and_eval_on_tpu_say_which_modes_run_on_cores(options, places, t
 def test_only_calls_with_embeddings_are_wrapped(tmp_path):
     config = tpu.RunConfig(master="emulated", model_dir=str(tmp_path))
     estimator = tpu.TPUEstimator(_model_fn, config=config, train_batch_size=8)
-    placement = estimator._calls.on_emulated_cores(lambda params: None, "train")
-    assert placement.core_call.trace is trace_on_cores
+    place = estimator._calls.on_emulated_cores(lambda params: None, "train")
+    assert place.core_call.trace is trace_on_cores

@@ -13,7 +13,7 @@ from tfx_tpu_trainer.estimator._number_checks import check_positive
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.choice import input_context_of, strategy_of
 from tfx_tpu_trainer.estimator.places.host import OnHost
-from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Placement, bind_call
+from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Place, bind_call
 from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
 
 
@@ -44,7 +44,7 @@ class EstimatorCalls:
         self._config = config
         self._params = params
 
-    def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
+    def place(self, input_fn: Callable[..., Any], mode: str) -> Place:
         """Returns the place of a call: the strategy of its mode, or else this host."""
         check_input_fn(input_fn)
         call = self._bound(input_fn, mode)
@@ -56,9 +56,9 @@ class EstimatorCalls:
     def plan_training(
         self, input_fn: Callable[..., Any], *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans a training where it runs; see `Placement`."""
-        placement = self.placement(input_fn, ModeKeys.TRAIN)
-        return placement.plan_training(steps=steps, max_steps=max_steps)
+        """Plans a training where it runs; see `Place`."""
+        place = self.place(input_fn, ModeKeys.TRAIN)
+        return place.plan_training(steps=steps, max_steps=max_steps)
 
     def call_model_fn(
         self, features: Any, labels: Any, mode: str, config: RunConfig | None = None

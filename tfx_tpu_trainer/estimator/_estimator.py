@@ -364,8 +364,8 @@ class Estimator:
             call_graph(self._config),
         ):
             with progress.phase(TRACE):
-                placement = self._calls.placement(input_fn, ModeKeys.EVAL)
-                plan, own_hooks = placement.plan_evaluation(steps=steps)
+                place = self._calls.place(input_fn, ModeKeys.EVAL)
+                plan, own_hooks = place.plan_evaluation(steps=steps)
             if variable_values is not None:
                 plan = with_values(plan, variable_values)
             elif not checkpoint_path:
@@ -427,8 +427,8 @@ class Estimator:
     ) -> v1.train.Scaffold:
         """Traces an evaluation that is not run; returns the scaffold that it would have."""
         with call_graph(self._config):
-            placement = self._calls.placement(input_fn, ModeKeys.EVAL)
-            plan, _ = placement.plan_evaluation(steps=whole_steps(steps))
+            place = self._calls.place(input_fn, ModeKeys.EVAL)
+            plan, _ = place.plan_evaluation(steps=whole_steps(steps))
             return plan.template.make_scaffold()
 
     def predict(
@@ -465,8 +465,8 @@ class Estimator:
         if not checkpoint_path:
             self._say_untrained("predict")
         with call_graph(self._config):
-            placement = self._calls.placement(input_fn, ModeKeys.PREDICT)
-            plan, own_hooks = placement.plan_prediction(predict_keys)
+            place = self._calls.place(input_fn, ModeKeys.PREDICT)
+            plan, own_hooks = place.plan_prediction(predict_keys)
             if not checkpoint_path:
                 self._warm_start()
         batches = prediction.predict_batches(

@@ -121,6 +121,8 @@ def choose_place(
     Raises:
         RuntimeError: If TPU cores are requested and none can be had.
     """
+    # The order is the meaning. The environment comes first: it is how someone tries a program without editing it, and
+    # the program may name a TPU, or a strategy for one, that is not there today.
     if use_tpu and environment_emulates():
         return Choice(Kind.EMULATED_CORES, f"emulated TPU cores ({EMULATE_VARIABLE}=1)")
     if strategy is not None:

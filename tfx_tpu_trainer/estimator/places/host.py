@@ -39,7 +39,7 @@ _logger = tf.get_logger()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnHost:
-    """A `Placement` on this host, whole batches at a time.
+    """A `Place` on this host, whole batches at a time.
 
     Attributes:
         call: The call.
@@ -66,13 +66,13 @@ class OnHost:
         step = None
         if mode == ModeKeys.TRAIN:
             step = _random_draws_by_step(template, self.call.config)
-        template, placement_hooks = place_on_host(template, read_before_changes=step)
-        return Trace(template, [*inputs.hooks, *placement_hooks])
+        template, place_hooks = place_on_host(template, read_before_changes=step)
+        return Trace(template, [*inputs.hooks, *place_hooks])
 
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training, a step in each session call that hooks must see; see `Placement`."""
+        """Plans training, a step in each session call that hooks must see; see `Place`."""
         trace = self.trace()
         if self.call.config.cluster_spec.jobs and self.call.config.master:
             check_runs_in_cluster(trace.template.graph)
@@ -82,14 +82,14 @@ class OnHost:
         return plan, trace.hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
-        """Plans an evaluation, a batch in each session call that hooks must see; see `Placement`."""
+        """Plans an evaluation, a batch in each session call that hooks must see; see `Place`."""
         trace = self.trace()
         return plan_evaluation_on_host(trace.template, steps=steps), trace.hooks
 
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction, a batch in each session call that hooks must see; see `Placement`."""
+        """Plans a prediction, a batch in each session call that hooks must see; see `Place`."""
         trace = self.trace()
         predictions = select_predictions(trace.template.predictions, predict_keys)
         return PredictionPlan(trace.template, predictions), trace.hooks

@@ -75,7 +75,7 @@ class Trace:
     hooks: Hooks
 
 
-class Placement(Protocol):
+class Place(Protocol):
     """A call at the place where it runs: how it is fed and traced, and what a session is to run.
 
     All of it works in the default graph, and each plan traces the call again.

@@ -25,7 +25,7 @@ from tfx_tpu_trainer.estimator.places.choice import (
     strategy_of,
 )
 from tfx_tpu_trainer.estimator.places.host import OnHost
-from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Placement, bind_call
+from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Place, bind_call
 from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus
 from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
 from tfx_tpu_trainer.estimator.tpu._is_padding import without_padding
@@ -103,7 +103,7 @@ class TPUEstimatorCalls(EstimatorCalls):
         self._settings = settings
         self._export_options = export_options
 
-    def placement(self, input_fn: Callable[..., Any], mode: str) -> Placement:
+    def place(self, input_fn: Callable[..., Any], mode: str) -> Place:
         """Returns the place of a call, and logs it unless it is this host.
 
         It is found when a call runs, so that building and exporting need no TPU.
@@ -124,7 +124,7 @@ class TPUEstimatorCalls(EstimatorCalls):
         if choice.kind is Kind.STRATEGY:
             assert strategy is not None
             return self.under_strategy(input_fn, mode, strategy)
-        places: Mapping[Kind, Callable[[Callable[..., Any], str], Placement]] = {
+        places: Mapping[Kind, Callable[[Callable[..., Any], str], Place]] = {
             Kind.HOST: self.on_host,
             Kind.EMULATED_CORES: self.on_emulated_cores,
             Kind.TPU: self.on_tpu,
@@ -189,8 +189,8 @@ class TPUEstimatorCalls(EstimatorCalls):
         self, input_fn: Callable[..., Any], *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
         """Plans a training where it runs, with hooks that report its speed and its loss."""
-        placement = self.placement(input_fn, ModeKeys.TRAIN)
-        plan, hooks = placement.plan_training(steps=steps, max_steps=max_steps)
+        place = self.place(input_fn, ModeKeys.TRAIN)
+        plan, hooks = place.plan_training(steps=steps, max_steps=max_steps)
         settings = self._settings
         on_cores = settings.on_cores[ModeKeys.TRAIN]
         period = settings.report_period if on_cores else settings.host_period
@@ -202,7 +202,7 @@ class TPUEstimatorCalls(EstimatorCalls):
             batch_size=settings.batch_sizes[ModeKeys.TRAIN],
             output_dir=self._config.model_dir if self._config.save_summary_steps else None,
         )
-        if isinstance(placement, OnHost):
+        if isinstance(place, OnHost):
             # Its steps may be made in loops, of which the training itself knows the loss.
             plan = dataclasses.replace(plan, log_loss_every=period["every_n_steps"])
         else:

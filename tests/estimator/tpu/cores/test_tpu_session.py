@@ -160,13 +160,13 @@ def _split(mode: str, model_fn: Any = _uses_host, system: TPUSystem = SYSTEM) ->
         return split_by_tensorflow(graph, *wanted)
 
 
-def _plan(placement: OnTPU, mode: str) -> list[Any]:
+def _plan(place: OnTPU, mode: str) -> list[Any]:
     """Plans a call; returns what a session fetches."""
     if mode == "train":
-        return [placement.plan_training(steps=4, max_steps=None)[0].loss]
+        return [place.plan_training(steps=4, max_steps=None)[0].loss]
     if mode == "eval":
-        return [placement.plan_evaluation(steps=None)[0].update_op]
-    return list(placement.plan_prediction(None)[0].fetches.values())
+        return [place.plan_evaluation(steps=None)[0].update_op]
+    return list(place.plan_prediction(None)[0].fetches.values())
 
 
 @pytest.mark.parametrize(("cores", "python"), [(1, "EagerPyFunc"), (4, "PyFunc")])
@@ -220,14 +220,14 @@ def test_without_outside_compilation_the_host_has_nothing_to_do():
 
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
 def test_emulated_cores_have_no_program(mode):
-    placement = OnEmulatedCores(_call(mode, num_shards=4))
+    place = OnEmulatedCores(_call(mode, num_shards=4))
     with fresh_graph() as graph:
         if mode == "train":
-            _, hooks = placement.plan_training(steps=4, max_steps=None)
+            _, hooks = place.plan_training(steps=4, max_steps=None)
         elif mode == "eval":
-            _, hooks = placement.plan_evaluation(steps=None)
+            _, hooks = place.plan_evaluation(steps=None)
         else:
-            _, hooks = placement.plan_prediction(None)
+            _, hooks = place.plan_prediction(None)
         assert not _programs(graph)
     assert not any(isinstance(hook, TPUSystemHook) for hook in hooks)
 

@@ -95,8 +95,8 @@ def creator_of_training(estimator: Any, input_fn: Any = embedded.input_fn, **opt
     """The creator of the session that a training would run in."""
     strategy = estimator.config.train_distribute
     with fresh_graph():
-        placement = estimator._calls.under_strategy(input_fn, "train", strategy)
-        plan, _ = placement.plan_training(steps=2, max_steps=None)
+        place = estimator._calls.under_strategy(input_fn, "train", strategy)
+        plan, _ = place.plan_training(steps=2, max_steps=None)
         yield plan.session_creator(scaffold=v1.train.Scaffold(), **options)
 
 
@@ -164,8 +164,8 @@ def test_an_evaluation_looks_up_and_trains_nothing(tmp_path, memory, hardware):
     strategy = fake_tpu.strategy_of(REPLICAS, **options)
     estimator = with_kinds(tmp_path, strategy)
     with fresh_graph():
-        placement = estimator._calls.under_strategy(kinds_input_fn, "eval", strategy)
-        plan, _ = placement.plan_evaluation(steps=1)
+        place = estimator._calls.under_strategy(kinds_input_fn, "eval", strategy)
+        plan, _ = place.plan_evaluation(steps=1)
         creator = plan.session_creator(scaffold=v1.train.Scaffold())
         session = creator.create_session()
         steps = creator._steps
@@ -275,11 +275,11 @@ def of_one_batch(estimator: Any) -> tuple[Any, Any, dict[str, np.ndarray], dict[
 
 
 def _input_of(estimator: Any) -> tf.data.Dataset:
-    placement = estimator._calls.under_strategy(
+    place = estimator._calls.under_strategy(
         kinds_input_fn, "train", estimator.config.train_distribute
     )
-    call = placement.embed(placement.call, placement.strategy).call
-    return call.call_input_fn(placement.added, tf.distribute.InputContext())
+    call = place.embed(place.call, place.strategy).call
+    return call.call_input_fn(place.added, tf.distribute.InputContext())
 
 
 def _sparse(value: Any) -> Any:

@@ -112,7 +112,7 @@ class EmbeddedCall(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnderStrategy:
-    """A `Placement` under a `tf.distribute` strategy.
+    """A `Place` under a `tf.distribute` strategy.
 
     Attributes:
         call: The call. Its input_fn is called with the context of a worker, once for each worker;
@@ -192,7 +192,7 @@ class UnderStrategy:
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training; see `Placement`."""
+        """Plans training; see `Place`."""
         trace = self.trace()
         trains = check_train_op(trace.template)
         if self.strategy.num_replicas_in_sync > 1 and trains:
@@ -237,7 +237,7 @@ class UnderStrategy:
         return plan, hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
-        """Plans an evaluation, a step of all replicas in each session call; see `Placement`.
+        """Plans an evaluation, a step of all replicas in each session call; see `Place`.
 
         Its `loss` is the mean of the batch losses, as on the host.
         """
@@ -256,7 +256,7 @@ class UnderStrategy:
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction, a step of all replicas in each session call; see `Placement`."""
+        """Plans a prediction, a step of all replicas in each session call; see `Place`."""
         self._check_in_this_process()
         trace = self.trace()
         predictions = select_predictions(trace.template.predictions, predict_keys)

@@ -27,7 +27,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.turns import ends_of_turns
 
 
 class OnEmulatedCores(OnCores):
-    """A `Placement` on emulated cores."""
+    """A `Place` on emulated cores."""
 
     def trace(self) -> CoreTrace:
         """Calls the user's functions as on cores, and lets ops pass that can't be emulated."""

@@ -36,6 +36,18 @@ class DrawnBatches:
         return tf.add_n(list(self.rows.values()))
 
 
+# Ten rows in batches of 4 on 2 cores: the batches have 4, 4 and 2 rows. The model was traced for a core's 2 rows, and
+# the last batch has 1 row for each core, which no traced shape allows. Three ways out, chosen by the caller:
+#
+# - `cut_full`: a full batch is cut into pieces, core 0 gets rows 0 and 1, core 1 rows 2 and 3.
+# - `whole`: a short batch runs undivided on one copy of the model, whose batch is unknown to it. An evaluation does
+#   that, as metric_fn then sees exactly the two rows and needs no weights.
+# - `cut_padded`: a short batch gets rows of zeros and a mask. A prediction does that: its rows are independent, so the
+#   padding's can be cut off afterwards.
+#
+# A source that has ended gives batches of no rows instead of an error, since other sources may still have some.
+
+
 class FiniteFeed(CoreFeed):
     """Feeds the replicas of a template until the input ends."""
 

@@ -55,7 +55,7 @@ _STEPS_OF_A_TIMED_TRANSFER = 1000
 
 @dataclasses.dataclass(frozen=True)
 class OnTPU(OnCores):
-    """A `Placement` on a TPU's cores. The TPU says how many there are, and must be there.
+    """A `Place` on a TPU's cores. The TPU says how many there are, and must be there.
 
     Attributes:
         find_system: Finds the TPU.

@@ -192,7 +192,7 @@ class CoreCall:
 
 @dataclasses.dataclass(frozen=True)
 class OnCores(abc.ABC):
-    """A `Placement` on cores: what emulated and real ones share.
+    """A `Place` on cores: what emulated and real ones share.
 
     Attributes:
         core_call: The call.
@@ -202,7 +202,7 @@ class OnCores(abc.ABC):
 
     @abc.abstractmethod
     def trace(self) -> CoreTrace:
-        """Calls the user's functions as on cores; see `Placement`."""
+        """Calls the user's functions as on cores; see `Place`."""
 
     @abc.abstractmethod
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
@@ -227,7 +227,7 @@ class OnCores(abc.ABC):
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training, a loop of steps in each session call; see `Placement`."""
+        """Plans training, a loop of steps in each session call; see `Place`."""
         trace, loops = self.trace_to_run(), self.core_call.loops
         config = self.core_call.config
         asked = asked_of(config)
@@ -252,7 +252,7 @@ class OnCores(abc.ABC):
         return plan, hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
-        """Plans an evaluation, all its batches in one session call; see `Placement`."""
+        """Plans an evaluation, all its batches in one session call; see `Place`."""
         trace = self.trace_to_run()
         plan = plan_evaluation_on_cores(
             trace.template,
@@ -268,7 +268,7 @@ class OnCores(abc.ABC):
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction, a batch in each session call; see `Placement`."""
+        """Plans a prediction, a batch in each session call; see `Place`."""
         trace = self.trace_to_run()
         assert trace.is_padding is not None
         check_predictions(trace.template.predictions)

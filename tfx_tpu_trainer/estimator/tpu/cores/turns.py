@@ -26,6 +26,8 @@ def ends_of_turns(
     Cores that run side by side hold as many gradients as there are cores: of BERT-base 0.44 GB each.
     In turns, each core's gradients are added to those before as soon as they are there.
     """
+    # A core's turn ends with the gradients that it adds to those of the cores before: core 1 begins once core 0's are
+    # there, and their sum is all that is held of both. Without the rule TensorFlow would start all cores at once.
     given = {tensor.name for tensor in inputs}
     sums = [op for op in upstream(nodes, given=given) if op.type in EXCHANGES]
     summed = [op.inputs[0] for op in sums if op.inputs[0].name not in given]

@@ -1,1 +1,1 @@
-"""TPU embeddings: `EmbeddingConfigSpec`, and how its tables are looked up and trained on each placement."""
+"""TPU embeddings: `EmbeddingConfigSpec`, and how its tables are looked up and trained on each place."""
