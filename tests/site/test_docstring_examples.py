@@ -85,7 +85,7 @@ STARTED_FROM = {
     ],
     "components.evaluation": ["EvalMetrics", "read_eval_metrics"],
     "hardware": ["TpuSpec", "find_slice"],
-    "preflight": ["plan_embeddings", "preflight", "preflight_function", "preflight_saved_model"],
+    "preflight": ["preflight", "preflight_function", "preflight_saved_model"],
     "serving": ["check_saved_model", "describe_saved_model", "find_saved_model", "load_serving"],
     "components.tuning": ["TuneSettings", "make_tuner_fn"],
 }

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
         read_json,
         write_html,
         write_json,
-        write_plan,
         write_sweep,
     )
     from tfx_tpu_trainer.preflight._results import (
@@ -76,25 +75,11 @@ if TYPE_CHECKING:
         render_costs,
         render_sweep,
     )
-    from tfx_tpu_trainer.preflight.embeddings.plan import (
-        plan_embeddings,
-    )
-    from tfx_tpu_trainer.preflight.embeddings.results import (
-        EmbeddingPlan,
-    )
-    from tfx_tpu_trainer.preflight.embeddings.spec import (
-        EmbeddingSpec,
-    )
-    from tfx_tpu_trainer.preflight.embeddings.text import (
-        render_plan,
-    )
 
 __all__ = [
     "LONGEST_SECONDS",
     "CompiledStep",
     "CompilerOptions",
-    "EmbeddingPlan",
-    "EmbeddingSpec",
     "InputError",
     "InputFn",
     "LoweredStep",
@@ -115,7 +100,6 @@ __all__ = [
     "lower_meta_graph",
     "lower_saved_model",
     "measure_input",
-    "plan_embeddings",
     "preflight",
     "preflight_function",
     "preflight_saved_model",
@@ -123,13 +107,11 @@ __all__ = [
     "read_duration",
     "read_json",
     "render_costs",
-    "render_plan",
     "render_sweep",
     "sweep",
     "training_cost",
     "write_html",
     "write_json",
-    "write_plan",
     "write_sweep",
 ]
 
@@ -143,7 +125,7 @@ __getattr__, __dir__ = lazy_names(
         "._libtpu": ["PreflightUnavailableError", "libtpu_version"],
         "._price": ["Prices", "TrainingCost", "TrainingLength", "read_duration", "training_cost"],
         "._report": ["PreflightReport", "StepReport", "bytes_text"],
-        "._report_files": ["read_json", "write_html", "write_json", "write_plan", "write_sweep"],
+        "._report_files": ["read_json", "write_html", "write_json", "write_sweep"],
         "._results": ["CompiledStep", "LoweredStep"],
         "._run": [
             "PreflightModel",
@@ -155,10 +137,6 @@ __getattr__, __dir__ = lazy_names(
         "._saved_models": ["lower_meta_graph", "lower_saved_model"],
         "._sweep": ["Sweep", "sweep"],
         "._text": ["print_report", "render_costs", "render_sweep"],
-        ".embeddings.plan": ["plan_embeddings"],
-        ".embeddings.results": ["EmbeddingPlan"],
-        ".embeddings.spec": ["EmbeddingSpec"],
-        ".embeddings.text": ["render_plan"],
     },
     extra="preflight",
 )

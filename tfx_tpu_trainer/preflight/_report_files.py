@@ -27,7 +27,6 @@ from tfx_tpu_trainer.preflight._text import (
     STAGE_TITLES,
     measured_text,
 )
-from tfx_tpu_trainer.preflight.embeddings.results import EmbeddingPlan
 
 
 def write_json(report: PreflightReport, path: str, *, cost: TrainingCost | None = None) -> None:
@@ -57,19 +56,6 @@ def write_html(report: PreflightReport, path: str, *, cost: TrainingCost | None 
         OSError: It cannot be written there.
     """
     _write(path, render_html(report, cost=cost))
-
-
-def write_plan(plan: EmbeddingPlan, path: str) -> None:
-    """Writes a plan for embeddings as JSON, whole or not at all.
-
-    Args:
-        plan: The plan.
-        path: Where to, as in `write_json`.
-
-    Raises:
-        OSError: It cannot be written there.
-    """
-    _write(path, json.dumps(plan.to_json(), indent=2, allow_nan=False) + "\n")
 
 
 def write_sweep(found: Sweep, path: str, *, costs: Sequence[TrainingCost] = ()) -> None:

@@ -57,12 +57,6 @@ class _Names(click.ParamType):
     help="A tf.function with an input_signature; replaces a module with model_fn.",
 )
 @click.option(
-    "--embeddings",
-    metavar="FILE",
-    help="Plans the embedding tables of a JSON file for SparseCores from their ids: buffers, HBM, "
-    "balance.",
-)
-@click.option(
     "--tpu",
     type=_Names(),
     required=True,
@@ -180,7 +174,7 @@ def preflight(**options: Any) -> None:
     """Compiles a model for a TPU slice with Google's TPU compiler, on this machine.
 
     Reports whether each step compiles, how much HBM it needs, and how fast it can run at best. Needs x86-64 Linux and
-    the extra `preflight`, but no TPU. --embeddings compiles nothing.
+    the extra `preflight`, but no TPU.
 
     The exit code is 0 if all steps compile and fit, 1 if one does not, and 2 if no report can be made.
     """
@@ -191,11 +185,7 @@ def preflight(**options: Any) -> None:
     with of_extra("preflight", for_what="The preflight"):
         # What is missing is told before TensorFlow is imported, which takes seconds and logs lines of its own.
         from tfx_tpu_trainer.hardware import TpuSpec  # noqa: F401
-
-        if options["embeddings"] is not None:
-            from tfx_tpu_trainer.workbench.cli.preflight_embeddings import run
-        else:
-            from tfx_tpu_trainer.workbench.cli.preflight_run import run
+        from tfx_tpu_trainer.workbench.cli.preflight_run import run
 
     if not run(options):
         raise SystemExit(1)

@@ -3,7 +3,7 @@
 `TPUEmbeddingV2` stacks tables of one width and optimizer, pads them, and spreads each over all
 SparseCores of a slice: row i of a table is on SparseCore (i + rotation) mod count, and the rows of
 one SparseCore stand table after table. A device has the rows of its SparseCores, one after the other.
-`preflight/embeddings/layout.py` plans such a layout without a TPU; this module is given TensorFlow's.
+The layout itself is TensorFlow's: this module is given it.
 """
 
 from __future__ import annotations
