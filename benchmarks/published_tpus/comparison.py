@@ -14,8 +14,8 @@ from benchmarks.published_tpus.programs import PROGRAMS, Compiled, compiled
 from benchmarks.published_tpus.results import PUBLISHED, Published
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.hardware import Slice, find_slice
-from tfx_tpu_trainer.preflight._estimate import LINK_SHARE, ErrorSpread, estimate, matrix_share
-from tfx_tpu_trainer.preflight._hlo_costs import OpCost
+from tfx_tpu_trainer.preflight._hlo_cost import OpCost
+from tfx_tpu_trainer.preflight._step_time import LINK_SHARE, ErrorSpread, estimate, matrix_share
 
 RECORD = pathlib.Path(__file__).parent / "recorded.json"
 """The results of the last run with --record."""

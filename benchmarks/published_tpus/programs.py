@@ -14,7 +14,7 @@ from benchmarks.published_tpus.image_models import resnet, vision_transformer
 from benchmarks.published_tpus.language_models import Decoder, decoder_layer
 from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps
 from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs, lower_engine_step
-from tfx_tpu_trainer.preflight._hlo_costs import OpCost
+from tfx_tpu_trainer.preflight._hlo_cost import OpCost
 
 CACHE = pathlib.Path(__file__).parents[2] / ".make" / "published_tpus"
 """The compiled programs, one file each."""

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.published_tpus import comparison, programs
 from benchmarks.published_tpus.results import PUBLISHED
-from tfx_tpu_trainer.preflight._estimate import PUBLISHED_ERRORS
+from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
 
 RECORDED = comparison.read()
 

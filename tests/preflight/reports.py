@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight._hlo_costs import OpCost
+from tfx_tpu_trainer.preflight._hlo_cost import OpCost
 from tfx_tpu_trainer.preflight._report import PreflightReport, StepReport
 from tfx_tpu_trainer.preflight._results import (
     Allocation,

@@ -9,7 +9,7 @@ from tests.preflight.reports import compiled_step, lowered_step, report
 from tests.preflight.test_run import COLUMNS, dense_model, input_fn
 from tfx_tpu_trainer.hardware import CHIPS, find_slice
 from tfx_tpu_trainer.preflight import StepReport, preflight
-from tfx_tpu_trainer.preflight._across_slices import bytes_sent, check_slices, seconds_at_least
+from tfx_tpu_trainer.preflight._step_time import bytes_sent, check_slices, seconds_at_least
 
 GIB = 2**30
 

@@ -19,8 +19,7 @@ import pytest
 from benchmarks import oracle_environment
 from tests.preflight import tf_programs
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps
-from tfx_tpu_trainer.preflight._libtpu import find_libtpu
+from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps, find_libtpu
 
 SCRIPT = pathlib.Path(__file__).with_name("jax_programs.py")
 DOCS = pathlib.Path(__file__).parents[2] / "docs" / "preflight.md"

@@ -17,9 +17,13 @@ from tests.bad_input import case, row
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.hardware import CHIPS, known_slices
-from tfx_tpu_trainer.preflight import _memory_refusal
-from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps
-from tfx_tpu_trainer.preflight._libtpu import PreflightUnavailableError, libtpu_version
+from tfx_tpu_trainer.preflight._compiling import (
+    CompilerOptions,
+    PreflightUnavailableError,
+    compile_steps,
+    libtpu_version,
+)
+from tfx_tpu_trainer.preflight._refusals import read_memory_refusal
 from tfx_tpu_trainer.preflight._results import LoweredStep
 
 GIB = 2**30
@@ -65,18 +69,18 @@ def test_an_oversized_model_is_refused_with_the_allocation_named():
 
 
 def test_the_words_of_a_newer_compiler_are_understood():
-    found = _memory_refusal.read(
+    found = read_memory_refusal(
         "Ran out of memory on HBM, the total memory required for HLO temporaries (15.80G) exceeds "
         "available HBM (15.75G)."
     )
     assert found is not None and found.arguments_counted
     assert (found.need_bytes, found.limit_bytes) == (int(15.80 * GIB), int(15.75 * GIB))
-    assert _memory_refusal.read("Unexpected operand type for FFT") is None
+    assert read_memory_refusal("Unexpected operand type for FFT") is None
 
 
 def test_one_buffer_that_is_larger_than_the_memory_of_a_chip():
     # What libtpu 0.0.21 says of a sort of f32[131072,65536] on a v5e.
-    found = _memory_refusal.read(
+    found = read_memory_refusal(
         "Allocation (size=34359738368) would exceed memory (size=17179869184) :: #allocation7 "
         "[shape = 'f32[131072,65536]{1,0:T(8,128)}', space=hbm, size = 0xffffffffffffffff, "
         "tag = 'output of fusion.remat2@{}'] :: <no-hlo-instruction>"

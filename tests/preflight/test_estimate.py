@@ -12,7 +12,9 @@ from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
 from tfx_tpu_trainer.hardware import find_slice
 from tfx_tpu_trainer.preflight._compiling import compile_steps
 from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs, lower_engine_step
-from tfx_tpu_trainer.preflight._estimate import (
+from tfx_tpu_trainer.preflight._hlo_cost import OpCost
+from tfx_tpu_trainer.preflight._report import StepReport
+from tfx_tpu_trainer.preflight._step_time import (
     KERNEL_SECONDS,
     LINK_SHARE,
     MEMORY_SHARE,
@@ -20,8 +22,6 @@ from tfx_tpu_trainer.preflight._estimate import (
     matrix_share,
     time_ops,
 )
-from tfx_tpu_trainer.preflight._hlo_costs import OpCost
-from tfx_tpu_trainer.preflight._report import StepReport
 
 v1 = tf.compat.v1
 

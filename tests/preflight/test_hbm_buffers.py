@@ -7,7 +7,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tfx_tpu_trainer.preflight._compiling import compile_steps
-from tfx_tpu_trainer.preflight._hbm_buffers import HbmBuffers, read_buffers
+from tfx_tpu_trainer.preflight._hbm import HbmBuffers, read_buffers
 
 HBM, VMEM = 0, 1
 ALLOC, FREE, SHARE_WITH = 0, 1, 2

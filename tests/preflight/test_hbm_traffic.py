@@ -8,7 +8,8 @@ import pytest
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tfx_tpu_trainer.preflight._hbm_traffic import hbm_traffic
+from tfx_tpu_trainer.preflight._hbm import Traffic
+from tfx_tpu_trainer.preflight._hlo_cost import Loops
 
 HBM, ON_CHIP = 0, 1
 
@@ -59,7 +60,7 @@ class Program:
 
     @property
     def bytes(self):
-        return hbm_traffic(self.module)
+        return Traffic(self.module, Loops(self.module).turns).of(self.module.entry_computation_id)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tfx_tpu_trainer.preflight._hlo_flops import matrix_flops
+from tfx_tpu_trainer.preflight._hlo_cost import matrix_flops
 
 
 def _array(*sizes):

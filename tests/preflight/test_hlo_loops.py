@@ -6,7 +6,7 @@ import pytest
 from tensorflow.compiler.xla import xla_data_pb2
 
 from tests.preflight.test_hbm_traffic import Program, several, shape
-from tfx_tpu_trainer.preflight._hlo_loops import Loops
+from tfx_tpu_trainer.preflight._hlo_cost import Loops
 
 INTEGER = xla_data_pb2.ShapeProto(element_type=xla_data_pb2.S32)
 TRUTH = xla_data_pb2.ShapeProto(element_type=xla_data_pb2.PRED)

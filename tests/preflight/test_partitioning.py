@@ -19,9 +19,10 @@ from tfx_tpu_trainer.estimator.tpu import (
 )
 from tfx_tpu_trainer.hardware import find_slice
 from tfx_tpu_trainer.preflight import preflight
-from tfx_tpu_trainer.preflight._collectives import bytes_between_replicas, seconds_between_cores
 from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs
+from tfx_tpu_trainer.preflight._hlo_module import bytes_between_replicas
 from tfx_tpu_trainer.preflight._results import Collective
+from tfx_tpu_trainer.preflight._step_time import seconds_between_cores
 
 v1 = tf.compat.v1
 

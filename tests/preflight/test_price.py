@@ -9,7 +9,6 @@ import pytest
 
 from tests.bad_input import case
 from tests.preflight.reports import fitting_step, report
-from tfx_tpu_trainer.preflight._estimate import PUBLISHED_ERRORS, Estimate
 from tfx_tpu_trainer.preflight._input_speed import InputSpeed
 from tfx_tpu_trainer.preflight._price import (
     Prices,
@@ -18,6 +17,7 @@ from tfx_tpu_trainer.preflight._price import (
     read_duration,
     training_cost,
 )
+from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS, Estimate
 
 PRICES = Prices(currency="EUR", chip_hour={"v5e": 1.5, "v5p": 4.0}, source="prices.json")
 

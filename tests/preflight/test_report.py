@@ -16,9 +16,9 @@ from tests.preflight.reports import (
     report,
     unlowered_step,
 )
-from tfx_tpu_trainer.preflight._estimate import PUBLISHED_ERRORS
 from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._report_files import read_json, write_html, write_json
+from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
 
 
 def test_a_report_is_ok_when_all_its_steps_are():

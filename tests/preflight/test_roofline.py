@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfx_tpu_trainer.hardware import CHIPS, find_slice
-from tfx_tpu_trainer.preflight._roofline import Roofline, roofline
+from tfx_tpu_trainer.preflight._step_time import Roofline, roofline
 
 
 def _bound(name, **given):

@@ -18,8 +18,7 @@ from tfx_tpu_trainer.estimator import export, tpu
 from tfx_tpu_trainer.preflight._compiling import compile_steps
 from tfx_tpu_trainer.preflight._hlo_module import HloModule
 from tfx_tpu_trainer.preflight._results import LoweredStep
-from tfx_tpu_trainer.preflight._saved_models import lower_saved_model
-from tfx_tpu_trainer.preflight._tpu_programs import find_programs
+from tfx_tpu_trainer.preflight._saved_models import find_programs, lower_saved_model
 
 v1 = tf.compat.v1
 

@@ -10,7 +10,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight._hbm_buffers import HbmBuffers, read_buffers
+from tfx_tpu_trainer.preflight._hbm import HbmBuffers, read_buffers
 from tfx_tpu_trainer.preflight._run import compile_and_report
 
 TPU = "v5e:1x1"

@@ -13,26 +13,15 @@ from typing import TYPE_CHECKING
 from tfx_tpu_trainer._support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.preflight._across_slices import (
-        check_slices,
-    )
     from tfx_tpu_trainer.preflight._compiling import (
         CompilerOptions,
-        compile_steps,
-    )
-    from tfx_tpu_trainer.preflight._engine_steps import (
-        InputFn,
-        input_fn_of_specs,
-    )
-    from tfx_tpu_trainer.preflight._input_speed import (
-        LONGEST_SECONDS,
-        InputError,
-        measure_input,
-    )
-    from tfx_tpu_trainer.preflight._libtpu import (
         PreflightUnavailableError,
+        compile_steps,
         libtpu_version,
     )
+    from tfx_tpu_trainer.preflight._engine_steps import InputFn, input_fn_of_specs
+    from tfx_tpu_trainer.preflight._functions import preflight_function
+    from tfx_tpu_trainer.preflight._input_speed import LONGEST_SECONDS, InputError, measure_input
     from tfx_tpu_trainer.preflight._price import (
         Prices,
         TrainingCost,
@@ -40,41 +29,28 @@ if TYPE_CHECKING:
         read_duration,
         training_cost,
     )
-    from tfx_tpu_trainer.preflight._report import (
-        PreflightReport,
-        StepReport,
-        bytes_text,
-    )
+    from tfx_tpu_trainer.preflight._report import PreflightReport, StepReport, bytes_text
     from tfx_tpu_trainer.preflight._report_files import (
         read_json,
         write_html,
         write_json,
         write_sweep,
     )
-    from tfx_tpu_trainer.preflight._results import (
-        CompiledStep,
-        LoweredStep,
-    )
+    from tfx_tpu_trainer.preflight._results import CompiledStep, LoweredStep
     from tfx_tpu_trainer.preflight._run import (
         PreflightModel,
+        Sweep,
         compile_and_report,
         preflight,
-        preflight_function,
-        preflight_saved_model,
+        sweep,
     )
     from tfx_tpu_trainer.preflight._saved_models import (
         lower_meta_graph,
         lower_saved_model,
+        preflight_saved_model,
     )
-    from tfx_tpu_trainer.preflight._sweep import (
-        Sweep,
-        sweep,
-    )
-    from tfx_tpu_trainer.preflight._text import (
-        print_report,
-        render_costs,
-        render_sweep,
-    )
+    from tfx_tpu_trainer.preflight._step_time import check_slices
+    from tfx_tpu_trainer.preflight._text import print_report, render_costs, render_sweep
 
 __all__ = [
     "LONGEST_SECONDS",
@@ -118,24 +94,22 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "._across_slices": ["check_slices"],
-        "._compiling": ["CompilerOptions", "compile_steps"],
+        "._compiling": [
+            "CompilerOptions",
+            "PreflightUnavailableError",
+            "compile_steps",
+            "libtpu_version",
+        ],
         "._engine_steps": ["InputFn", "input_fn_of_specs"],
-        "._input_speed": ["InputError", "LONGEST_SECONDS", "measure_input"],
-        "._libtpu": ["PreflightUnavailableError", "libtpu_version"],
+        "._functions": ["preflight_function"],
+        "._input_speed": ["LONGEST_SECONDS", "InputError", "measure_input"],
         "._price": ["Prices", "TrainingCost", "TrainingLength", "read_duration", "training_cost"],
         "._report": ["PreflightReport", "StepReport", "bytes_text"],
         "._report_files": ["read_json", "write_html", "write_json", "write_sweep"],
         "._results": ["CompiledStep", "LoweredStep"],
-        "._run": [
-            "PreflightModel",
-            "compile_and_report",
-            "preflight",
-            "preflight_function",
-            "preflight_saved_model",
-        ],
-        "._saved_models": ["lower_meta_graph", "lower_saved_model"],
-        "._sweep": ["Sweep", "sweep"],
+        "._run": ["PreflightModel", "Sweep", "compile_and_report", "preflight", "sweep"],
+        "._saved_models": ["lower_meta_graph", "lower_saved_model", "preflight_saved_model"],
+        "._step_time": ["check_slices"],
         "._text": ["print_report", "render_costs", "render_sweep"],
     },
     extra="preflight",

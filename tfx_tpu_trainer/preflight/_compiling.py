@@ -1,11 +1,14 @@
-"""Compiles lowered steps for a slice of TPU chips, each in a separate process."""
+"""Compiles lowered steps for a slice of TPU chips with libtpu, each in a separate process."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import importlib.util
 import math
 import os
 import pathlib
+import platform
 import re
 import signal
 import subprocess
@@ -18,12 +21,14 @@ from tfx_tpu_trainer._support.child_command import module_command
 from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 from tfx_tpu_trainer.hardware import Slice, find_slice
-from tfx_tpu_trainer.preflight import _memory_refusal, _messages
-from tfx_tpu_trainer.preflight._collectives import bytes_between_replicas, find_collectives
 from tfx_tpu_trainer.preflight._findings import find_padding
-from tfx_tpu_trainer.preflight._hbm_buffers import HbmBuffers, read_buffers
-from tfx_tpu_trainer.preflight._hlo_module import HloModule
-from tfx_tpu_trainer.preflight._libtpu import PreflightUnavailableError, find_libtpu
+from tfx_tpu_trainer.preflight._hbm import HbmBuffers, read_buffers
+from tfx_tpu_trainer.preflight._hlo_module import HloModule, bytes_between_replicas
+from tfx_tpu_trainer.preflight._refusals import (
+    compiler_problem,
+    memory_problem,
+    read_memory_refusal,
+)
 from tfx_tpu_trainer.preflight._results import (
     Allocation,
     CompiledStep,
@@ -31,8 +36,11 @@ from tfx_tpu_trainer.preflight._results import (
     MemoryNeed,
     Problem,
 )
-from tfx_tpu_trainer.preflight.compiler.compile_request import CompileRequest, CompileResponse
+from tfx_tpu_trainer.preflight.compiler.compile_process import CompileRequest, CompileResponse
 
+INSTALL = "pip install 'tfx-tpu-trainer[preflight]'"
+
+_FILE = "libtpu.so"
 _PROCESS = "tfx_tpu_trainer.preflight.compiler.compile_process"
 
 _LARGEST_SHOWN = 10
@@ -51,6 +59,51 @@ _LESS_WORK = (
     "Compile fewer steps at a time, raise its limits (timeout_seconds, memory_limit_gib), or use "
     "effort=-1.0 (--effort -1), which takes a fraction of the time and memory, for another program."
 )
+
+
+class PreflightUnavailableError(RuntimeError):
+    """No TPU compiler is available on this machine."""
+
+
+def find_libtpu(path: str | None = None) -> str:
+    """Finds the compiler's library."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise PreflightUnavailableError(
+            f"The TPU compiler runs on x86-64 Linux only; this is {platform.system()} on "
+            f"{platform.machine()}. Run the preflight in a Linux container."
+        )
+    if path is not None:
+        library = os.path.join(path, _FILE) if os.path.isdir(path) else path
+        if not os.path.isfile(library):
+            raise PreflightUnavailableError(
+                f"libtpu_path={path!r}: {_FILE} does not exist there. Give the file, or leave "
+                f"libtpu_path out and install the package: {INSTALL}."
+            )
+        return os.path.abspath(library)
+    spec = importlib.util.find_spec("libtpu")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        if os.path.isfile(os.path.join(folder, _FILE)):
+            return os.path.join(folder, _FILE)
+    raise PreflightUnavailableError(
+        f"libtpu, which holds the TPU compiler, is not installed: {INSTALL}, or give the path of a "
+        f"{_FILE} as libtpu_path."
+    )
+
+
+def libtpu_version(path: str | None = None) -> str:
+    """Names the compiler, for reports.
+
+    Args:
+        path: See `find_libtpu`.
+
+    Returns:
+        Such as `"libtpu 0.0.21"`; the path where one is given.
+
+    Raises:
+        PreflightUnavailableError: If it is not there.
+    """
+    library = find_libtpu(path)
+    return library if path is not None else f"libtpu {importlib.metadata.version('libtpu')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,7 +237,7 @@ class _Compilation:
                 f"The TPU compiler {self._library} doesn't know {self._slice.name}: "
                 f"{response.message}. Give a newer one as libtpu_path."
             )
-        refusal = _memory_refusal.read(response.message)
+        refusal = read_memory_refusal(response.message)
         if refusal is not None:
             arguments = HloModule(self._step.hlo).parameters(of_one_core=True)
             uncounted = 0 if refusal.arguments_counted else sum(each.bytes for each in arguments)
@@ -192,9 +245,7 @@ class _Compilation:
                 refusal.need_bytes + uncounted,
                 sorted([*refusal.largest, *arguments], key=lambda each: -each.bytes),
             )
-        return self._result(
-            problem=_messages.of_compiler(response.code, response.message, self._step)
-        )
+        return self._result(problem=compiler_problem(response.code, response.message, self._step))
 
     def _compiled(self, response: CompileResponse) -> CompiledStep:
         memory = _memory_need(response.memory, read_buffers(response.program))
@@ -203,7 +254,7 @@ class _Compilation:
         if memory.total > self._limit:
             # The compiler looks at variables, inputs and values in between, not at what a step gives back.
             return self._too_large(memory.total, largest)
-        collectives = find_collectives(module)
+        collectives = module.collectives()
         if self._step.num_partitions == 1:
             # As lowered, they have the types that the model sums in.
             collective_bytes = HloModule(self._step.hlo).collective_bytes()
@@ -225,9 +276,7 @@ class _Compilation:
         )
 
     def _too_large(self, need: int, allocations: Sequence[Allocation]) -> CompiledStep:
-        problem = _memory_refusal.problem_of(
-            self._step, self._slice.name, need, self._limit, allocations
-        )
+        problem = memory_problem(self._step, self._slice.name, need, self._limit, allocations)
         return self._result(
             problem=problem,
             need_bytes=need,
@@ -235,23 +284,12 @@ class _Compilation:
         )
 
     def _result(self, **found: Any) -> CompiledStep:
-        values: dict[str, Any] = {
-            "memory": None,
-            "need_bytes": None,
-            "limit_bytes": self._limit,
-            "flops": 0.0,
-            "bytes_accessed": 0.0,
-            "collective_bytes": 0,
-            "largest": (),
-            "findings": self._step.findings,
-            "problem": None,
-            **found,
-        }
         return CompiledStep(
             name=self._step.name,
             target=self._slice.name,
+            limit_bytes=self._limit,
             seconds=time.monotonic() - self._started,
-            **values,
+            **{"findings": self._step.findings, **found},
         )
 
 
@@ -293,9 +331,6 @@ def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
     each = "" if step.num_partitions == 1 else f" of {step.num_partitions} cores each"
     return Problem(
         stage="set-up",
-        op_name=None,
-        op_type=None,
-        source=None,
         message=(
             f"The step sums over {step.num_replicas} replicas{each}, but {tpu_slice.name} has "
             f"{tpu_slice.num_devices} TPU devices."
@@ -334,9 +369,6 @@ def _dumped(folder: str) -> bytes | None:
 def _timeout_problem(seconds: float) -> Problem:
     return Problem(
         stage="timeout",
-        op_name=None,
-        op_type=None,
-        source=None,
         message=f"The TPU compiler did not finish within {seconds:g} s and was stopped.",
         advice=_LESS_WORK,
     )
@@ -355,9 +387,6 @@ def _crash_problem(code: int, errors: str) -> Problem:
         why = f"ended with exit code {code}"
     return Problem(
         stage="crash",
-        op_name=None,
-        op_type=None,
-        source=None,
         message=f"The TPU compiler's process {why}.",
         advice=_LESS_WORK,
         details="\n".join(lines[-10:]),

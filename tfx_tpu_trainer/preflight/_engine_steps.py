@@ -178,8 +178,6 @@ def _table_findings(trace: CoreTrace, *, cores: int) -> tuple[Finding, ...]:
     return (
         Finding(
             kind="embedding",
-            op_name=None,
-            op_type=None,
             message=(
                 "The tables of embedding_config_spec and their optimizer slots take "
                 f"{bytes_text(size)}: {bytes_text(size / cores)} on each of the {cores} TPU "
@@ -206,8 +204,6 @@ def _host_finding(function: HostFunction) -> Finding:
     number = len(tf.nest.flatten(function.tensors))
     return Finding(
         kind="host_op",
-        op_name=None,
-        op_type=None,
         message=(
             f"{function.name} runs on the host: {number} tensor{'s' if number > 1 else ''} per "
             "core must leave the TPU for it."

@@ -1,4 +1,4 @@
-"""Any function of TensorFlow as a step, with the variables that it captures."""
+"""Any function of TensorFlow as a step, with the variables that it captures; a Keras model's training step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.extending import source_line, tf_private
+from tfx_tpu_trainer.estimator import ModeKeys
+from tfx_tpu_trainer.estimator.extending import keras_model_fn, source_line, tf_private
+from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUConfig
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.preflight._compiling import CompilerOptions, libtpu_version
+from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs, lower_engine_step
 from tfx_tpu_trainer.preflight._lowering import lower
+from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._results import LoweredStep
+from tfx_tpu_trainer.preflight._run import compile_and_report
 from tfx_tpu_trainer.preflight._step_graph import StepGraph
+from tfx_tpu_trainer.preflight._step_time import check_slices
 
 v1 = tf.compat.v1
 
@@ -19,13 +27,129 @@ _VARIABLE = "VarHandleOp"
 _CONCRETE = tf.types.experimental.ConcreteFunction
 
 
-def is_keras_model(model: Any) -> bool:
+def preflight_function(
+    function: Any,
+    input_signature: Sequence[Any] | None = None,
+    *,
+    tpu: TpuSpec | str,
+    num_slices: int = 1,
+    batch_size: int | None = None,
+    num_cores_per_replica: int | None = None,
+    name: str | None = None,
+    options: CompilerOptions | None = None,
+) -> PreflightReport:
+    """Compiles any program of TensorFlow with Google's TPU compiler, without a TPU, and reports.
+
+    Each replica of the slice runs the function on its own rows. `tf.compat.v1.tpu.cross_replica_sum`
+    sums over them; what the function does not sum, each replica has by itself.
+
+    Examples:
+        >>> from tfx_tpu_trainer.preflight import preflight_function
+        >>> import tensorflow as tf
+        >>> kernel = tf.Variable(tf.ones([128, 64]))
+        >>> @tf.function
+        ... def step(x):
+        ...     return tf.matmul(x, kernel)
+        >>> report = preflight_function(
+        ...     step, [tf.TensorSpec([None, 128])], tpu="v5e:2x4", batch_size=1024
+        ... )
+        >>> report.ok, report.steps[0].name
+        (True, 'function')
+
+    Args:
+        function: A `tf.function`, what `tf.function` takes, or a concrete function, such as a signature
+            of a loaded SavedModel, with the variables that it uses; or a compiled model of Keras 2 or
+            Keras 3, whose training step is compiled, with the gradients summed over the replicas.
+        input_signature: A `tf.TensorSpec`, or a nested structure of them, for each argument; of a Keras model: the
+            features, and the labels. Shapes are static; the first axis may be open, as in `[None, 128]`: it gets the
+            rows of one replica. Defaults to `None`: the function has its own signature.
+        tpu: The slice, such as `"v5e:2x4"`.
+        num_slices: Slices like it that run the function. Defaults to 1.
+        batch_size: Rows of a step over all replicas. Defaults to `None`: no axis is open. A Keras
+            model needs it.
+        num_cores_per_replica: TPU devices that a replica is spread over, by the annotations of
+            `xla_sharding`. Defaults to `None`: one.
+        name: Its name in the report. Defaults to the function's name.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
+
+    Returns:
+        The report: of one step, `"function"`, or of a Keras model, `"train"`.
+
+    Raises:
+        ValueError: If an argument does not hold, or from the function itself.
+        TypeError: The same.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
+    """
+    spec = TpuSpec.read(tpu)
+    check_slices(spec.tpu_slice, num_slices)
+    replicas = spec.num_replicas(num_cores_per_replica)
+    rows = None
+    if batch_size is not None:
+        spec.check_batch_size(
+            batch_size, num_cores_per_replica=num_cores_per_replica, num_slices=num_slices
+        )
+        rows = batch_size // (replicas * num_slices)
+    compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
+    name = name or str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
+    if _is_keras_model(function):
+        lowered = _keras_step(function, input_signature, rows, replicas, num_cores_per_replica)
+    else:
+        lowered = lower_function(
+            function,
+            input_signature,
+            rows=rows,
+            num_replicas=replicas,
+            num_partitions=num_cores_per_replica or 1,
+        )
+    return compile_and_report(
+        [lowered],
+        tpu_slice=spec.tpu_slice,
+        num_slices=num_slices,
+        name=name,
+        compiler=compiler,
+        options=options,
+    )
+
+
+def _keras_step(
+    model: Any,
+    input_signature: Sequence[Any] | None,
+    rows: int | None,
+    replicas: int,
+    num_cores_per_replica: int | None,
+) -> LoweredStep:
+    if rows is None:
+        raise ValueError(
+            "batch_size=None: for a Keras model, give the number of rows of a step over all "
+            "replicas."
+        )
+    if input_signature is None or len(input_signature) != 2:
+        raise ValueError(
+            f"input_signature={input_signature!r}: for a Keras model, give two structures of "
+            "tf.TensorSpecs, one for the features and one for the labels."
+        )
+    specs = _specs_of_replica(list(input_signature), rows=rows)
+    features, labels = (
+        tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), each)
+        for each in specs
+    )
+    return lower_engine_step(
+        keras_model_fn(model),
+        input_fn_of_specs(features, labels),
+        ModeKeys.TRAIN,
+        batch_size=rows * replicas,
+        num_replicas=replicas,
+        config=RunConfig(tpu_config=TPUConfig(num_cores_per_replica=num_cores_per_replica)),
+    )
+
+
+def _is_keras_model(model: Any) -> bool:
     """Tells whether something is a model of Keras 2 or Keras 3."""
     modules = (sys.modules.get(name) for name in ("tf_keras", "keras"))
     return any(module is not None and isinstance(model, module.Model) for module in modules)
 
 
-def specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:
+def _specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:
     """Returns a signature with the rows of one replica, where its first axis is left open."""
 
     def closed(spec: Any) -> tf.TensorSpec:
@@ -66,8 +190,8 @@ def lower_function(
         # Not the function's own traces: their shapes may be open, and their sums over one replica.
         own = getattr(function, "python_function", None)
         function = tf.function(own or function, autograph=own is not None)
-    arguments = specs_of_replica(arguments, rows=rows)
-    keywords = specs_of_replica(keywords, rows=rows)
+    arguments = _specs_of_replica(arguments, rows=rows)
+    keywords = _specs_of_replica(keywords, rows=rows)
     # Sums over replicas ask how many there are when they are made.
     with tf_private.replicas(num_replicas):
         graph = function.get_concrete_function(*arguments, **keywords).graph

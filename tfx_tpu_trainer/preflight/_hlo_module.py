@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import collections
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 # A wire format: its fields keep their numbers from release to release.
@@ -10,14 +12,19 @@ from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from tfx_tpu_trainer.estimator.extending import shardings
-from tfx_tpu_trainer.preflight import _hlo_shapes
-from tfx_tpu_trainer.preflight._hbm_traffic import hbm_traffic
-from tfx_tpu_trainer.preflight._hlo_costs import OpCost, op_costs
-from tfx_tpu_trainer.preflight._hlo_flops import matrix_flops
-from tfx_tpu_trainer.preflight._hlo_loops import Loops
-from tfx_tpu_trainer.preflight._results import Allocation
+from tfx_tpu_trainer.preflight._hbm import (
+    Traffic,
+    in_main_memory,
+    padded_bytes,
+    shape_text,
+    unpadded_bytes,
+)
+from tfx_tpu_trainer.preflight._hlo_cost import Loops, OpCost, matrix_flops, op_costs
+from tfx_tpu_trainer.preflight._results import Allocation, Collective
 
+# XLA's ops by which devices read each other.
 _SUMS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all"})
+_COLLECTIVES = _SUMS | {"collective-permute", "collective-broadcast", "ragged-all-to-all"}
 _STARTS = frozenset({"all-reduce-start", "all-gather-start"})
 
 # They take no memory of their own.
@@ -39,6 +46,10 @@ class HloModule:
         """
         module = hlo_pb2.HloProto.FromString(serialized).hlo_module
         return cls(module.SerializeToString())
+
+    @functools.cached_property
+    def _loops(self) -> Loops:
+        return Loops(self._module)
 
     def serialized(self) -> bytes:
         """Returns the program as a serialized `HloModuleProto`."""
@@ -108,26 +119,48 @@ class HloModule:
 
     def collective_bytes(self) -> int:
         """Returns the bytes of one device that go into sums over the replicas in one run."""
-        runs = Loops(self._module).runs
         return sum(
-            max(1, runs[computation.id]) * _hlo_shapes.unpadded_bytes(each.shape)
+            max(1, self._loops.runs[computation.id]) * unpadded_bytes(each.shape)
             for computation in self._module.computations
             for each in computation.instructions
             if each.opcode in _SUMS or each.opcode in _STARTS
         )
 
+    def collectives(self) -> tuple[Collective, ...]:
+        """Adds up the ops by which devices read each other, by kind, the most bytes first.
+
+        In an optimized program the compiler has cut the model for the cores of a replica, merged small sums and left
+        out what it can do without. The body of a loop counts once.
+        """
+        by_id = self.by_id()
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        sizes: collections.Counter[tuple[str, str]] = collections.Counter()
+        for instruction in self.instructions():
+            kind = instruction.opcode.removesuffix("-start")
+            if kind not in _COLLECTIVES:
+                continue
+            # XLA numbers the channels of ops between the parts of a program, not of sums over replicas.
+            key = kind, "cores" if instruction.channel_id > 0 else "replicas"
+            counts[key] += 1
+            given = sum(unpadded_bytes(by_id[i].shape) for i in instruction.operand_ids)
+            sizes[key] += max(given, _result_bytes(instruction))
+        return tuple(
+            Collective(kind=kind, between=between, count=counts[kind, between], bytes=size)
+            for (kind, between), size in sizes.most_common()
+        )
+
     def hbm_bytes(self) -> int:
         """Returns the bytes that an optimized program moves through HBM in one run."""
-        return hbm_traffic(self._module)
+        return Traffic(self._module, self._loops.turns).of(self._module.entry_computation_id)
 
     def costs(self) -> tuple[list[OpCost], int]:
-        """Returns what the instructions of an optimized program cost; see `op_costs`."""
-        return op_costs(self._module)
+        """Returns what the instructions of an optimized program cost, and how many loops count once."""
+        unknown = sum(turns is None for turns in self._loops.turns.values())
+        return op_costs(self._module, self._loops), unknown
 
     def flops_of_more_turns(self) -> float:
         """Returns the operations of the matrix units that a count with each loop run once lacks."""
-        loops = Loops(self._module)
-        found = 0.0
+        loops, found = self._loops, 0.0
         for computation in self._module.computations:
             more = loops.runs[computation.id] - loops.calls[computation.id]
             if more > 0:
@@ -157,8 +190,8 @@ class HloModule:
             if instruction.id in results:
                 continue
             for shape in _made_by(instruction):
-                size = _hlo_shapes.padded_bytes(shape)
-                if _hlo_shapes.in_main_memory(shape) and 0 < size <= temp_bytes:
+                size = padded_bytes(shape)
+                if in_main_memory(shape) and 0 < size <= temp_bytes:
                     found.append(_allocation(instruction, shape, "temp"))
         found += self._outputs(results)
         return _largest_first(found)
@@ -188,8 +221,26 @@ class HloModule:
             shapes, numbers = root.shape.tuple_shapes, list(root.operand_ids)
         by_id = self.by_id()
         for index, (shape, number) in enumerate(zip(shapes, numbers)):
-            if (index,) not in in_place and _hlo_shapes.unpadded_bytes(shape):
+            if (index,) not in in_place and unpadded_bytes(shape):
                 yield _allocation(by_id[number], shape, "output")
+
+
+def bytes_between_replicas(found: Iterable[Collective]) -> int:
+    """Returns the bytes of one device that go into sums over the replicas."""
+    sizes = {each.kind: each.bytes for each in found if each.between == "replicas"}
+    # A sum may have been made of these two, which would count it twice.
+    if "reduce-scatter" in sizes:
+        sizes.pop("all-gather", None)
+    return sum(sizes.values())
+
+
+def _result_bytes(instruction: Any) -> int:
+    shape = instruction.shape
+    starts = instruction.opcode.endswith("-start") and instruction.opcode != "all-reduce-start"
+    if starts and len(shape.tuple_shapes) > 1:
+        # (what is read, what is made, flags)
+        shape = shape.tuple_shapes[1]
+    return unpadded_bytes(shape)
 
 
 def _made_by(instruction: Any) -> Sequence[Any]:
@@ -216,11 +267,11 @@ def _part(instruction: Any) -> Any:
 
 def _allocation(instruction: Any, shape: Any, category: str) -> Allocation:
     return Allocation(
-        bytes=_hlo_shapes.padded_bytes(shape),
+        bytes=padded_bytes(shape),
         op_name=instruction.metadata.op_name or instruction.name,
-        shape=_hlo_shapes.shape_text(shape),
+        shape=shape_text(shape),
         category=category,
-        unpadded_bytes=_hlo_shapes.unpadded_bytes(shape),
+        unpadded_bytes=unpadded_bytes(shape),
     )
 
 

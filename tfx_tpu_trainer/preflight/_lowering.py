@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.extending import SUM, called_functions, tf_private
-from tfx_tpu_trainer.preflight import _messages
-from tfx_tpu_trainer.preflight._findings import find_in_hlo
+# A wire format: its fields keep their numbers from release to release.
+from tensorflow.compiler.xla import xla_data_pb2
+
+from tfx_tpu_trainer.estimator.extending import SUM, called_functions, shardings, tf_private
+from tfx_tpu_trainer.preflight._findings import find_in_hlo, find_incompatible_op
 from tfx_tpu_trainer.preflight._hlo_module import HloModule
-from tfx_tpu_trainer.preflight._incompatible_ops import find_incompatible_op
-from tfx_tpu_trainer.preflight._partitioning import partition
+from tfx_tpu_trainer.preflight._refusals import lowering_problem
 from tfx_tpu_trainer.preflight._results import LoweredStep, Problem
 from tfx_tpu_trainer.preflight._step_graph import StepGraph
 from tfx_tpu_trainer.preflight._tf_private_lowering import eager_with_functions
@@ -51,11 +52,11 @@ def lower(step: StepGraph) -> LoweredStep:
         try:
             module = HloModule(_lower(step, nodes))
         except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
-            problem = _messages.of_lowering(error, step)
+            problem = lowering_problem(error, step)
         else:
             module.make_older()
             module.name_parameters([*_input_names(step), *(node.name for node in variables)])
-            problem = partition(module, step, nodes)
+            problem = _partition(module, step, nodes)
             hlo = module.serialized() if problem is None else b""
             findings += find_in_hlo(module, step.look_up)
     trained = [node for node in variables if _is_trained(node, step)]
@@ -193,6 +194,40 @@ def _find_too_large(step: StepGraph, variables: Sequence[v1.NodeDef]) -> Problem
                     f"{_bytes(node) / 2**30:.1f} GiB on each TPU device, more than any chip has."
                 ),
                 advice="Make it smaller: fewer rows (hash ids into fewer buckets) or columns.",
+            )
+    return None
+
+
+def _partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -> Problem | None:
+    """Writes into a program how its inputs and results are cut."""
+    if step.num_partitions > 1:
+        of_variables = shardings.variable_shardings(nodes)
+        given = [
+            shardings.tiled(step.input_partitions[name]) if name in step.input_partitions else None
+            for name in step.inputs
+        ]
+        variables = [node.name for node in nodes if node.op == _VARIABLE]
+        module.shard_inputs([*given, *(of_variables.get(name) for name in variables)])
+    for instruction in module.instructions():
+        if (
+            not instruction.HasField("sharding")
+            or instruction.sharding.type == xla_data_pb2.OpSharding.TUPLE
+        ):
+            continue
+        name = instruction.metadata.op_name or instruction.name
+        wrong = shardings.misfit(
+            name, instruction.shape.dimensions, instruction.sharding, cores=step.num_partitions
+        )
+        if wrong is not None:
+            op_type, source = step.look_up(name)
+            message, _, advice = wrong.partition(": ")
+            return Problem(
+                stage="lowering",
+                op_name=name,
+                op_type=op_type,
+                source=source,
+                message=f"{message}.",
+                advice=f"{advice[:1].upper()}{advice[1:]}",
             )
     return None
 

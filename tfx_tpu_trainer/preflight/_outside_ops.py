@@ -22,7 +22,7 @@ from tfx_tpu_trainer.estimator.extending import (
     ops_on_tpu,
 )
 from tfx_tpu_trainer.preflight._results import Finding
-from tfx_tpu_trainer.preflight._tpu_programs import dtype_of, static_shape, tensor_offsets
+from tfx_tpu_trainer.preflight._step_graph import dtype_of, op_of, static_shape, tensor_offsets
 
 v1 = tf.compat.v1
 
@@ -32,19 +32,13 @@ _OF_HOSTS = (tf.resource, tf.string, tf.variant)
 
 @dataclasses.dataclass(frozen=True)
 class OnTpu:
-    """What a TPU runs of a graph.
+    """What a TPU runs of a graph."""
 
-    Attributes:
-        graph_def: The graph without what stays on the host.
-        replaced: Name of a tensor that the host gives -> of the one in its place.
-        stand_ins: Name of an op that stays on the host -> of what is waited for in its place.
-        finding: What stays on the host; `None` where nothing does.
-    """
-
-    graph_def: v1.GraphDef
-    replaced: Mapping[str, str]
+    graph_def: v1.GraphDef  # the graph without what stays on the host
+    replaced: Mapping[str, str]  # name of a tensor that the host gives -> of the one in its place
+    # Name of an op that stays on the host -> of what is waited for in its place.
     stand_ins: Mapping[str, str]
-    finding: Finding | None
+    finding: Finding | None  # what stays on the host; `None` where nothing does
 
 
 def without_outside_ops(graph: tf.Graph, results: Iterable[str]) -> OnTpu:
@@ -76,8 +70,6 @@ def _finding(graph_def: v1.GraphDef) -> Finding | None:
     ops = ", ".join(f"{count} {op}" for op, count in sorted(kept.items()) if op != "Const")
     return Finding(
         kind="host_op",
-        op_name=None,
-        op_type=None,
         message=(
             f"outside_compilation keeps on the host: {ops or 'constants'}. In each step the TPU sends "
             "what these read and waits for what they return; the estimate does not include that."
@@ -186,10 +178,10 @@ class _Body:
         sources = dict.fromkeys(
             source for member in sorted(members) for source in self._by_name[member].input
         )
-        entering = [source for source in sources if _op_of(source) not in members]
+        entering = [source for source in sources if op_of(source) not in members]
         sent = [s for s in entering if not s.startswith("^") and self._dtype(s) not in _OF_HOSTS]
         waited_for = [source for source in entering if source.startswith("^")]
-        read = [source for source in self._read if _op_of(source) in members]
+        read = [source for source in self._read if op_of(source) in members]
         returned = [source for source in read if self._dtype(source) not in _OF_HOSTS]
         for source in (each for each in read if each not in returned):
             self._leave(f"{name}/{source.replace(':', '_')}", source)
@@ -216,7 +208,7 @@ class _Body:
 
     def _room(self, name: str, tensor: str) -> v1.NodeDef:
         """Returns a constant of the shape of a tensor that the host gives."""
-        node = self._by_name[_op_of(tensor)]
+        node = self._by_name[op_of(tensor)]
         shape = static_shape(node, self._names.index(tensor, node))
         if not shape.is_fully_defined():
             raise ValueError(
@@ -232,9 +224,5 @@ class _Body:
         return room
 
     def _dtype(self, tensor: str) -> tf.DType:
-        node = self._by_name[_op_of(tensor)]
+        node = self._by_name[op_of(tensor)]
         return dtype_of(node, self._names.index(tensor, node))
-
-
-def _op_of(tensor: str) -> str:
-    return tensor.removeprefix("^").split(":")[0]

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer.hardware import Slice, find_slice
-from tfx_tpu_trainer.preflight import _across_slices
-from tfx_tpu_trainer.preflight._collectives import seconds_between_cores
-from tfx_tpu_trainer.preflight._estimate import PUBLISHED_ERRORS, Estimate, estimate
 from tfx_tpu_trainer.preflight._input_speed import InputSpeed
 from tfx_tpu_trainer.preflight._results import (
     Allocation,
@@ -20,7 +17,16 @@ from tfx_tpu_trainer.preflight._results import (
     MemoryNeed,
     Problem,
 )
-from tfx_tpu_trainer.preflight._roofline import Roofline, roofline
+from tfx_tpu_trainer.preflight._step_time import (
+    PUBLISHED_ERRORS,
+    Estimate,
+    Roofline,
+    bytes_sent,
+    estimate,
+    roofline,
+    seconds_at_least,
+    seconds_between_cores,
+)
 
 FORMAT = "tfx_tpu_trainer.preflight/1"
 """Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
@@ -96,7 +102,7 @@ class StepReport:
         """
         replicas = lowered.num_replicas * num_slices
         batch_size = None if lowered.rows is None else lowered.rows * replicas
-        network_bytes = _across_slices.bytes_sent(
+        network_bytes = bytes_sent(
             compiled.collective_bytes if compiled else 0,
             num_cores_per_replica=lowered.num_partitions,
             num_slices=num_slices,
@@ -119,7 +125,7 @@ class StepReport:
                 rows=batch_size,
             )
             between_cores = seconds_between_cores(compiled.collectives, tpu_slice)
-            between_slices = _across_slices.seconds_at_least(network_bytes, tpu_slice)
+            between_slices = seconds_at_least(network_bytes, tpu_slice)
             bound = dataclasses.replace(
                 bound,
                 collective_seconds=bound.collective_seconds + between_cores,

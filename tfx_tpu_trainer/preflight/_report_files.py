@@ -20,7 +20,7 @@ from tfx_tpu_trainer.preflight._report import (
     flop_text,
     seconds_text,
 )
-from tfx_tpu_trainer.preflight._sweep import Sweep
+from tfx_tpu_trainer.preflight._run import Sweep
 from tfx_tpu_trainer.preflight._text import (
     FINDING_TITLES,
     SERIAL_INPUT,
@@ -113,21 +113,13 @@ _NEED_COLOR = "#c0392b"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BarPart:
-    """A part of the bar of HBM use.
+    """A part of the bar of HBM use."""
 
-    Attributes:
-        label: What it is for.
-        bytes: Its size.
-        x: Where it begins, in hundredths of the bar.
-        width: How wide it is, in hundredths of the bar.
-        color: Its colour.
-    """
-
-    label: str
-    bytes: int
-    x: float
-    width: float
-    color: str
+    label: str  # what it is for
+    bytes: int  # its size
+    x: float  # where it begins, in hundredths of the bar
+    width: float  # how wide it is, in hundredths of the bar
+    color: str  # its colour
 
 
 def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) -> str:

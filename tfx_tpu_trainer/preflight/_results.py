@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tfx_tpu_trainer.preflight._hlo_costs import OpCost
+from tfx_tpu_trainer.preflight._hlo_cost import OpCost
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class Finding:
     """
 
     kind: str
-    op_name: str | None
-    op_type: str | None
+    op_name: str | None = None
+    op_type: str | None = None
     message: str
     source: str | None = None
     wasted_bytes: int = 0
@@ -48,9 +48,9 @@ class Problem:
     """
 
     stage: str
-    op_name: str | None
-    op_type: str | None
-    source: str | None
+    op_name: str | None = None
+    op_type: str | None = None
+    source: str | None = None
     message: str
     advice: str
     details: str = ""
@@ -85,10 +85,10 @@ class LoweredStep:
     hlo: bytes
     num_replicas: int
     rows: int | None
-    parameter_count: int
-    variable_bytes: int
+    parameter_count: int = 0
+    variable_bytes: int = 0
     findings: tuple[Finding, ...]
-    seconds: float
+    seconds: float = 0.0
     problem: Problem | None = None
     num_partitions: int = 1
     op_types: dict[str, tuple[str, str | None]] = dataclasses.field(
@@ -199,16 +199,16 @@ class CompiledStep:
 
     name: str
     target: str
-    memory: MemoryNeed | None
-    need_bytes: int | None
+    memory: MemoryNeed | None = None
+    need_bytes: int | None = None
     limit_bytes: int
-    flops: float
-    bytes_accessed: float
-    collective_bytes: int
-    largest: tuple[Allocation, ...]
+    flops: float = 0.0
+    bytes_accessed: float = 0.0
+    collective_bytes: int = 0
+    largest: tuple[Allocation, ...] = ()
     findings: tuple[Finding, ...]
     seconds: float
-    problem: Problem | None
+    problem: Problem | None = None
     collectives: tuple[Collective, ...] = ()
     costs: tuple[OpCost, ...] = dataclasses.field(default=(), repr=False)
     unknown_loops: int = 0

@@ -1,34 +1,25 @@
-"""Runs a preflight: lowers the steps of a model, compiles them for a slice and reports."""
+"""Runs a preflight: lowers the steps of a model, compiles them for a slice and reports; for many sizes in a sweep."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, cast
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import ModeKeys
-from tfx_tpu_trainer.estimator.extending import call_settings, keras_model_fn
-from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUConfig, TPUEstimator
+from tfx_tpu_trainer.estimator.extending import call_settings
+from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator
 from tfx_tpu_trainer.hardware import Slice, TpuSpec
-from tfx_tpu_trainer.preflight._across_slices import check_slices
-from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps
+from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps, libtpu_version
 from tfx_tpu_trainer.preflight._engine_steps import (
     InputFn,
-    input_fn_of_specs,
     lower_engine_step,
 )
-from tfx_tpu_trainer.preflight._estimate import time_ops
-from tfx_tpu_trainer.preflight._functions import (
-    is_keras_model,
-    lower_function,
-    specs_of_replica,
-)
-from tfx_tpu_trainer.preflight._libtpu import libtpu_version
-from tfx_tpu_trainer.preflight._report import PreflightReport, StepReport
+from tfx_tpu_trainer.preflight._report import PreflightReport, StepReport, bytes_text
 from tfx_tpu_trainer.preflight._results import CompiledStep, LoweredStep
-from tfx_tpu_trainer.preflight._saved_models import lower_saved_model
+from tfx_tpu_trainer.preflight._step_time import check_slices, time_ops
 from tfx_tpu_trainer.preflight._xprof import write_profile
 
 ENGINE_STEPS = {"train": ModeKeys.TRAIN, "eval": ModeKeys.EVAL, "predict": ModeKeys.PREDICT}
@@ -186,181 +177,6 @@ def preflight(
     )
 
 
-def preflight_saved_model(
-    path: str,
-    *,
-    tpu: TpuSpec | str,
-    batch_size: int,
-    signatures: Sequence[str] | None = None,
-    options: CompilerOptions | None = None,
-) -> PreflightReport:
-    """Compiles the TPU programs of an exported model, as a server runs them on one TPU device.
-
-    Examples:
-        >>> from tfx_tpu_trainer.estimator import export, tpu
-        >>> from tfx_tpu_trainer.preflight import preflight_saved_model
-        >>> import tensorflow as tf
-        >>> def model_fn(features, labels, mode, params):
-        ...     weight = tf.compat.v1.get_variable("weight", [4, 1])
-        ...     prediction = features["x"] @ weight
-        ...     step = tf.compat.v1.train.get_global_step()
-        ...     train_op = tf.compat.v1.assign_add(step, 1)
-        ...     return tpu.TPUEstimatorSpec(
-        ...         mode, predictions={"y": prediction}, loss=tf.reduce_mean(prediction), train_op=train_op
-        ...     )
-        >>> def input_fn(params):
-        ...     rows = tf.data.Dataset.from_tensors({"x": tf.ones([4])})
-        ...     return rows.repeat().batch(params["batch_size"], drop_remainder=True)
-        >>> config = tpu.RunConfig(
-        ...     model_dir="runs/served", master="emulated", tpu_config=tpu.TPUConfig(num_shards=2)
-        ... )
-        >>> estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=2)
-        >>> estimator = estimator.train(input_fn, max_steps=1)
-        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 4])})
-        >>> path = estimator.export_saved_model("exported", receiver_fn).decode()
-        >>> report = preflight_saved_model(path, tpu="v5e:1x1", batch_size=8)
-        >>> report.ok, report.steps[0].name
-        (True, 'serve:serving_default')
-
-    Args:
-        path: The SavedModel, a folder of versions, or the uri of a Model artifact.
-        tpu: The slice, such as `"v5e:1x1"`.
-        batch_size: Rows of a batch of requests.
-        signatures: Names of signatures. Defaults to `None`: all.
-        options: How the compiler is run. Defaults to `CompilerOptions()`.
-
-    Returns:
-        The report, with a step for each program.
-
-    Raises:
-        FileNotFoundError: The SavedModel does not exist.
-        ValueError: Nothing of it is for a TPU, or an argument does not hold.
-        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
-    """
-    tpu_slice = TpuSpec.read(tpu).tpu_slice
-    compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
-    lowered = lower_saved_model(path, batch_size=batch_size, signatures=signatures)
-    return compile_and_report(
-        lowered, tpu_slice=tpu_slice, name=path, compiler=compiler, options=options
-    )
-
-
-def preflight_function(
-    function: Any,
-    input_signature: Sequence[Any] | None = None,
-    *,
-    tpu: TpuSpec | str,
-    num_slices: int = 1,
-    batch_size: int | None = None,
-    num_cores_per_replica: int | None = None,
-    name: str | None = None,
-    options: CompilerOptions | None = None,
-) -> PreflightReport:
-    """Compiles any program of TensorFlow with Google's TPU compiler, without a TPU, and reports.
-
-    Each replica of the slice runs the function on its own rows. `tf.compat.v1.tpu.cross_replica_sum`
-    sums over them; what the function does not sum, each replica has by itself.
-
-    Examples:
-        >>> from tfx_tpu_trainer.preflight import preflight_function
-        >>> import tensorflow as tf
-        >>> kernel = tf.Variable(tf.ones([128, 64]))
-        >>> @tf.function
-        ... def step(x):
-        ...     return tf.matmul(x, kernel)
-        >>> report = preflight_function(
-        ...     step, [tf.TensorSpec([None, 128])], tpu="v5e:2x4", batch_size=1024
-        ... )
-        >>> report.ok, report.steps[0].name
-        (True, 'function')
-
-    Args:
-        function: A `tf.function`, what `tf.function` takes, or a concrete function, such as a signature
-            of a loaded SavedModel, with the variables that it uses; or a compiled model of Keras 2 or
-            Keras 3, whose training step is compiled, with the gradients summed over the replicas.
-        input_signature: A `tf.TensorSpec`, or a nested structure of them, for each argument; of a Keras model: the
-            features, and the labels. Shapes are static; the first axis may be open, as in `[None, 128]`: it gets the
-            rows of one replica. Defaults to `None`: the function has its own signature.
-        tpu: The slice, such as `"v5e:2x4"`.
-        num_slices: Slices like it that run the function. Defaults to 1.
-        batch_size: Rows of a step over all replicas. Defaults to `None`: no axis is open. A Keras
-            model needs it.
-        num_cores_per_replica: TPU devices that a replica is spread over, by the annotations of
-            `xla_sharding`. Defaults to `None`: one.
-        name: Its name in the report. Defaults to the function's name.
-        options: How the compiler is run. Defaults to `CompilerOptions()`.
-
-    Returns:
-        The report: of one step, `"function"`, or of a Keras model, `"train"`.
-
-    Raises:
-        ValueError: If an argument does not hold, or from the function itself.
-        TypeError: The same.
-        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
-    """
-    spec = TpuSpec.read(tpu)
-    check_slices(spec.tpu_slice, num_slices)
-    replicas = spec.num_replicas(num_cores_per_replica)
-    rows = None
-    if batch_size is not None:
-        spec.check_batch_size(
-            batch_size, num_cores_per_replica=num_cores_per_replica, num_slices=num_slices
-        )
-        rows = batch_size // (replicas * num_slices)
-    compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
-    name = name or str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
-    if is_keras_model(function):
-        lowered = _keras_step(function, input_signature, rows, replicas, num_cores_per_replica)
-    else:
-        lowered = lower_function(
-            function,
-            input_signature,
-            rows=rows,
-            num_replicas=replicas,
-            num_partitions=num_cores_per_replica or 1,
-        )
-    return compile_and_report(
-        [lowered],
-        tpu_slice=spec.tpu_slice,
-        num_slices=num_slices,
-        name=name,
-        compiler=compiler,
-        options=options,
-    )
-
-
-def _keras_step(
-    model: Any,
-    input_signature: Sequence[Any] | None,
-    rows: int | None,
-    replicas: int,
-    num_cores_per_replica: int | None,
-) -> LoweredStep:
-    if rows is None:
-        raise ValueError(
-            "batch_size=None: for a Keras model, give the number of rows of a step over all "
-            "replicas."
-        )
-    if input_signature is None or len(input_signature) != 2:
-        raise ValueError(
-            f"input_signature={input_signature!r}: for a Keras model, give two structures of "
-            "tf.TensorSpecs, one for the features and one for the labels."
-        )
-    specs = specs_of_replica(list(input_signature), rows=rows)
-    features, labels = (
-        tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), each)
-        for each in specs
-    )
-    return lower_engine_step(
-        keras_model_fn(model),
-        input_fn_of_specs(features, labels),
-        ModeKeys.TRAIN,
-        batch_size=rows * replicas,
-        num_replicas=replicas,
-        config=RunConfig(tpu_config=TPUConfig(num_cores_per_replica=num_cores_per_replica)),
-    )
-
-
 def compile_and_report(
     lowered: Sequence[LoweredStep],
     *,
@@ -463,4 +279,161 @@ def _as_model(
         config=config,
         name=name or str(getattr(model, "__name__", "the model")),
         **of_estimator,
+    )
+
+
+Outcome = Literal["fits", "too large", "failed", "skipped", "not divisible"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepEntry:
+    """One batch size on one slice.
+
+    Attributes:
+        tpu: The slice, such as `"v5e:2x4"`.
+        batch_size: Rows of a step over all replicas.
+        outcome: `"fits"`; `"too large"` where it needs more HBM than there is, or where the compiler
+            gave up on it; `"failed"` where it does not compile at any size; `"skipped"` after a
+            larger one that fits or has failed; `"not divisible"` by the replicas.
+        detail: Need and limit, or what is wrong.
+        report: The report, where it was compiled.
+    """
+
+    tpu: str
+    batch_size: int
+    outcome: Outcome
+    detail: str
+    report: PreflightReport | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """All batch sizes on all slices.
+
+    Attributes:
+        model: Name of the model.
+        steps: Names of the steps that had to fit.
+        entries: By slice, largest batch size first.
+    """
+
+    model: str
+    steps: tuple[str, ...]
+    entries: tuple[SweepEntry, ...]
+
+    @property
+    def largest(self) -> dict[str, int | None]:
+        """Slice -> the largest batch size that fits, or `None` where none of the list does."""
+        found: dict[str, int | None] = {}
+        for entry in self.entries:
+            if entry.outcome == "fits" or entry.tpu not in found:
+                found[entry.tpu] = entry.batch_size if entry.outcome == "fits" else None
+        return found
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a batch size for every slice."""
+        return None not in self.largest.values()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the sweep as JSON values, reports included."""
+        return {
+            "format": "tfx_tpu_trainer.preflight_sweep/1",
+            "ok": self.ok,
+            "model": self.model,
+            "steps": list(self.steps),
+            "largest": self.largest,
+            "entries": [
+                {
+                    "tpu": entry.tpu,
+                    "batch_size": entry.batch_size,
+                    "outcome": entry.outcome,
+                    "detail": entry.detail,
+                    "report": entry.report and entry.report.to_json(),
+                }
+                for entry in self.entries
+            ],
+        }
+
+
+# Of these a smaller batch may be the remedy; anything else is wrong at any size.
+_OF_THE_SIZE = frozenset({"memory", "timeout", "crash"})
+
+
+def sweep(
+    model: PreflightModel,
+    *,
+    tpus: Sequence[str],
+    batch_sizes: Sequence[int],
+    steps: Sequence[str] = ("train",),
+    options: CompilerOptions | None = None,
+) -> Iterator[SweepEntry]:
+    """Finds the largest batch size that fits each slice.
+
+    It compiles from the largest on and stops at the first that fits: smaller ones fit as well.
+
+    Args:
+        model: The model.
+        tpus: The slices.
+        batch_sizes: The batch sizes, over all replicas.
+        steps: Steps that have to fit. Defaults to training.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
+
+    Yields:
+        An entry for each slice and batch size, as soon as it is known.
+
+    Raises:
+        ValueError: If there is no such slice, or from the model's own functions.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks a slice.
+    """
+    specs = [TpuSpec.read(tpu) for tpu in tpus]
+    for spec in specs:
+        ended: SweepEntry | None = None
+        for size in sorted(set(batch_sizes), reverse=True):
+            entry = _entry(model, spec, size, steps, options, ended)
+            if entry.outcome in ("fits", "failed"):
+                ended = entry
+            yield entry
+
+
+def _entry(
+    model: PreflightModel,
+    spec: TpuSpec,
+    batch_size: int,
+    steps: Sequence[str],
+    options: CompilerOptions | None,
+    ended: SweepEntry | None,
+) -> SweepEntry:
+    tpu = spec.tpu_slice.name
+
+    def entry(outcome: Outcome, detail: str, report: PreflightReport | None = None) -> SweepEntry:
+        return SweepEntry(
+            tpu=tpu, batch_size=batch_size, outcome=outcome, detail=detail, report=report
+        )
+
+    replicas = spec.num_replicas(
+        model.config.tpu_config.num_cores_per_replica if model.config else None
+    )
+    if batch_size % replicas:
+        return entry("not divisible", f"not divisible by {replicas} replicas")
+    if ended is not None and ended.outcome == "fits":
+        return entry("skipped", f"not compiled, as {ended.batch_size:,} fits")
+    if ended is not None:
+        return entry("skipped", f"not compiled, as {ended.batch_size:,} has failed")
+    report = preflight(model, tpu=tpu, batch_size=batch_size, steps=steps, options=options)
+    if report.ok:
+        return entry("fits", _largest_need(report), report)
+    problems = [step.problem for step in report.steps if step.problem is not None]
+    of_the_size = all(problem.stage in _OF_THE_SIZE for problem in problems)
+    if of_the_size and problems[0].stage == "memory":
+        return entry("too large", _largest_need(report), report)
+    return entry("too large" if of_the_size else "failed", str(problems[0]), report)
+
+
+def _largest_need(report: PreflightReport) -> str:
+    step = max(report.steps, key=lambda step: step.need_bytes or 0)
+    if step.need_bytes is None or not step.limit_bytes:
+        return step.verdict
+    return (
+        f"{bytes_text(step.need_bytes)} of {bytes_text(step.limit_bytes)} HBM "
+        f"({step.need_bytes / step.limit_bytes:.0%})"
     )

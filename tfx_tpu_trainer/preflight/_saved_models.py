@@ -1,17 +1,31 @@
-"""The TPU programs of an exported model, lowered."""
+"""The TPU programs of an exported model: found, cut out of what the host does around them, and lowered."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.extending import TPU_TAGS
+from tfx_tpu_trainer.estimator.extending import TPU_TAGS, functions_of, is_outside, ops_on_tpu
+from tfx_tpu_trainer.hardware import TpuSpec
+from tfx_tpu_trainer.preflight._compiling import CompilerOptions, libtpu_version
 from tfx_tpu_trainer.preflight._lowering import lower
+from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._results import Finding, LoweredStep, Problem
-from tfx_tpu_trainer.preflight._step_graph import StepGraph
-from tfx_tpu_trainer.preflight._tpu_programs import TpuProgram, find_programs
+from tfx_tpu_trainer.preflight._run import compile_and_report
+from tfx_tpu_trainer.preflight._step_graph import (
+    AGAIN,
+    ByName,
+    StepGraph,
+    dtype_of,
+    nodes_of_function,
+    op_of,
+    results_of_function,
+    static_shape,
+)
 from tfx_tpu_trainer.serving import (
     find_saved_model,
     meta_graph_with,
@@ -20,6 +34,65 @@ from tfx_tpu_trainer.serving import (
 )
 
 v1 = tf.compat.v1
+
+
+def preflight_saved_model(
+    path: str,
+    *,
+    tpu: TpuSpec | str,
+    batch_size: int,
+    signatures: Sequence[str] | None = None,
+    options: CompilerOptions | None = None,
+) -> PreflightReport:
+    """Compiles the TPU programs of an exported model, as a server runs them on one TPU device.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import export, tpu
+        >>> from tfx_tpu_trainer.preflight import preflight_saved_model
+        >>> import tensorflow as tf
+        >>> def model_fn(features, labels, mode, params):
+        ...     weight = tf.compat.v1.get_variable("weight", [4, 1])
+        ...     prediction = features["x"] @ weight
+        ...     step = tf.compat.v1.train.get_global_step()
+        ...     train_op = tf.compat.v1.assign_add(step, 1)
+        ...     return tpu.TPUEstimatorSpec(
+        ...         mode, predictions={"y": prediction}, loss=tf.reduce_mean(prediction), train_op=train_op
+        ...     )
+        >>> def input_fn(params):
+        ...     rows = tf.data.Dataset.from_tensors({"x": tf.ones([4])})
+        ...     return rows.repeat().batch(params["batch_size"], drop_remainder=True)
+        >>> config = tpu.RunConfig(
+        ...     model_dir="runs/served", master="emulated", tpu_config=tpu.TPUConfig(num_shards=2)
+        ... )
+        >>> estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=2)
+        >>> estimator = estimator.train(input_fn, max_steps=1)
+        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 4])})
+        >>> path = estimator.export_saved_model("exported", receiver_fn).decode()
+        >>> report = preflight_saved_model(path, tpu="v5e:1x1", batch_size=8)
+        >>> report.ok, report.steps[0].name
+        (True, 'serve:serving_default')
+
+    Args:
+        path: The SavedModel, a folder of versions, or the uri of a Model artifact.
+        tpu: The slice, such as `"v5e:1x1"`.
+        batch_size: Rows of a batch of requests.
+        signatures: Names of signatures. Defaults to `None`: all.
+        options: How the compiler is run. Defaults to `CompilerOptions()`.
+
+    Returns:
+        The report, with a step for each program.
+
+    Raises:
+        FileNotFoundError: The SavedModel does not exist.
+        ValueError: Nothing of it is for a TPU, or an argument does not hold.
+        PreflightUnavailableError: If no TPU compiler is available, or it lacks that slice.
+    """
+    tpu_slice = TpuSpec.read(tpu).tpu_slice
+    compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
+    lowered = lower_saved_model(path, batch_size=batch_size, signatures=signatures)
+    return compile_and_report(
+        lowered, tpu_slice=tpu_slice, name=path, compiler=compiler, options=options
+    )
 
 
 def lower_saved_model(
@@ -157,16 +230,11 @@ def _open_input(
         hlo=b"",
         num_replicas=1,
         rows=batch_size,
-        parameter_count=0,
-        variable_bytes=0,
         findings=findings,
-        seconds=0.0,
         # A server's TPU may compile it for the shapes of each request; here they are not known.
         problem=Problem(
             stage="set-up",
             op_name=tensor.split(":")[0],
-            op_type=None,
-            source=None,
             message=(
                 f"The host passes {tensor!r} to the TPU without a static shape: {spec.shape}."
             ),
@@ -190,10 +258,143 @@ def _host_findings(meta_graph: v1.MetaGraphDef) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             kind="host_op",
-            op_name=None,
-            op_type=None,
             message=f"{what}: {ops}. Each crossing costs a transfer in every request.",
         )
         for ops, what in places
         if ops
     )
+
+
+_TPU_CALL = "TPUPartitionedCall"
+_CALLS = ("BatchFunction", "PartitionedCall", "StatefulPartitionedCall")
+_VARIABLE = "VarHandleOp"
+_OUTPUT_MARK = "_tpu_output_identity"
+
+
+@dataclasses.dataclass(frozen=True)
+class TpuProgram:
+    """A program that the host asks a TPU to run."""
+
+    function: str  # name of its function
+    # What runs on the TPU, and the variables that it reads; no string is among it.
+    nodes: tuple[v1.NodeDef, ...]
+    # Name of a tensor that comes from the host -> its shape and dtype as far as known.
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: tuple[str, ...]  # names of the tensors that go to the host
+
+
+def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[TpuProgram]:
+    """Finds the programs that some outputs of a graph are computed with."""
+    functions = ByName(functions_of(graph_def.library))
+    called: set[str] = set()
+    pending = [(ByName((node.name, node) for node in graph_def.node), outputs)]
+    while pending:
+        nodes, wanted = pending.pop()
+        for node in (nodes[name] for name in _needed(nodes, wanted)):
+            name = node.attr["f"].func.name
+            if (node.op != _TPU_CALL and node.op not in _CALLS) or name in called:
+                continue
+            called.add(name)
+            function = functions[name]
+            body = ByName((each.name, each) for each in nodes_of_function(function))
+            _hand_in_variables(function, node, nodes, body)
+            if node.op == _TPU_CALL:
+                yield _cut(function, body)
+            else:
+                pending.append((body, results_of_function(function)))
+
+
+def _hand_in_variables(
+    function: Any,
+    call: v1.NodeDef,
+    nodes: Mapping[str, v1.NodeDef],
+    body: dict[str, v1.NodeDef],
+) -> None:
+    """Puts variables in the place of the arguments that a call hands them in by."""
+    for argument, source in zip(function.signature.input_arg, call.input):
+        given = nodes[op_of(source)]
+        if given.op == _VARIABLE:
+            variable = v1.NodeDef()
+            variable.CopyFrom(given)
+            body[argument.name] = variable
+
+
+def _cut(function: Any, body: Mapping[str, v1.NodeDef]) -> TpuProgram:
+    """Takes out what runs on the TPU, and notes the tensors that cross the border."""
+    kept = {name for name, node in body.items() if _runs_on_tpu(node)}
+    variables = {name: node for name, node in body.items() if node.op == _VARIABLE}
+    # A variable keeps its own name, which is what messages should say, unless an op has it.
+    called = {
+        name: node.name if node.name not in kept else name for name, node in variables.items()
+    }
+    nodes: dict[str, v1.NodeDef] = {}
+    inputs: dict[str, tf.TensorSpec] = {}
+    for name in (each for each in body if each in kept):
+        node = v1.NodeDef()
+        node.CopyFrom(body[name])
+        del node.input[:]
+        for source in body[name].input:
+            origin = op_of(source)
+            if source.startswith("^"):
+                if origin in kept:
+                    node.input.append(source)
+            elif origin in variables:
+                variable = nodes.setdefault(called[origin], v1.NodeDef())
+                variable.CopyFrom(variables[origin])
+                variable.name = called[origin]
+                node.input.append(called[origin])
+            else:
+                producer, tensor = _through_border(source, body)
+                if producer.name in kept:
+                    node.input.append(tensor)
+                elif producer.op == "Const":
+                    constant = nodes.setdefault(producer.name, v1.NodeDef())
+                    constant.CopyFrom(producer)
+                    del constant.input[:]
+                    node.input.append(producer.name)
+                else:
+                    index = _index_of(tensor)
+                    inputs[f"{producer.name}:{index}"] = tf.TensorSpec(
+                        static_shape(producer, index), dtype_of(producer, index)
+                    )
+                    node.input.append(tensor)
+        nodes[name] = node
+    outputs = {
+        f"{op_of(source)}:{_index_of(source)}": None
+        for name, node in body.items()
+        if name not in kept
+        for source in node.input
+        if not source.startswith("^") and op_of(source) in kept
+    }
+    return TpuProgram(function.signature.name, tuple(nodes.values()), inputs, tuple(outputs))
+
+
+def _runs_on_tpu(node: v1.NodeDef) -> bool:
+    marked = ops_on_tpu.ON_TPU_MARK in node.attr and node.op not in ops_on_tpu.SCAFFOLDING
+    return marked and not is_outside(node) and _OUTPUT_MARK not in node.attr
+
+
+def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.NodeDef, str]:
+    """Follows a tensor through the op that only brings it in."""
+    passed: set[str] = set()
+    while (node := body[op_of(source)]).op == "TPUReplicatedInput":
+        if node.name in passed:
+            raise ValueError(f"The graph is damaged: {node.name!r} is its own input. {AGAIN}")
+        passed.add(node.name)
+        source = node.input[0] if node.input else ""
+    return node, source
+
+
+def _needed(nodes: Mapping[str, v1.NodeDef], outputs: Sequence[str]) -> list[str]:
+    pending = [op_of(output) for output in outputs]
+    needed: dict[str, None] = {}
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed[name] = None
+            pending += [op_of(source) for source in nodes[name].input]
+    return list(needed)
+
+
+def _index_of(tensor: str) -> int:
+    return int(tensor.partition(":")[2] or 0)

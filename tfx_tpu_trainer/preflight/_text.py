@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tfx_tpu_trainer._support.terminal import standard_output
-from tfx_tpu_trainer.preflight._estimate import Estimate
 from tfx_tpu_trainer.preflight._input_speed import InputSpeed
 from tfx_tpu_trainer.preflight._price import TrainingCost, cheapest
 from tfx_tpu_trainer.preflight._report import (
@@ -23,7 +22,8 @@ from tfx_tpu_trainer.preflight._report import (
     flop_text,
     seconds_text,
 )
-from tfx_tpu_trainer.preflight._sweep import Sweep
+from tfx_tpu_trainer.preflight._run import Sweep
+from tfx_tpu_trainer.preflight._step_time import Estimate
 
 _SHOWN_ALLOCATIONS = 5
 _SHOWN_FINDINGS = 8

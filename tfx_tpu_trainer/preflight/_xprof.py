@@ -5,7 +5,7 @@ folder of a run with two kinds of files. `NAME.hlo_proto.pb` is the optimized pr
 assignment, as libtpu dumps it: the graph viewer draws the one, the memory viewer the other.
 `preflight.xplane.pb` holds the program again, by which XProf knows that there is one, and events on a
 device's lines: here the kernels of the program, one after the other, each with its estimated time
-(`_estimate.py`), its operations and bytes, the TensorFlow op that it comes from and that op's line in
+(`_step_time.py`), its operations and bytes, the TensorFlow op that it comes from and that op's line in
 the model. XProf computes its op tables and its roofline from them. A kernel of a loop is one event, as
 long as all its turns together.
 """
@@ -24,7 +24,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.hardware import Slice
-from tfx_tpu_trainer.preflight._estimate import OpTime
+from tfx_tpu_trainer.preflight._step_time import OpTime
 
 _PICOSECONDS = 1e12
 _PROGRAM_ID = 1

@@ -39,19 +39,14 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """How far a fresh process got with a model.
+    """How far a fresh process got with a model."""
 
-    Attributes:
-        answers: What the `serve` metagraph answered; `None` where it could not, or was not asked.
-        no_answers: Why it could not be loaded and asked; `None` where it could.
-        no_graph: Why the other metagraph's graph could not be loaded; `None` where it could.
-        latencies: How long the answers took.
-    """
-
+    # What the `serve` metagraph answered; `None` where it could not, or was not asked.
     answers: Answers | None = None
-    no_answers: str | None = None
+    no_answers: str | None = None  # why it could not be loaded and asked; `None` where it could
+    # Why the other metagraph's graph could not be loaded; `None` where it could.
     no_graph: str | None = None
-    latencies: tuple[Latency, ...] = ()
+    latencies: tuple[Latency, ...] = ()  # how long the answers took
 
 
 def load_fresh(

@@ -13,7 +13,7 @@ import pytest
 
 from tfx_tpu_trainer.hardware import known_slices
 from tfx_tpu_trainer.preflight.compiler import c_api
-from tfx_tpu_trainer.preflight.compiler.compile_request import CompileRequest, CompileResponse
+from tfx_tpu_trainer.preflight.compiler.compile_process import CompileRequest, CompileResponse
 from tfx_tpu_trainer.preflight.compiler.tpu_compiler import serialized_options
 
 ROOT = Path(__file__).parents[3]

@@ -16,34 +16,23 @@ OptionValue = str | int | Sequence[int]
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice as the plug-in knows it.
+    """A slice as the plug-in knows it."""
 
-    Attributes:
-        handle: The plug-in's.
-        device_ids: Its devices.
-    """
-
-    handle: int
-    device_ids: tuple[int, ...]
+    handle: int  # the plug-in's
+    device_ids: tuple[int, ...]  # its devices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Executable:
-    """A compiled program.
+    """A compiled program."""
 
-    Attributes:
-        costs: What the compiler reckons that a run costs, by its own names: `"flops"`,
-            `"bytes accessed"` and others.
-        memory: Bytes of HBM: `generated_code`, `argument`, `output`, `alias`, `temp`, and `peak`,
-            what is in use at a time; 0 where the plug-in does not say.
-        program: The optimized program.
-        program_format: Its format: `"hlo_with_config"`, a `HloModuleProtoWithConfig`.
-    """
-
+    # What the compiler reckons that a run costs, by its own names: `"flops"`, `"bytes accessed"` and others.
     costs: dict[str, float]
+    # Bytes of HBM: `generated_code`, `argument`, `output`, `alias`, `temp`, and `peak`, what is in use at a time; 0
+    # where the plug-in does not say.
     memory: dict[str, int]
-    program: bytes
-    program_format: str
+    program: bytes  # the optimized program
+    program_format: str  # its format: `"hlo_with_config"`, a `HloModuleProtoWithConfig`
 
 
 class TpuCompiler:

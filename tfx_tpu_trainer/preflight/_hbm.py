@@ -1,0 +1,293 @@
+"""Bytes in HBM: what an array takes there, what a program moves through it, and what a program holds in it.
+
+Both come from the optimized program, as the compiler's own statistics mislead (libtpu 0.0.21). Its "bytes accessed"
+counts the chip's fast memory too, where most values of a small model stay. Its `temp` counts the gaps between values
+twice and leaves constants out, and its `peak` is that of the fast memory where more happens there than in HBM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tensorflow.compiler.xla import xla_data_pb2
+
+# A wire format: its fields keep their numbers from release to release.
+from tensorflow.compiler.xla.service import hlo_pb2
+
+_NAMES = {number: name.lower() for name, number in xla_data_pb2.PrimitiveType.items()}
+_BITS = {
+    **dict.fromkeys(("pred", "s4", "u4", "s8", "u8"), 8),
+    **dict.fromkeys(("s16", "u16", "f16", "bf16"), 16),
+    **dict.fromkeys(("s32", "u32", "f32"), 32),
+    **dict.fromkeys(("s64", "u64", "f64", "c64"), 64),
+    "c128": 128,
+}
+
+# Rows and columns of a tile: the shape of the TPU's registers, and of its memory's layout.
+SUBLANES, LANES = 8, 128
+
+
+def element_type(shape: Any) -> str:
+    """Returns the type of an array's elements, such as `"f32"`; `"tuple"` of a tuple."""
+    return _NAMES.get(shape.element_type, "?")
+
+
+def element_bytes(shape: Any) -> int:
+    """Returns the bytes of an element of an array; 0 of what has none."""
+    name = element_type(shape)
+    return _BITS.get(name, 8 if name.startswith("f8") else 0) // 8
+
+
+def unpadded_bytes(shape: Any) -> int:
+    """Returns the bytes of an array or of all arrays of a tuple, without padding."""
+    if shape.tuple_shapes:
+        return sum(unpadded_bytes(each) for each in shape.tuple_shapes)
+    return math.prod(shape.dimensions) * element_bytes(shape)
+
+
+def padded_bytes(shape: Any) -> int:
+    """Returns the bytes that an array, or all arrays of a tuple, take in the layout of a program."""
+    if shape.tuple_shapes:
+        return sum(padded_bytes(each) for each in shape.tuple_shapes)
+    # From the slowest to the fastest changing dimension.
+    sizes = [shape.dimensions[axis] for axis in reversed(shape.layout.minor_to_major)]
+    if shape.layout.tiles:
+        tile = shape.layout.tiles[0].dimensions
+        for place, size in enumerate(reversed(tile), start=1):
+            if place <= len(sizes):
+                sizes[-place] = math.ceil(sizes[-place] / size) * size
+    return math.prod(sizes) * element_bytes(shape)
+
+
+def in_main_memory(shape: Any) -> bool:
+    """Tells whether an array is in HBM; it may be in memory on the chip."""
+    return shape.layout.memory_space == 0
+
+
+def shape_text(shape: Any) -> str:
+    """Writes a shape as XLA does, such as `"f32[1024,<=512]{1,0:T(8,128)}"`."""
+    if shape.tuple_shapes:
+        return f"({', '.join(shape_text(each) for each in shape.tuple_shapes)})"
+    dynamic = [*shape.is_dynamic_dimension, *([False] * len(shape.dimensions))]
+    sizes = ",".join(
+        f"<={size}" if is_dynamic else str(size)
+        for size, is_dynamic in zip(shape.dimensions, dynamic)
+    )
+    text = f"{element_type(shape)}[{sizes}]"
+    order = ",".join(map(str, shape.layout.minor_to_major))
+    tiles = "".join(f"({','.join(map(str, tile.dimensions))})" for tile in shape.layout.tiles)
+    return f"{text}{{{order}:T{tiles}}}" if tiles else text
+
+
+# They move nothing: names for what is there already, or the end of what has begun before. What kernels outside of XLA
+# move (custom-call) is not known.
+_FREE = frozenset(
+    {
+        "add-dependency",
+        "after-all",
+        "bitcast",
+        "constant",
+        "custom-call",
+        "get-tuple-element",
+        "iota",
+        "opt-barrier",
+        "parameter",
+        "partition-id",
+        "replica-id",
+        "tuple",
+    }
+)
+_READ_A_PART = frozenset({"dynamic-slice", "gather", "slice"})
+_WRITE_A_PART = frozenset({"dynamic-update-slice", "scatter"})
+
+
+class Traffic:
+    """The bytes through HBM of a program's parts: a lower bound, since a bound on speed is made of it."""
+
+    # Problem: the compiler does not say how many bytes go through HBM. Only where it has put each buffer is known, by
+    # the memory space in an array's layout: 0 is HBM.
+    # Idea: an instruction reads each of its operands in HBM once and writes its result once; a value on the chip is
+    # free. What an instruction need not move is left out: rows of a table that a gather does not read, an array of
+    # which only a part is updated in place, padding. A loop counts as often as it turns, once where that is not known,
+    # and of a branch the cheaper side.
+    # Invariant: no part counts more than what the program moves at least, so that the sum stays a lower bound.
+    # Example: gather(table f32[1000000,64] in HBM, ids s32[32] on the chip) -> f32[32,64] in HBM reads the 32 rows,
+    # 8,192 bytes, not the table's 256 MB, and writes 8,192 bytes.
+
+    def __init__(self, module: Any, turns: Mapping[int, int | None]) -> None:
+        """Prepares to count; `turns` is that of `Loops`."""
+        self._computations = {each.id: each for each in module.computations}
+        self._turns = turns
+
+    def of(self, computation_id: int) -> int:
+        """Returns the bytes of a computation's run."""
+        instructions = self._computations[computation_id].instructions
+        by_id = {each.id: each for each in instructions}
+        return sum(
+            self.of_instruction(each, [by_id[i] for i in each.operand_ids]) for each in instructions
+        )
+
+    def of_instruction(self, instruction: Any, operands: Sequence[Any]) -> int:
+        """Returns the bytes of an instruction's run, those of what it calls included."""
+        opcode = instruction.opcode
+        if opcode in _FREE or opcode.endswith("-done"):
+            return 0
+        if opcode == "conditional":
+            return min(self.of(each) for each in instruction.called_computation_ids)
+        if opcode == "while":
+            turns = self._turns[instruction.id]
+            once = sum(self.of(each) for each in instruction.called_computation_ids)
+            return once * (1 if turns is None else turns)
+        if opcode == "call":
+            return sum(self.of(each) for each in instruction.called_computation_ids)
+        if opcode == "copy-start":
+            # (where to, where from, a flag)
+            to, source = instruction.shape.tuple_shapes[:2]
+            return _in_hbm(to) + _in_hbm(source)
+        if opcode == "async-start":
+            return self._async_bytes(instruction, operands)
+        if opcode.endswith("-start"):
+            # Of a sum over the replicas; where its result goes differs from one to the next.
+            return sum(
+                _in_hbm(each.shape) for each in {each.id: each for each in operands}.values()
+            )
+        if opcode == "fusion":
+            return self._fusion_bytes(instruction, operands)
+        if opcode in _READ_A_PART:
+            read = unpadded_bytes(instruction.shape) if in_main_memory(operands[0].shape) else 0
+            return read + _in_hbm(instruction.shape)
+        if opcode in _WRITE_A_PART:
+            # What is not updated stays where it is.
+            update = _update_of(instruction, operands)
+            written = unpadded_bytes(update.shape) if in_main_memory(instruction.shape) else 0
+            return written + _in_hbm(update.shape)
+        read = sum(_in_hbm(each.shape) for each in {each.id: each for each in operands}.values())
+        return read + _in_hbm(instruction.shape)
+
+    def _async_bytes(self, started: Any, operands: Sequence[Any]) -> int:
+        """Returns the bytes of a slice that is moved while other things run."""
+        # ((where from), where to, a flag)
+        to = started.shape.tuple_shapes[1]
+        for number in started.called_computation_ids:
+            called = {each.id: each for each in self._computations[number].instructions}
+            root = called[self._computations[number].root_id]
+            if root.opcode in _WRITE_A_PART:
+                update = _update_of(root, [called[each] for each in root.operand_ids]).shape
+                return _in_hbm(update) + (unpadded_bytes(update) if in_main_memory(to) else 0)
+        # What is read is as large as what arrives.
+        from_hbm = any(in_main_memory(each.shape) for each in operands)
+        return (unpadded_bytes(to) if from_hbm else 0) + _in_hbm(to)
+
+    def _fusion_bytes(self, fusion: Any, operands: Sequence[Any]) -> int:
+        fused = self._computations[fusion.called_computation_ids[0]]
+        by_id = {each.id: each for each in fused.instructions}
+        parameters = {
+            each.parameter_number: each for each in fused.instructions if each.opcode == "parameter"
+        }
+        read: dict[int, int] = {}
+        for number, operand in enumerate(operands):
+            if in_main_memory(operand.shape):
+                size = _read_in(fused, by_id, parameters[number])
+                read[operand.id] = max(size, read.get(operand.id, 0))
+        written = sum(_written(by_id, each) for each in _results(by_id, fused.root_id))
+        return sum(read.values()) + written
+
+
+def _read_in(fused: Any, by_id: Mapping[int, Any], parameter: Any) -> int:
+    """Returns the bytes that a fusion reads of one of its parameters."""
+    whole = unpadded_bytes(parameter.shape)
+    read = 0
+    for user in fused.instructions:
+        if parameter.id not in user.operand_ids:
+            continue
+        if user.opcode in _READ_A_PART and list(user.operand_ids).index(parameter.id) == 0:
+            read += unpadded_bytes(user.shape)
+        elif user.opcode not in _WRITE_A_PART or user.operand_ids[0] != parameter.id:
+            return whole
+    return min(read, whole)
+
+
+def _results(by_id: Mapping[int, Any], root_id: int) -> Iterator[Any]:
+    root = by_id[root_id]
+    if root.opcode == "tuple":
+        yield from (by_id[each] for each in root.operand_ids)
+    else:
+        yield root
+
+
+def _written(by_id: Mapping[int, Any], result: Any) -> int:
+    """Returns the bytes that a fusion writes of one of its results."""
+    if not in_main_memory(result.shape) or result.opcode == "parameter":
+        return 0
+    if result.opcode in _WRITE_A_PART:
+        return unpadded_bytes(_update_of(result, [by_id[i] for i in result.operand_ids]).shape)
+    return unpadded_bytes(result.shape)
+
+
+def _update_of(instruction: Any, operands: Sequence[Any]) -> Any:
+    # dynamic-update-slice(array, update, start...), scatter(array..., indices, update...)
+    return operands[1] if instruction.opcode == "dynamic-update-slice" else operands[-1]
+
+
+def _in_hbm(shape: Any) -> int:
+    """Returns the bytes of those arrays of a shape that are in HBM."""
+    if shape.tuple_shapes:
+        return sum(_in_hbm(each) for each in shape.tuple_shapes)
+    return unpadded_bytes(shape) if in_main_memory(shape) else 0
+
+
+_HBM = 0
+_Event = hlo_pb2.HeapSimulatorTrace.Event
+
+
+class HbmBuffers(NamedTuple):
+    """Buffers in HBM, the program itself left out."""
+
+    bytes: int  # gaps included
+    gap_bytes: int  # the part that holds no value when most values are alive: fragmentation
+
+
+def read_buffers(program: bytes) -> HbmBuffers | None:
+    """Reads a program's buffer assignment, which XProf's memory viewer shows too; `None` without one."""
+    assignment = hlo_pb2.HloProto.FromString(program).buffer_assignment
+    if not assignment.buffer_allocations:
+        return None
+    in_hbm = [
+        each
+        for each in assignment.buffer_allocations
+        # Thread-local: scalars of a reduction's body, for one, which stay in registers.
+        if each.color == _HBM and not each.is_thread_local
+    ]
+    sizes = {each.id: each.size for each in assignment.logical_buffers}
+    # By its values, since the number that a trace has for its allocation may be of an earlier numbering.
+    allocations = {part.logical_buffer_id: each for each in in_hbm for part in each.assigned}
+    gaps = 0
+    for trace in assignment.heap_simulator_traces:
+        shared = allocations.get(trace.events[0].buffer_id) if trace.events else None
+        if shared is not None:
+            gaps += max(0, shared.size - _most_alive(trace, sizes))
+    return HbmBuffers(bytes=sum(each.size for each in in_hbm), gap_bytes=gaps)
+
+
+def _most_alive(trace: Any, sizes: Mapping[int, int]) -> int:
+    """Returns the bytes of the values that are alive at once, at most."""
+    owners: dict[int, int] = {}
+    users: dict[int, int] = {}
+    alive = most = 0
+    for event in trace.events:
+        if event.kind == _Event.SHARE_WITH:
+            owner = owners.get(event.share_with_canonical_id, event.share_with_canonical_id)
+            owners[event.buffer_id] = owner
+            users[owner] += 1
+            continue
+        owner = owners.get(event.buffer_id, event.buffer_id)
+        if event.kind == _Event.ALLOC:
+            users[owner] = 1
+            alive += sizes[owner]
+            most = max(most, alive)
+        else:
+            users[owner] -= 1
+            alive -= 0 if users[owner] else sizes[owner]
+    return most

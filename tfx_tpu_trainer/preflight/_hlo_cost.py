@@ -1,0 +1,373 @@
+"""What each instruction of a compiled program costs: operations, bytes, and how often it runs.
+
+XLA's own cost analysis runs the body of a loop once. TensorFlow's loops over a fixed number of steps count in scalars
+that begin as constants, so running nothing but those scalars tells how many times the body runs. A loop that ends on
+data is not known before it runs, and counts once.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from tfx_tpu_trainer.preflight._hbm import Traffic, unpadded_bytes
+
+# A longer loop counts once: a step of a model has none, and counting takes microseconds a turn.
+_MOST_TURNS = 100_000
+
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "maximum": max,
+    "minimum": min,
+    "xor": operator.xor,
+}
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+}
+_HAND_ON = frozenset(
+    {"bitcast", "broadcast", "convert", "copy", "copy-done", "copy-start", "opt-barrier", "reshape"}
+)
+_UNKNOWN = None
+
+
+class Loops:
+    """The loops of a program.
+
+    Example:
+    ```python
+    loops = Loops(module)
+    loops.turns[while_instruction.id]  # 12, or None where that depends on data
+    loops.runs[computation.id]         # how often it runs in one run of the program
+    ```
+
+    Attributes:
+        turns: Number of a `while` instruction -> how often its body runs in one run of the
+            computation that it is in; `None` where only the data tells.
+        runs: Number of a computation -> how often it runs in one run of the program. Those that
+            are not called are left out; branches of a conditional count as if both ran.
+        calls: The same with the body of each loop run once, as XLA's cost analysis counts.
+    """
+
+    def __init__(self, module: Any) -> None:
+        """Counts."""
+        self._computations = {each.id: each for each in module.computations}
+        self.turns: dict[int, int | None] = {}
+        self.runs: collections.Counter[int] = collections.Counter()
+        self.calls: collections.Counter[int] = collections.Counter()
+        for computation in module.computations:
+            for instruction in computation.instructions:
+                if instruction.opcode == "while":
+                    self.turns[instruction.id] = self._count(computation, instruction)
+        self._run(module.entry_computation_id, 1, 1)
+
+    def _run(self, computation_id: int, times: int, calls: int) -> None:
+        self.runs[computation_id] += times
+        self.calls[computation_id] += calls
+        for instruction in self._computations[computation_id].instructions:
+            turns = 1
+            if instruction.opcode == "while":
+                turns = self.turns[instruction.id] or 1
+            for called in dict.fromkeys(instruction.called_computation_ids):
+                self._run(called, times * turns, calls)
+
+    def _count(self, computation: Any, loop: Any) -> int | None:
+        before = _Scalars(self._computations, computation, {}).tuple_of(loop.operand_ids[0])
+        return _turned(self._computations, loop, before)[0]
+
+
+def _turned(computations: Mapping[int, Any], loop: Any, values: Any) -> tuple[int | None, Any]:
+    """Returns how often a loop's body runs and the values after it; `None` where data tells."""
+    if len(loop.called_computation_ids) < 2:
+        return None, _UNKNOWN
+    # The body comes first, as XLA writes it.
+    body, condition = (computations[each] for each in loop.called_computation_ids[:2])
+    for turn in range(_MOST_TURNS):
+        goes_on = _Scalars(computations, condition, {0: values}).of(condition.root_id)
+        if goes_on is _UNKNOWN:
+            return None, _UNKNOWN
+        if not goes_on:
+            return turn, values
+        values = _Scalars(computations, body, {0: values}).tuple_of(body.root_id)
+    return None, _UNKNOWN
+
+
+class _Scalars:
+    """The scalars of one run of a computation, computed where they are requested.
+
+    A value is a number, a truth value, a list of the values of a tuple, or `None`, unknown.
+    """
+
+    def __init__(
+        self, computations: Mapping[int, Any], computation: Any, arguments: Mapping[int, Any]
+    ) -> None:
+        self._computations = computations
+        self._by_id = {each.id: each for each in computation.instructions}
+        self._arguments = arguments
+        self._known: dict[int, Any] = {}
+
+    def of(self, number: int) -> Any:
+        if number not in self._known:
+            self._known[number] = self._compute(self._by_id[number])
+        return self._known[number]
+
+    def tuple_of(self, number: int) -> Any:
+        """Returns the values of a tuple, of which only the scalars are computed."""
+        instruction = self._by_id[number]
+        if instruction.opcode != "tuple":
+            return self.of(number)
+        return [
+            self.of(each) if _is_scalar(self._by_id[each].shape) else _UNKNOWN
+            for each in instruction.operand_ids
+        ]
+
+    def _compute(self, instruction: Any) -> Any:
+        opcode, operands = instruction.opcode, instruction.operand_ids
+        if opcode == "constant":
+            return _constant(instruction)
+        if opcode == "parameter":
+            return self._arguments.get(instruction.parameter_number)
+        if opcode == "tuple":
+            return self.tuple_of(instruction.id)
+        if opcode == "get-tuple-element":
+            values = self.of(operands[0])
+            return values[instruction.tuple_index] if isinstance(values, list) else _UNKNOWN
+        if opcode in _HAND_ON:
+            return self.of(operands[0])
+        if opcode == "while":
+            # What a loop has counted to is where the one over its gradients begins.
+            return _turned(self._computations, instruction, self.tuple_of(operands[0]))[1]
+        if opcode in ("call", "fusion"):
+            called = self._computations[instruction.called_computation_ids[0]]
+            arguments = {place: self.of(each) for place, each in enumerate(operands)}
+            return _Scalars(self._computations, called, arguments).of(called.root_id)
+        if opcode in ("and", "or"):
+            return _logical(opcode, [self.of(each) for each in operands])
+        return self._of_known(instruction, [self.of(each) for each in operands])
+
+    def _of_known(self, instruction: Any, values: Sequence[Any]) -> Any:
+        if any(value is _UNKNOWN or isinstance(value, list) for value in values):
+            return _UNKNOWN
+        if instruction.opcode == "compare":
+            return _COMPARISONS[instruction.comparison_direction](*values)
+        if instruction.opcode == "not":
+            return not values[0]
+        if instruction.opcode == "select":
+            return values[1] if values[0] else values[2]
+        combined = _ARITHMETIC.get(instruction.opcode)
+        return combined(*values) if combined and len(values) == 2 else _UNKNOWN
+
+
+def _logical(opcode: str, values: Sequence[Any]) -> Any:
+    # One side decides, whatever the other is: "no" an and, "yes" an or.
+    deciding = opcode == "or"
+    if any(value is not _UNKNOWN and bool(value) is deciding for value in values):
+        return deciding
+    return _UNKNOWN if _UNKNOWN in values else not deciding
+
+
+def _constant(instruction: Any) -> Any:
+    literal = instruction.literal
+    for numbers in (literal.s32s, literal.s64s, literal.u32s, literal.u64s, literal.preds):
+        if len(numbers) == 1:
+            return numbers[0]
+    return _UNKNOWN
+
+
+def _is_scalar(shape: Any) -> bool:
+    return not shape.dimensions and not shape.tuple_shapes
+
+
+# The TPU's compiler writes products of matrices as convolutions too. A convolution counts the pairs of an input and a
+# kernel element that meet, as XLA's own cost analysis does: the padding of an image and the gaps of a dilated one are
+# not multiplied.
+
+
+def matrix_flops(instruction: Any, by_id: Mapping[int, Any]) -> float:
+    """Returns the operations of a convolution or product of matrices; 0 of anything else."""
+    if instruction.opcode == "dot":
+        left = by_id[instruction.operand_ids[0]].shape.dimensions
+        contracted = instruction.dot_dimension_numbers.lhs_contracting_dimensions
+        inner = math.prod(left[axis] for axis in contracted)
+        return 2.0 * math.prod(_array(instruction.shape).dimensions) * inner
+    if instruction.opcode == "convolution":
+        left, right = (by_id[number].shape.dimensions for number in instruction.operand_ids)
+        return _convolution_flops(instruction, left, right)
+    return 0.0
+
+
+def _convolution_flops(instruction: Any, left: Any, right: Any) -> float:
+    numbers = instruction.convolution_dimension_numbers
+    output = _array(instruction.shape).dimensions
+    met = 1
+    for window, from_input, to_output in zip(
+        instruction.window.dimensions,
+        numbers.input_spatial_dimensions,
+        numbers.output_spatial_dimensions,
+    ):
+        met *= _met(
+            left[from_input],
+            output[to_output],
+            window.size,
+            window.stride,
+            window.padding_low,
+            window.window_dilation or 1,
+            window.base_dilation or 1,
+        )
+    groups = (instruction.feature_group_count or 1) * (instruction.batch_group_count or 1)
+    features = (
+        left[numbers.input_feature_dimension] * right[numbers.kernel_output_feature_dimension]
+    )
+    return 2.0 * met * features * left[numbers.input_batch_dimension] / groups
+
+
+@lru_cache(maxsize=4096)
+def _met(
+    size: int, output: int, window: int, stride: int, low: int, dilation: int, base: int
+) -> int:
+    """Returns how many pairs of an output and a kernel position meet an input element."""
+    reach = (size - 1) * base + 1
+    found = 0
+    # The shorter of the two is counted through; the other is arithmetic.
+    if base == 1:
+        if output <= window:
+            for place in range(output):
+                found += _within(place * stride - low, dilation, window, reach)
+        else:
+            for place in range(window):
+                found += _within(place * dilation - low, stride, output, reach)
+        return found
+    for place in range(output):
+        for tap in range(window):
+            at = place * stride - low + tap * dilation
+            found += 0 <= at < reach and at % base == 0
+    return found
+
+
+def _within(start: int, step: int, count: int, end: int) -> int:
+    """Returns how many of `start + i * step`, i below `count`, are from 0 to below `end`."""
+    first = max(0, math.ceil(-start / step))
+    last = min(count - 1, (end - 1 - start) // step)
+    return max(0, last - first + 1)
+
+
+def _array(shape: Any) -> Any:
+    return shape.tuple_shapes[0] if shape.tuple_shapes else shape
+
+
+_COLLECTIVES = (
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-permute",
+    "reduce-scatter",
+)
+
+# Names for what is there, or the end of what has begun before: no kernel runs.
+_NO_KERNEL = frozenset(
+    {
+        "add-dependency",
+        "after-all",
+        "bitcast",
+        "constant",
+        "get-tuple-element",
+        "opt-barrier",
+        "parameter",
+        "partition-id",
+        "replica-id",
+        "tuple",
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpCost:
+    """What an instruction costs on one device, in one run of the instruction."""
+
+    name: str  # the compiler's, such as `"fusion.12"`
+    opcode: str  # XLA's, such as `"fusion"`
+    op_name: str  # name of the TensorFlow op that it comes from; may be empty
+    op_type: str  # type of that op; may be empty
+    runs: int  # how often it runs in one run of the program
+    flops: float  # operations of the matrix units
+    hbm_bytes: int  # bytes read from HBM and written there
+    collective_bytes: int  # bytes that it gives to other devices' sums and gathers
+    # Whether it runs while others do: it starts a copy or a collective that a later instruction waits for.
+    overlaps: bool
+
+
+def op_costs(module: Any, loops: Loops) -> list[OpCost]:
+    """Returns the costs of the instructions that a program runs, in order."""
+    return list(_Walk(module, loops).through(module.entry_computation_id, 1))
+
+
+class _Walk:
+    def __init__(self, module: Any, loops: Loops) -> None:
+        self._computations = {each.id: each for each in module.computations}
+        self._loops = loops
+        self._traffic = Traffic(module, loops.turns)
+        self._fused: dict[int, float] = {}
+
+    def through(self, computation_id: int, runs: int) -> Iterator[OpCost]:
+        instructions = self._computations[computation_id].instructions
+        by_id = {each.id: each for each in instructions}
+        for instruction in instructions:
+            opcode = instruction.opcode
+            called = instruction.called_computation_ids
+            if opcode in _NO_KERNEL or opcode.endswith("-done"):
+                continue
+            if opcode == "while":
+                turns = self._loops.turns[instruction.id]
+                for each in called:
+                    yield from self.through(each, runs * (1 if turns is None else turns))
+            elif opcode == "conditional":
+                # An estimate takes the dearer side, where the bound takes the cheaper.
+                yield from self.through(max(called, key=self._traffic.of), runs)
+            elif opcode == "call":
+                for each in called:
+                    yield from self.through(each, runs)
+            else:
+                yield self._cost(instruction, by_id, runs)
+
+    def _cost(self, instruction: Any, by_id: Mapping[int, Any], runs: int) -> OpCost:
+        operands = [by_id[each] for each in instruction.operand_ids]
+        return OpCost(
+            name=instruction.name,
+            opcode=instruction.opcode,
+            op_name=instruction.metadata.op_name,
+            op_type=instruction.metadata.op_type,
+            runs=runs,
+            flops=self._flops(instruction, by_id),
+            hbm_bytes=self._traffic.of_instruction(instruction, operands),
+            collective_bytes=_collective_bytes(instruction, operands),
+            overlaps=instruction.opcode.endswith("-start"),
+        )
+
+    def _flops(self, instruction: Any, by_id: Mapping[int, Any]) -> float:
+        if instruction.opcode not in ("fusion", "async-start"):
+            return matrix_flops(instruction, by_id)
+        return sum(map(self._fused_flops, instruction.called_computation_ids))
+
+    def _fused_flops(self, computation_id: int) -> float:
+        if computation_id not in self._fused:
+            instructions = self._computations[computation_id].instructions
+            by_id = {each.id: each for each in instructions}
+            self._fused[computation_id] = sum(self._flops(each, by_id) for each in instructions)
+        return self._fused[computation_id]
+
+
+def _collective_bytes(instruction: Any, operands: Sequence[Any]) -> int:
+    if not instruction.opcode.startswith(_COLLECTIVES):
+        return 0
+    return sum(unpadded_bytes(each.shape) for each in operands)

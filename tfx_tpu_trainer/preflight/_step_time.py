@@ -1,0 +1,313 @@
+"""How long a step takes on a slice: a lower bound, the roofline, and an estimate beside it.
+
+The bound: a step can be no shorter than its operations at the peak rate of the chip, than its reads and writes at the
+full bandwidth of HBM, or than what the replicas must send each other on all links of a chip at once. Peak rates are in
+bfloat16, which is what the matrix units multiply by default for float32 as well. Links count in one direction: what
+Google's pages call bidirectional bandwidth is twice that.
+
+The estimate: a kernel takes as long as its operations or its bytes, whichever is longer, at the share of the peak rates
+that real steps reach; kernels run one after the other. The shares were fitted to published speeds and tested on others:
+`benchmarks/published_tpus/` has them all, docs/preflight-time.md the errors. What is left out makes real steps longer:
+reading the input, the host, and what the vector units compute in values that are on the chip already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from tfx_tpu_trainer.hardware import CHIPS, Slice
+from tfx_tpu_trainer.preflight._hlo_cost import OpCost
+from tfx_tpu_trainer.preflight._results import Collective
+
+# Of the bytes of an op, what the busiest of two devices sends: (g - 1) / g of them in a group of g, and in a
+# sum twice that.
+_LEAST_SHARE_SENT = {"all-gather": 0.5, "reduce-scatter": 0.5, "all-to-all": 0.5}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """Bounds of one step on a slice.
+
+    Attributes:
+        compute_seconds: Its operations at the peak rate.
+        memory_seconds: Its reads and writes at the bandwidth of the memory.
+        collective_seconds: Its sums over the replicas on all links; 0 within one chip.
+        rows: Rows of the step over all replicas, or `None` where that is not known.
+        network_seconds: What slices must send each other (`bytes_sent`); 0 with one.
+    """
+
+    compute_seconds: float
+    memory_seconds: float
+    collective_seconds: float
+    rows: int | None = None
+    network_seconds: float = 0.0
+
+    @property
+    def step_seconds(self) -> float:
+        """Lower bound on the time of a step."""
+        return max(self._parts.values())
+
+    @property
+    def limited_by(self) -> str:
+        """What sets the bound: `"compute"`, `"memory"`, `"collectives"` or `"network"`."""
+        return max(self._parts, key=lambda part: self._parts[part])
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Upper bound on the rows of a second, over the whole slice; `None` where unknown."""
+        if self.rows is None or not self.step_seconds:
+            return None
+        return self.rows / self.step_seconds
+
+    @property
+    def _parts(self) -> Mapping[str, float]:
+        return {
+            "compute": self.compute_seconds,
+            "memory": self.memory_seconds,
+            "collectives": self.collective_seconds,
+            "network": self.network_seconds,
+        }
+
+
+def roofline(
+    tpu_slice: Slice,
+    *,
+    flops: float,
+    bytes_accessed: float,
+    collective_bytes: float,
+    num_replicas: int,
+    rows: int | None = None,
+) -> Roofline:
+    """Computes the bounds of a step."""
+    chip = tpu_slice.chip
+    chips = min(tpu_slice.num_chips, -(-num_replicas // chip.devices))
+    # The devices of a chip add up among themselves first. Then no way of summing n bytes over c
+    # chips lets each send less than this.
+    sent = 2 * (chips - 1) / chips * collective_bytes
+    return Roofline(
+        compute_seconds=flops * chip.devices / (chip.bf16_tflops * 1e12),
+        memory_seconds=bytes_accessed * chip.devices / (chip.hbm_gb_per_s * 1e9),
+        collective_seconds=sent / (chip.ici_gb_per_s * 1e9),
+        rows=rows,
+    )
+
+
+_MATRIX_SHARES: Mapping[str, float] = {
+    "v2": 0.80,
+    "v3": 0.80,
+    "v4": 0.75,
+    "v5e": 0.81,
+    "v5p": 0.78,
+    "v6e": 0.52,
+}
+
+MEMORY_SHARE = 0.80
+"""Share of the peak bandwidth that HBM reaches; fitted."""
+
+LINK_SHARE = 0.85
+"""Share of the links' bandwidth that collectives reach; assumed, as no published result isolates it."""
+
+
+def seconds_between_cores(found: Iterable[Collective], tpu_slice: Slice) -> float:
+    """Returns a lower bound on the time that the cores of a replica take to tell each other what they must.
+
+    How many cores take part in an op is not read: two are the fewest.
+    """
+    if tpu_slice.chip.devices > 1:
+        return 0.0
+    sent = sum(
+        each.bytes * _LEAST_SHARE_SENT.get(each.kind, 1.0)
+        for each in found
+        if each.between == "cores"
+    )
+    return sent / (tpu_slice.chip.ici_gb_per_s * 1e9)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ErrorSpread:
+    """How far estimates were from published speeds that nothing was fitted to."""
+
+    results: int  # published results in all
+    held_out: int  # those that nothing was fitted to; what follows is of these
+    low: float  # the error that a tenth is below, (estimate - published) / published
+    median: float  # the error in the middle
+    high: float  # the error that a tenth is above
+
+    def __str__(self) -> str:
+        return (
+            f"{self.held_out} of {self.results} published results, to which nothing was fitted: "
+            f"median {self.median:+.0%}, 80 % of them from {self.low:+.0%} to {self.high:+.0%}"
+        )
+
+
+PUBLISHED_ERRORS = ErrorSpread(results=30, held_out=23, low=-0.15, median=0.0, high=0.13)
+"""The errors of the estimate; `python -m benchmarks.published_tpus` prints each."""
+
+KERNEL_SECONDS = 1e-6
+"""From one kernel to the next; assumed, and significant only in steps below a millisecond."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpTime:
+    """An instruction with its estimated time."""
+
+    cost: OpCost  # the instruction
+    compute_seconds: float  # one run's operations at the rate that is reached
+    memory_seconds: float  # one run's bytes through HBM
+    link_seconds: float  # one run's bytes to other chips
+
+    @property
+    def seconds(self) -> float:
+        """One run, with the way to the next kernel."""
+        return max(self.compute_seconds, self.memory_seconds, self.link_seconds) + KERNEL_SECONDS
+
+    @property
+    def limited_by(self) -> str:
+        """`"compute"`, `"memory"`, `"collectives"`, or `"launch"` where it moves nothing."""
+        parts = {
+            "compute": self.compute_seconds,
+            "memory": self.memory_seconds,
+            "collectives": self.link_seconds,
+        }
+        longest = max(parts, key=lambda part: parts[part])
+        return longest if parts[longest] > KERNEL_SECONDS else "launch"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The time of a step on a slice.
+
+    Attributes:
+        compute_seconds: In kernels that the matrix units limit.
+        memory_seconds: In kernels that HBM limits, and in copies that nothing hides.
+        collective_seconds: In collectives that nothing hides; over several slices, with what goes over
+            the network between them, at its full rate.
+        launch_seconds: From one kernel to the next.
+        unknown_loops: Loops that count once because only data tells how often they run.
+        rows: Rows of the step over all replicas, or `None` where that is not known.
+    """
+
+    compute_seconds: float
+    memory_seconds: float
+    collective_seconds: float
+    launch_seconds: float
+    unknown_loops: int = 0
+    rows: int | None = None
+
+    @property
+    def step_seconds(self) -> float:
+        """The time of a step."""
+        return (
+            self.compute_seconds
+            + self.memory_seconds
+            + self.collective_seconds
+            + self.launch_seconds
+        )
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Rows of a second over the whole slice; `None` where unknown."""
+        if self.rows is None or not self.step_seconds:
+            return None
+        return self.rows / self.step_seconds
+
+
+def matrix_share(generation: str) -> float:
+    """Returns the share of the peak rate that the matrix units reach in large products; fitted."""
+    return _MATRIX_SHARES.get(generation, _MATRIX_SHARES["v6e"])
+
+
+def time_ops(costs: Sequence[OpCost], tpu_slice: Slice, *, num_replicas: int) -> list[OpTime]:
+    """Estimates the time of each instruction."""
+    chip = tpu_slice.chip
+    flops = matrix_share(chip.generation) * chip.bf16_tflops * 1e12 / chip.devices
+    memory = MEMORY_SHARE * chip.hbm_gb_per_s * 1e9 / chip.devices
+    chips = min(tpu_slice.num_chips, -(-num_replicas // chip.devices))
+    links = LINK_SHARE * chip.ici_gb_per_s * 1e9
+    return [
+        OpTime(
+            cost=cost,
+            compute_seconds=cost.flops / flops,
+            memory_seconds=cost.hbm_bytes / memory,
+            # As the bound has it: 2 (c - 1) / c of the bytes leave each of c chips.
+            link_seconds=2 * (chips - 1) / chips * cost.collective_bytes / links,
+        )
+        for cost in costs
+    ]
+
+
+def estimate(
+    costs: Sequence[OpCost],
+    tpu_slice: Slice,
+    *,
+    num_replicas: int,
+    unknown_loops: int = 0,
+    rows: int | None = None,
+) -> Estimate:
+    """Estimates the time of a step."""
+    compute = memory = links = launch = 0.0
+    copied = idle_memory = sent = idle_links = 0.0
+    for op in time_ops(costs, tpu_slice, num_replicas=num_replicas):
+        runs = op.cost.runs
+        if op.cost.overlaps:
+            copied += runs * op.memory_seconds
+            sent += runs * op.link_seconds
+            continue
+        launch += runs * KERNEL_SECONDS
+        longest = max(op.compute_seconds, op.memory_seconds, op.link_seconds)
+        idle_memory += runs * (longest - op.memory_seconds)
+        idle_links += runs * (longest - op.link_seconds)
+        if op.link_seconds == longest:
+            links += runs * longest
+        elif op.compute_seconds == longest:
+            compute += runs * longest
+        else:
+            memory += runs * longest
+    return Estimate(
+        compute_seconds=compute,
+        memory_seconds=memory + max(0.0, copied - idle_memory),
+        collective_seconds=links + max(0.0, sent - idle_links),
+        launch_seconds=launch,
+        unknown_loops=unknown_loops,
+        rows=rows,
+    )
+
+
+# Several slices are joined by the data center's network. Each holds whole copies of the model, so that only the sums
+# over all replicas cross it. A slice sums among its own chips first; then no way of summing n bytes over s slices lets
+# each send less than 2 (s - 1) / s of them, which the network adapters of all its machines send at once.
+
+
+def check_slices(tpu_slice: Slice, num_slices: int) -> None:
+    """Checks a number of slices.
+
+    Args:
+        tpu_slice: One of them.
+        num_slices: How many.
+
+    Raises:
+        ValueError: If it is not positive, or nothing is known of the network between them.
+    """
+    if num_slices < 1:
+        raise ValueError(f"num_slices={num_slices} must be at least 1.")
+    if num_slices > 1 and tpu_slice.chip.dcn_gbit_per_s is None:
+        known = ", ".join(name for name, chip in CHIPS.items() if chip.dcn_gbit_per_s is not None)
+        raise ValueError(
+            f"num_slices={num_slices}: no bandwidth is published for the network between slices of "
+            f"{tpu_slice.chip.generation}. Use one slice, or chips of {known}."
+        )
+
+
+def bytes_sent(collective_bytes: float, *, num_cores_per_replica: int, num_slices: int) -> int:
+    """Returns the bytes that each slice must send to the others in a step."""
+    summed = collective_bytes * num_cores_per_replica
+    return int(2 * (num_slices - 1) / num_slices * summed)
+
+
+def seconds_at_least(sent: float, tpu_slice: Slice) -> float:
+    """Returns how long a slice takes to send bytes to others, all its machines at once."""
+    if not sent:
+        return 0.0
+    assert tpu_slice.chip.dcn_gbit_per_s is not None  # check_slices
+    return sent * 8 / (tpu_slice.num_chips * tpu_slice.chip.dcn_gbit_per_s * 1e9)
