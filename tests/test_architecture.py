@@ -37,12 +37,6 @@ _IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
 _SETS_ASIDE = "gives another name to what is damaged"
 _HAS_NO_NAME = "into a file without a name, which no other process opens"
 OTHER_WRITERS = {
-    "kubeflow/image_root.py": {"copytree": "fills a new folder"},
-    "kubeflow/image_steps.py": {
-        "copy": "fills a new folder",
-        "copytree": "fills a new folder",
-        "write_text": "fills a new folder",
-    },
     "pipelines/digits/data.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/workbench/run/local_runner.py": {"open": "a log that grows"},
     "tfx_tpu_trainer/workbench/project/root_lock.py": {"open": "the file of a lock"},

@@ -1,24 +1,22 @@
-"""The Dockerfiles: linted, true to the locks, and their install steps run in a fresh folder."""
+"""The Dockerfiles: linted, true to the locks, and their scripts run in a fresh folder."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import importlib.metadata
+import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 from packaging.requirements import Requirement
 
-from tests.kubeflow_folder.scripts import FOLDER, ROOT, load
-
-image_steps = load("image_steps")
+from tests.kubeflow_folder.scripts import FOLDER, ROOT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +59,10 @@ LATEST = Image(
     FOLDER / "Dockerfile.latest", "1.21", "tfx-1.21/image.lock", "tfx-1.21/dev.lock", "trixie"
 )
 TPU = Image(FOLDER / "Dockerfile.tpu", "1.16", "tpu-image.lock", "dev.lock", "bookworm")
+SCRIPTS = FOLDER / "image"
 HADOLINT = Path(sys.executable).with_name("hadolint")
 # The image of the Python that runs this.
 HERE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
-LEFT_OUT_OF_ALL = ["RUN with apt-get"]
 
 every = pytest.mark.parametrize(
     "image", [OLDER, LATEST, TPU], ids=lambda image: image.dockerfile.name
@@ -74,9 +72,22 @@ of_components = pytest.mark.parametrize(
 )
 
 
+def _steps(image: Image) -> list[tuple[str, str]]:
+    """The instructions of its file: name and text, in one line each."""
+    text = image.dockerfile.read_text(encoding="utf-8")
+    text = re.sub(r"^(#.*)?\n", "", text, flags=re.MULTILINE)
+    lines = re.sub(r"\s*\\\n\s*", " ", text).splitlines()
+    return [(name, words) for name, _, words in (line.partition(" ") for line in lines)]
+
+
 def _texts(image: Image, name: str) -> list[str]:
-    steps = image_steps.read_instructions(image.dockerfile)
-    return [step.text for step in steps if step.name == name]
+    return [text for each, text in _steps(image) if each == name]
+
+
+def _script(text: str) -> tuple[Path, list[str]] | None:
+    """The script of kubeflow/image/ that a RUN step calls, and its arguments; `None` if it calls none."""
+    found = re.search(r"(\S+/(\w+\.sh))(.*)", text)
+    return found and (SCRIPTS / found[2], found[3].split())
 
 
 def _pins(lock: str) -> set[str]:
@@ -151,18 +162,39 @@ def test_everything_is_installed_with_hashes_for_the_locks_python(image: Image) 
     assert f"requirements/bootstrap.lock requirements/{image.lock} requirements/" in _texts(
         image, "COPY"
     )
-    installs = [text for text in _texts(image, "RUN") if "pip install" in text]
-    locks = [word for text in installs for word in re.findall(r"-r (\S+)", text)]
-    of_driver = ["libtpu.lock"] if image is TPU else []
-    assert locks == [
-        "requirements/bootstrap.lock",
-        f"requirements/{Path(image.lock).name}",
-        *of_driver,
-    ]
+    called = [_script(text) for text in _texts(image, "RUN")]
+    assert next((path.name, words) for path, words in filter(None, called)) == (
+        "install_locked.sh",
+        [f"requirements/{Path(image.lock).name}"],
+    )
     # All but this package itself.
-    without = [text for text in installs if "--require-hashes" not in text]
-    assert [text.split()[-1] for text in without] == ["."]
-    assert len(installs) - len(without) == len(locks)
+    installs = [text for text in _texts(image, "RUN") if "pip install" in text]
+    assert [text.split()[-1] for text in installs] == ["."]
+
+
+def test_scripts_install_nothing_without_a_hash() -> None:
+    text = " ".join(path.read_text(encoding="utf-8") for path in SCRIPTS.glob("*.sh"))
+    installs = re.findall(r"pip install .*?-r (\S+)", text.replace("\\\n", ""))
+    assert sorted(installs) == ['"$lock"', "libtpu.lock", "requirements/bootstrap.lock"]
+    assert text.count("pip install") == text.count("--require-hashes") == len(installs)
+
+
+@every
+def test_each_script_is_copied_or_bound_before_it_runs(image: Image) -> None:
+    seen = ""
+    called = []
+    for name, text in _steps(image):
+        script = _script(text) if name == "RUN" else None
+        if script:
+            path = script[0]
+            called.append(path.name)
+            assert os.access(path, os.X_OK)
+            ended = subprocess.run(["sh", "-n", path], capture_output=True, text=True)
+            assert (ended.returncode, ended.stderr) == (0, "")
+            assert f"kubeflow/image/{path.name}" in seen or "source=kubeflow/image," in text
+        seen += text
+    driver = ["install_libtpu.sh"] if image is TPU else []
+    assert called == ["install_locked.sh", *driver, "check_image.sh"]
 
 
 def test_the_newest_lines_image_has_the_debian_whose_libraries_its_tests_run_on() -> None:
@@ -197,9 +229,9 @@ def test_beams_workers_have_the_beam_of_the_lock(image: Image) -> None:
 def test_containers_run_as_a_user_that_is_not_root_and_that_kubernetes_can_tell(
     image: Image,
 ) -> None:
-    steps = image_steps.read_instructions(image.dockerfile)
-    last_stage = max(number for number, step in enumerate(steps) if step.name == "FROM")
-    of_container = [(step.name, step.text) for step in steps[last_stage:]]
+    steps = _steps(image)
+    last_stage = max(number for number, (name, _) in enumerate(steps) if name == "FROM")
+    of_container = steps[last_stage:]
     assert ("ARG", "RUN_AS=10001:10001") in of_container
     # After everything that writes into the image; what Python and its packages cache goes to /tmp.
     assert [name for name, _ in of_container[of_container.index(("USER", "${RUN_AS}")) :]] in (
@@ -209,17 +241,18 @@ def test_containers_run_as_a_user_that_is_not_root_and_that_kubernetes_can_tell(
     assert ("ENV", "HOME=/tmp USER=trainer") in of_container
     # What is copied has the modes of the checkout, or of another image.
     (made_readable,) = [
-        text for name, text in of_container if name == "RUN" and text.startswith("chmod -R a+rX ")
+        words
+        for path, words in filter(None, (_script(text) for text in _texts(image, "RUN")))
+        if path.name == "check_image.sh"
     ]
     for text in [text for name, text in of_container if name == "COPY"]:
         copied = text.split()[-1].rstrip("/")
         of_build = text.startswith("--from=build ")
-        assert of_build or "--chmod=755" in text or f" {copied} " in made_readable
+        assert of_build or "--chmod=755" in text or copied in made_readable
 
 
 def _driver_step(tmp_path: Path, checksum: str | None) -> subprocess.CompletedProcess[str]:
-    """Runs the step that installs the TPU's driver, with a page of its own and a small wheel there."""
-    (step,) = [text for text in _texts(TPU, "RUN") if "libtpu" in text]
+    """Runs the script that installs the TPU's driver, with a page of its own and a small wheel there."""
     app = tmp_path / "app"
     (app / "venv" / "bin").mkdir(parents=True)
     program = app / "venv" / "bin" / "python"
@@ -227,7 +260,7 @@ def _driver_step(tmp_path: Path, checksum: str | None) -> subprocess.CompletedPr
     program.chmod(0o755)
     given = {} if checksum is None else {"LIBTPU_SHA256": checksum}
     return subprocess.run(
-        ["/bin/sh", "-c", step],
+        [SCRIPTS / "install_libtpu.sh"],
         cwd=tmp_path,
         env={"PATH": "/usr/bin:/bin", "APP": str(app), "LIBTPU_PAGE": str(tmp_path), **given},
         capture_output=True,
@@ -290,154 +323,50 @@ def test_the_tpus_image_differs_by_its_tensorflow_alone() -> None:
     assert tpu == image
 
 
-def _run_steps(tmp_path: Path, text: str, *words: str) -> tuple[int, str, Path]:
-    dockerfile, folder = tmp_path / "Dockerfile", tmp_path / "image"
-    dockerfile.write_text(text, encoding="utf-8")
-    arguments = [str(dockerfile), "--folder", str(folder), *words]
-    result = CliRunner().invoke(image_steps.main, arguments)
-    return result.exit_code, result.output, folder
-
-
-def test_steps_run_as_docker_would_run_them(tmp_path: Path) -> None:
-    code, output, folder = _run_steps(
-        tmp_path,
-        f"""
-# A comment
-ARG PYTHON_IMAGE={HERE}
-FROM ${{PYTHON_IMAGE}} AS build
-ARG APP=/app
-RUN apt-get update && false
-WORKDIR ${{APP}}
-COPY setup.py LICENSE ./
-COPY pipelines/taxi taxi/
-# Another, in the middle of things
-ENV WORD=first \\
-    OTHER=${{APP}}/x
-RUN --mount=type=cache,target=/root/.cache \\
-    python -c "import os, sys; print(sys.prefix == sys.base_prefix, file=open('out', 'w'))" \\
-    && echo "$WORD $OTHER" >> out
-FROM images/third:1 AS third
-FROM ${{PYTHON_IMAGE}}
-ARG APP=/app
-COPY --from=third /y /y
-COPY --from=build ${{APP}}/taxi ${{APP}}/taxi
-COPY --from=images/other:1 /x /x
-WORKDIR ${{APP}}
-RUN echo "[$WORD$PYTHON_IMAGE]" >> out
-USER 1:1
-""",
-    )
-    assert code == 0, output
-    app = folder / "app"
-    assert (app / "out").read_text(encoding="utf-8").splitlines() == [
-        "True",
-        f"first {app}/x",
-        "[]",  # a variable of the other stage
-    ]
-    assert (app / "LICENSE").exists()
-    assert (app / "taxi" / "model.py").exists()
-    assert not list(app.rglob("__pycache__"))
-    assert "left out: RUN with apt-get" in output
-    assert "left out: COPY from the image images/other:1" in output
-    assert "left out: COPY from the image images/third:1" in output
-
-
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        ("RUN exit 7", ":2: ended with exit code 7"),
-        ("COPY no-such-file ./", ":2: no-such-file is not in"),
-        ("COPY --from=build /app/x /app/y", ":2: COPY --from=build"),
-        ("VOLUME /x", ":2: VOLUME is not one of"),
-        ("WORKDIR ${APP}", ":2: ${APP} is not set in this stage"),
-        ("RUN true \\", ":2: the last line ends with a backslash"),
-    ],
-)
-def test_a_step_that_fails_is_named_by_its_line(tmp_path: Path, step: str, message: str) -> None:
-    code, output, _ = _run_steps(tmp_path, f"FROM {HERE}\n{step}\n")
-    assert code != 0
-    assert message in output
-
-
-@pytest.mark.parametrize(
-    ("python", "who_has_it"),
-    [
-        ("3.9", "run this with a Python 3.9\n"),
-        *(
-            (image.python, f"such as that of make setup LINE={image.line}\n")
-            for image in (OLDER, LATEST)
-            if not HERE.startswith(f"python:{image.python}-")
-        ),
-    ],
-)
-def test_an_image_of_another_python_is_refused(
-    tmp_path: Path, python: str, who_has_it: str
-) -> None:
-    code, output, _ = _run_steps(tmp_path, f"FROM python:{python}-slim\nRUN true\n")
-    assert code != 0
-    assert f":1: the image and its lock file need Python {python}" in output
-    assert output.endswith(who_has_it)
-
-
-def test_a_patched_copy_of_python_is_the_one_that_the_steps_run(tmp_path: Path) -> None:
-    # As scripts/private_glibc.sh makes one; what is appended to a program changes nothing.
-    environment = tmp_path / "environment"
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--copies", "--without-pip", environment], check=True
-    )
-    program = environment / "bin" / "python"
-    with program.open("ab") as file:
-        file.write(b"patched")
-    which = "import os, sys; print(open(os.path.realpath(sys.executable), 'rb').read()[-7:])"
-    header = "import sysconfig as s; open(s.get_path('include') + '/Python.h')"
-    dockerfile = tmp_path / "Dockerfile"
-    dockerfile.write_text(
-        f"""
-FROM {HERE}
-RUN python -c "import sys; print(sys.prefix == sys.base_prefix)" > out
-RUN python -m venv --without-pip inner && inner/bin/python -I -c "{which}" >> out
-RUN inner/bin/python -c "{header}"
-""",
-        encoding="utf-8",
-    )
-    folder = tmp_path / "image"
+def _run(folder: Path, app: Path, *words: str | Path) -> str:
+    """Runs a program as a step of an image that lives in `app`, without anything of this environment."""
     ended = subprocess.run(
-        [program, image_steps.__file__, dockerfile, "--folder", folder],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(click.__file__).parents[1])},
+        words,
+        cwd=folder,
+        env={
+            "PATH": f"{app}/venv/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": str(app.parent),
+            "APP": str(app),
+            "PYTHONPATH": str(app),
+            "TF_USE_LEGACY_KERAS": "1",
+        },
         capture_output=True,
         text=True,
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert (folder / "out").read_text(encoding="utf-8").splitlines() == ["True", "b'patched'"]
-
-
-def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "image").mkdir()
-    code, output, folder = _run_steps(tmp_path, f"FROM {HERE}\nRUN touch x\n")
-    assert code != 0
-    assert "give a new folder" in output
-    assert not list(folder.iterdir())
-
-
-def _install(dockerfile: Path, folder: Path, *words: str) -> str:
-    """Runs all steps of an image, as its own program."""
-    command = [sys.executable, "kubeflow/image_steps.py", str(dockerfile), "--folder", str(folder)]
-    ended = subprocess.run([*command, *words], cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
     return ended.stdout
 
 
-def _in_image(folder: Path, *words: str) -> str:
-    """Runs the image's Python without anything of this checkout or its environment."""
-    app = folder / "app"
-    return subprocess.run(
-        [app / "venv" / "bin" / "python", *words],
-        cwd=folder,
-        env={"PATH": f"{app}/venv/bin", "PYTHONPATH": str(app), "TF_USE_LEGACY_KERAS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+def _install(image: Image, folder: Path) -> Path:
+    """Installs an image's packages and this one, by its steps; returns the folder of its application."""
+    app, build = folder / "app", folder / "build"
+    (build / "requirements").mkdir(parents=True)
+    app.mkdir()
+    for lock in ("bootstrap.lock", image.lock):
+        shutil.copy(ROOT / "requirements" / lock, build / "requirements")
+    (script, words) = next(filter(None, map(_script, _texts(image, "RUN"))))
+    _run(build, app, script, *words)
+    for text in _texts(image, "COPY"):
+        *sources, target = text.split()
+        if (target == "./" and "setup.py" in sources) or target == "tfx_tpu_trainer/":
+            for source in sources:
+                _copy(ROOT / source, build / source)
+    (package,) = [text for text in _texts(image, "RUN") if "pip install" in text]
+    _run(build, app, "sh", "-c", package)
+    _copy(ROOT / "pipelines", app / "pipelines")
+    return app
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(source, target)
 
 
 # Each installs 240 packages: a minute and more, 3 GB.
@@ -446,29 +375,31 @@ def test_the_pipelines_image_installs_and_runs_a_components_command(tmp_path: Pa
     (image,) = [image for image in (OLDER, LATEST) if image.is_of_this_tfx]
     if not HERE.startswith(f"python:{image.python}-"):
         pytest.skip(f"the image of TFX {image.line} uses Python {image.python}")
-    output = _install(image.dockerfile, tmp_path / "image")
-    left_out = re.findall(r"^left out: (.*)$", output, re.MULTILINE)
-    assert left_out == [*LEFT_OUT_OF_ALL, f"COPY from the image {image.beam_worker}"]
-    where = _in_image(tmp_path / "image", "-c", "import tfx_tpu_trainer as t; print(t.__file__)")
-    assert where.startswith(f"{tmp_path}/image/app/venv/")
+    app = _install(image, tmp_path)
+    where = _run(app, app, "python", "-c", "import tfx_tpu_trainer as t; print(t.__file__)")
+    assert where.startswith(f"{app}/venv/")
     version = "import importlib.metadata as m; print(m.version('tfx'))"
-    assert _in_image(tmp_path / "image", "-c", version).startswith(f"{image.line}.")
-    help_text = _in_image(
-        tmp_path / "image",
-        "-m",
-        "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor",
-        "--helpfull",
-    )
+    assert _run(app, app, "python", "-c", version).startswith(f"{image.line}.")
+    _run(app, app, SCRIPTS / "check_image.sh", "pipelines")
+    command = "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"
+    help_text = _run(app, app, "python", "-m", command, "--helpfull")
     assert "--executor_class_path" in help_text
 
 
 @pytest.mark.sweep
 def test_the_tpu_image_installs_up_to_its_driver(tmp_path: Path) -> None:
-    output = _install(TPU.dockerfile, tmp_path / "image", "--without", "libtpu==")
-    left_out = re.findall(r"^left out: (.*)$", output, re.MULTILINE)
-    assert left_out == [*LEFT_OUT_OF_ALL, "RUN with libtpu=="]
-    packages = _in_image(tmp_path / "image", "-m", "pip", "list")
+    app = _install(TPU, tmp_path)
+    packages = _run(app, app, "python", "-m", "pip", "list")
     assert re.search(r"^tensorflow-tpu +2\.16\.2$", packages, re.MULTILINE)
     assert not re.search(r"^tensorflow +", packages, re.MULTILINE)
-    version = _in_image(tmp_path / "image", "-c", "import tensorflow as tf; print(tf.__version__)")
+    version = _run(app, app, "python", "-c", "import tensorflow as tf; print(tf.__version__)")
     assert version.split() == ["2.16.2"]
+
+
+def test_an_image_without_what_its_containers_run_is_none(tmp_path: Path) -> None:
+    copied = tmp_path / "pipelines"
+    copied.mkdir(mode=0o700)
+    (tmp_path / "tfx.py").touch()
+    with pytest.raises(AssertionError, match="'tfx' is not a package"):
+        _run(tmp_path, tmp_path, SCRIPTS / "check_image.sh", "pipelines")
+    assert copied.stat().st_mode & 0o777 == 0o755
