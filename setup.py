@@ -41,8 +41,8 @@ TFX = [
     "wheel",
 ]
 DEMO = [*TFX, "scikit-learn>=1.3"]
-# scikit-learn: keras-tuner's Bayesian oracle. matplotlib: the picture of a search.
-TUNE = [*TFX, "keras-tuner>=1.4,<2", "scikit-learn>=1.3", "matplotlib>=3.8"]
+# scikit-learn: keras-tuner's Bayesian oracle.
+TUNE = [*TFX, "keras-tuner>=1.4,<2", "scikit-learn>=1.3"]
 # jinja2 and kubernetes: the manifests of kubeflow/.
 KUBEFLOW = [
     *TFX,

@@ -37,4 +37,4 @@ def test_the_trainer_has_trained_what_the_tuner_found(tuned_run: PipelineRun) ->
     report = tuned_run.report
     assert report.pushed is not None
     project = next((tuned_run.root / "tuning").iterdir())
-    assert (project / "results.txt").exists() and (project / "parallel_coordinates.png").exists()
+    assert (project / "results.txt").exists()

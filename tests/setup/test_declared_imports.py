@@ -157,10 +157,7 @@ USES = {
         "import tfx_tpu_trainer.components.inputs, tfx_tpu_trainer.workbench.run.local_runner\n"
         "import tfx_tpu_trainer.workbench.run.beam_services"
     ),
-    "tune": (
-        "from tfx_tpu_trainer.components.tuning import *\n"
-        "import tfx_tpu_trainer.components.tuning._parallel_coordinates"
-    ),
+    "tune": "from tfx_tpu_trainer.components.tuning import *",
 }
 
 

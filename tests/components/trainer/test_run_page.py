@@ -10,8 +10,6 @@ import pathlib
 
 import pytest
 import tensorflow as tf
-from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
-from tensorboard.plugins.hparams import metadata
 
 from tests.components.report.pages import Page
 from tests.components.report.statistics_files import write_statistics
@@ -87,26 +85,6 @@ def test_intervals_and_errors_are_those_of_the_rows(trained, run):
     (right, _), (_, right_too) = run.errors.confusion
     assert (right + right_too) / rows == pytest.approx(accuracy, rel=1e-6)
     assert "loss" not in run.measured.intervals
-
-
-def test_tensorboard_compares_trainings_by_settings_and_has_their_pr_curves(trained, run):
-    uri = trained.outputs["model_run"][0].uri
-    board = EventMultiplexer().AddRunsFromDirectory(uri).Reload()
-    (accuracy,) = board.Tensors(".", "exported/accuracy")
-    assert accuracy.step == _STEPS
-    assert tf.make_ndarray(accuracy.tensor_proto) == pytest.approx(run.measured.metrics["accuracy"])
-    (start,) = (
-        metadata.parse_session_start_info_plugin_data(content)
-        for tag, content in board.PluginRunToTagToContent(metadata.PLUGIN_NAME)["."].items()
-        if tag == metadata.SESSION_START_INFO_TAG
-    )
-    assert start.hparams["train_steps"].number_value == _STEPS
-    assert start.hparams["eval_every_steps"].number_value == 10
-    # It changes what is exported, and no training.
-    assert "export_to_tpu" not in start.hparams
-    (curve,) = board.Tensors("eval", "classes/pr_curves")
-    # The first of its thresholds takes all rows for positive.
-    assert tf.make_ndarray(curve.tensor_proto)[:2, 0].sum() == run.errors.rows
 
 
 @mostly_swept("best", [None, "loss"], kept=["loss"])

@@ -6,7 +6,6 @@ import json
 import logging
 import shutil
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
@@ -121,16 +120,10 @@ def test_tensorboards_hparams_plugin_has_the_space_and_each_trial(searched):
         assert "accuracy" in tags
 
 
-def test_the_table_and_the_picture_show_all_trials(searched):
+def test_the_table_shows_all_trials(searched):
     lines = (searched.project / "results.txt").read_text().splitlines()
     assert lines[0].split() == ["trial", "accuracy", "step", "learning_rate", "width"]
     assert [line.split()[0] for line in lines[2:]] == [one["trial_id"] for one in searched.results]
-    png = (searched.project / "parallel_coordinates.png").read_bytes()
-    pixels = tf.io.decode_png(png, channels=3).numpy()
-    # Three lines in colors of their own, on white.
-    colors = np.unique(pixels.reshape(-1, 3), axis=0)
-    colorful = colors[np.ptp(colors.astype(int), axis=1) > 60]
-    assert pixels.shape[0] > 400 and len(colorful) >= 3
 
 
 def test_the_same_search_again_takes_what_it_has_found(searched, tmp_path, caplog):

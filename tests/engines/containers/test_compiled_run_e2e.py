@@ -20,7 +20,6 @@ from tests.checkpoint_files import last_whole_step
 from tests.engines.containers.compiled_run import ROOT, CompiledRun, TaskProcess
 from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.report._events import OWN_SUFFIXES
 from tfx_tpu_trainer.serving import load_serving
 
 pytestmark = pytest.mark.e2e
@@ -136,9 +135,7 @@ def test_a_killed_trainer_goes_on_from_its_last_checkpoint(run):
     assert run.killed_at <= resumed < STEPS
     # The events of both attempts are in model_run: the second one's begin where the first one was.
     model_run = run.compiled.uri("TpuTrainer", "model_run")
-    # Not those of TensorBoard's other dashboards, which have a suffix.
-    events = sorted(path for path in model_run.glob("events*") if path.suffix not in OWN_SUFFIXES)
-    first, second = (_loss_steps(path) for path in events)
+    first, second = (_loss_steps(path) for path in sorted(model_run.glob("events*")))
     assert min(first) < 100 and max(first) < STEPS
     assert min(second) == resumed + 1
     assert read_eval_metrics(str(run.compiled.uri("TpuTrainer", "model"))).global_step == STEPS

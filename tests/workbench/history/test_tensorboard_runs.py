@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
-from tensorboard.plugins.hparams import metadata
 
-from tests.components.report.runs import run_of
-from tfx_tpu_trainer.components.report import write_dashboards
 from tfx_tpu_trainer.workbench.history.tensorboard_runs import link_run, remove_dead_links
 
 
@@ -51,19 +48,6 @@ def test_a_training_from_the_cache_keeps_the_name_of_the_run_that_made_it(tmp_pa
     link_run(tmp_path, model_run, name="taxi-monday")
     folder = link_run(tmp_path, model_run, name="taxi-tuesday")
     assert sorted(shown(folder)) == ["taxi-monday/eval", "taxi-monday/train"]
-
-
-def test_what_trainings_are_compared_by_stands_above_their_metrics(tmp_path: Path) -> None:
-    model_run = train(tmp_path, 7)
-    write_dashboards(run_of(), str(model_run), hparams={"rate": 0.5})
-    folder = link_run(tmp_path, model_run, name="taxi-monday")
-    board = EventMultiplexer().AddRunsFromDirectory(str(folder)).Reload()
-    compared = board.PluginRunToTagToContent(metadata.PLUGIN_NAME)
-    assert list(compared) == ["taxi-monday"]
-    assert metadata.SESSION_START_INFO_TAG in compared["taxi-monday"]
-    shutil.rmtree(model_run)
-    remove_dead_links(folder)
-    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("at_next_run", [True, False])

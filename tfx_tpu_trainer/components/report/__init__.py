@@ -23,7 +23,6 @@ with of_extra("report", for_what="tfx_tpu_trainer.components.report"):
         comparison_sections,
         render_comparison,
     )
-    from tfx_tpu_trainer.components.report._dashboards import write_dashboards
     from tfx_tpu_trainer.components.report._gathering import gather, gather_folder
     from tfx_tpu_trainer.components.report._html import Section, render_sections
     from tfx_tpu_trainer.components.report._model_card import make_model_card, write_model_card
@@ -56,7 +55,6 @@ __all__ = [
     "render_sections",
     "versions",
     "write",
-    "write_dashboards",
     "write_model_card",
     "write_page",
     "write_run_data",

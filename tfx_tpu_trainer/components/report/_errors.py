@@ -63,30 +63,6 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
     return _of_residuals(values - labels, known)
 
 
-def scores_by_class(
-    columns: Mapping[str, np.ndarray],
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Finds how sure a model is that a row is of a class."""
-    pairs = _pairs(columns)
-    if pairs is None:
-        return {}
-    labels, values = pairs.labels, pairs.values
-    if values.ndim == 1 and labels.ndim == 1:
-        scores = _scores(pairs)
-        return {} if scores is None else {"": (labels.astype(bool), scores)}
-    classes = _labelled_classes(labels, values) if values.ndim == 2 else None
-    if classes is None:
-        return {}
-    if pairs.is_logits:
-        values = np.exp(values - values.max(axis=1, keepdims=True))
-        values /= values.sum(axis=1, keepdims=True)
-    if ((values < 0) | (values > 1)).any():
-        return {}
-    return {
-        str(number): (classes == number, values[:, number]) for number in range(values.shape[1])
-    }
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Pairs:
     """Labels and predictions, without the rows whose values are not finite."""

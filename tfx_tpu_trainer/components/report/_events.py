@@ -14,9 +14,6 @@ from tfx_tpu_trainer.components.report._run_data import Learning, Restart, Serie
 v1 = tf.compat.v1
 
 TRAINING = "training"
-HPARAMS_SUFFIX, BOARDS_SUFFIX = ".hparams", ".boards"
-OWN_SUFFIXES = (HPARAMS_SUFFIX, BOARDS_SUFFIX)
-"""Suffix of the event files that `_dashboards.py` writes."""
 
 _FILES = "*tfevents*"
 # Between half as many and so many are left of a scalar that has more.
@@ -66,8 +63,8 @@ def _sources(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _by_age(pattern: str) -> list[str]:
-    # Their names begin with the second that they were made in. What was made of a page is no source of it.
-    return sorted(path for path in tf.io.gfile.glob(pattern) if not path.endswith(OWN_SUFFIXES))
+    # Their names begin with the second that they were made in.
+    return sorted(tf.io.gfile.glob(pattern))
 
 
 def _begins_session(event: Any) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.whole_files import write_whole
-from tfx_tpu_trainer.components.report._dashboards import write_dashboards
 from tfx_tpu_trainer.components.report._gathering import gather
 from tfx_tpu_trainer.components.report._page import render
 from tfx_tpu_trainer.components.report._run_data import Lineage, RunData, write_run_data
@@ -32,8 +31,6 @@ def write(
 ) -> str:
     """Writes the page of an estimator's training: `run.html`, and `run.json` next to it.
 
-    TensorBoard's dashboards go into `model_dir`, beside the events (`write_dashboards`).
-
     Args:
         estimator: Has been trained, and evaluated where the page is to say how good the model is.
         folder: Where they go; any path `tf.io.gfile` knows. Defaults to `None`: the estimator's `model_dir`.
@@ -51,16 +48,13 @@ def write(
     if not isinstance(estimator, Estimator):
         raise TypeError(f"estimator={estimator!r} is not a tfx_tpu_trainer.estimator.Estimator.")
     model_dir = tf.compat.as_str_any(estimator.model_dir)
-    settings = _settings(estimator)
     run = gather(
         model_dir,
         title=title or os.path.basename(model_dir.rstrip("/")) or model_dir,
         exported=exported,
-        lineage=Lineage(settings=settings, versions=versions()),
+        lineage=Lineage(settings=_settings(estimator), versions=versions()),
     )
-    path = write_page(run, folder or model_dir)
-    write_dashboards(run, model_dir, hparams=_hparams(estimator, settings), page=path)
-    return path
+    return write_page(run, folder or model_dir)
 
 
 def write_page(run: RunData, folder: str, *, copies: Sequence[str] = ()) -> str:
@@ -98,21 +92,13 @@ def versions() -> dict[str, str]:
 def _settings(estimator: Estimator) -> dict[str, str]:
     """Returns params, and what of the RunConfig differs from a new one's."""
     default = type(estimator.config)()
-    settings = {f"params.{name}": str(value) for name, value in sorted(_params(estimator).items())}
+    params = estimator.params or {}
+    settings = {f"params.{name}": str(value) for name, value in sorted(params.items())}
     for name in sorted(default_names := _public_properties(default)):
         value = getattr(estimator.config, name)
         if name != "model_dir" and value != default_names[name]:
             settings[name] = str(value)
     return settings
-
-
-def _hparams(estimator: Estimator, settings: Mapping[str, str]) -> dict[str, Any]:
-    of_config = {name: value for name, value in settings.items() if "." not in name}
-    return {**of_config, **_params(estimator)}
-
-
-def _params(estimator: Estimator) -> Mapping[str, Any]:
-    return estimator.params or {}
 
 
 def _public_properties(config: Any) -> dict[str, Any]:

@@ -14,11 +14,9 @@ from tfx_tpu_trainer.components.report import (
     Lineage,
     gather,
     versions,
-    write_dashboards,
     write_page,
 )
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.components.trainer.training_identity import code_of
 from tfx_tpu_trainer.estimator.extending import RowSample
 
@@ -63,7 +61,6 @@ def write_run_page(
         # Beside a training that failed nobody reads the artifact: TFX removes it.
         elsewhere = () if stopped or job.page is None else (job.page.path,)
         path = write_page(run, folder, copies=elsewhere)
-        write_dashboards(run, folder, rows=rows, hparams=_hparams(job), page=path)
     except Exception as error:  # Whatever it is, the model is trained.
         _logger.warning("The page of this training could not be written: %s", _in_words(error))
         return
@@ -102,18 +99,6 @@ def _settings(job: TrainJob) -> dict[str, str]:
         **_below("custom_config", job.custom_config or {}),
     }
     return {name: str(value) for name, value in sorted(settings.items()) if value is not None}
-
-
-def _hparams(job: TrainJob) -> dict[str, Any]:
-    """Returns what a training is compared by with others: what model_fn is given, and what makes another model."""
-    settings = job.settings.model_dump(exclude_defaults=True, exclude={"params"})
-    return {
-        "train_steps": job.train_steps,
-        "train_batch_size": job.settings.train_batch_size,
-        **{name: v for name, v in settings.items() if TrainSettings.about(name).in_checkpoint},
-        **job.settings.params,
-        **job.hyperparameters,
-    }
 
 
 def _below(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from tfx_tpu_trainer.components.trainer.json_values import shown
 from tfx_tpu_trainer.components.trainer.resume import AnotherAttemptError
 from tfx_tpu_trainer.components.tuning import _board
 from tfx_tpu_trainer.components.tuning._oracles import make_oracle
-from tfx_tpu_trainer.components.tuning._parallel_coordinates import draw
 from tfx_tpu_trainer.components.tuning._param_reads import UnreadParamError
 from tfx_tpu_trainer.components.tuning._poor_trials import reason_to_stop
 from tfx_tpu_trainer.components.tuning._processes import is_worker
@@ -39,7 +38,6 @@ from tfx_tpu_trainer.estimator.extending import StalledError, listening
 _logger = logging.getLogger(__name__)
 
 TABLE_FILE = "results.txt"
-PICTURE_FILE = "parallel_coordinates.png"
 
 _TRAINING = "training"
 _ALL = 1_000_000
@@ -49,7 +47,7 @@ class EstimatorTuner(BaseTuner):
     """Runs the trials of a search, alone or as one of several processes.
 
     All of a search is below one folder, `<directory>/<digest>`: the oracle's state, `trial_<id>/training` with the
-    checkpoints and events of a trial, and at the end the table and the picture. Another attempt at the same search
+    checkpoints and events of a trial, and at the end the table. Another attempt at the same search
     resumes there.
     """
 
@@ -239,23 +237,12 @@ class EstimatorTuner(BaseTuner):
             remove_checkpoints(self._training_folder(trial_id))
 
     def _write_results(self) -> None:
-        objective, space = self._goal.metric, self._job.space
-        results = results_of(self.oracle, space)
-        table = table_of(results, objective=objective)
+        results = results_of(self.oracle, self._job.space)
+        table = table_of(results, objective=self._goal.metric)
         write_whole(os.path.join(self.project_dir, TABLE_FILE), table)
-        picture = draw(
-            results,
-            space.hyperparameters,
-            objective=objective,
-            best_is_high=self._goal.mode == "max",
-        )
-        if picture is not None:
-            write_whole(os.path.join(self.project_dir, PICTURE_FILE), picture)
         _logger.info(
-            "The search has ended; its table (%s), its picture (%s) and the TensorBoard events "
-            "are in %s",
+            "The search has ended; its table (%s) and the TensorBoard events are in %s",
             TABLE_FILE,
-            PICTURE_FILE,
             self.project_dir,
         )
 

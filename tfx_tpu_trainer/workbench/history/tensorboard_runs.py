@@ -1,7 +1,6 @@
 """Names for TensorBoard: `tensorboard/<pipeline>-<time>/train` and `/eval`, of links to the events.
 
-TensorBoard calls a run by its folder, and TFX calls a training's folder `7`. What the HParams dashboard reads is in
-`<pipeline>-<time>` itself: it takes what is below for the metrics of that run.
+TensorBoard calls a run by its folder, and TFX calls a training's folder `7`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ FOLDER = "tensorboard"
 TRAINING = "train"
 
 _EVENTS = "*.tfevents.*"
-_HPARAMS = ".hparams"
 # What TensorBoard's plugins find beside the events.
 _BESIDE = ("plugins", "projector_config.pbtxt")
 
@@ -31,7 +29,7 @@ def link_run(root: Path, model_run: Path, *, name: str) -> Path:
         run = below / name / label
         run.mkdir(parents=True, exist_ok=True)
         for path in (*events, *beside):
-            link = (run.parent if path.suffix == _HPARAMS else run) / path.name
+            link = run / path.name
             if not link.is_symlink():
                 # Relative, so that a root may move.
                 link.symlink_to(os.path.relpath(path, link.parent))
@@ -57,4 +55,4 @@ def _folders(model_run: Path) -> list[tuple[Path, str]]:
 
 
 def _links(below: Path) -> list[Path]:
-    return [path for depth in ("*/*", "*/*/*") for path in below.glob(depth) if path.is_symlink()]
+    return [path for path in below.glob("*/*/*") if path.is_symlink()]
