@@ -135,7 +135,6 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m mkdocs
 
 docs: setup ## Rewrite the made parts of the documentation, then build its site into site/, strictly
 	@$(PYTHON) -m scripts.draw_layers
-	@$(PYTHON) -m scripts.draw_pipelines
 	@$(PYTHON) -m scripts.draw_speed
 	@$(PYTHON) -m scripts.document_parameters
 	@$(PYTHON) -m scripts.document_contrib

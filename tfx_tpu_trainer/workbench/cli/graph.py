@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer graph`: a pipeline, or a run of it, as a picture."""
+"""`tfx-tpu-trainer graph`: a pipeline, or a run of it, as a diagram."""
 
 from __future__ import annotations
 
@@ -18,8 +18,22 @@ from tfx_tpu_trainer.workbench.cli.quiet_tensorflow import quiet_tensorflow
 if TYPE_CHECKING:
     from tfx_tpu_trainer.workbench.history.graph import Graph
 
-_SUFFIXES = {"svg": "svg", "mermaid": "mmd", "dot": "dot"}
+_SUFFIXES = {"mermaid": "mmd", "dot": "dot"}
 _STDOUT = "-"
+
+
+class _Format(click.Choice):
+    """The forms of a diagram."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if value == "svg":
+            self.fail(
+                "svg is not drawn any more; give dot, and draw it with Graphviz: "
+                "tfx-tpu-trainer graph --format dot --output - | dot -Tsvg",
+                param,
+                ctx,
+            )
+        return str(super().convert(value, param, ctx))
 
 
 @click.command(short_help="Draws a pipeline, or a run of it.")
@@ -30,15 +44,15 @@ _STDOUT = "-"
 @click.option(
     "--format",
     "form",
-    type=click.Choice(tuple(_SUFFIXES)),
-    default="svg",
+    type=_Format(tuple(_SUFFIXES)),
+    default="mermaid",
     show_default=True,
-    help="svg: a picture; mermaid: a diagram for Markdown; dot: Graphviz's language.",
+    help="mermaid: a diagram that Markdown shows; dot: Graphviz's language.",
 )
 @click.option(
     "--output",
     metavar="FILE",
-    show_default="graph.svg, graph.mmd or graph.dot",
+    show_default="graph.mmd or graph.dot",
     help=f"The file to write; {_STDOUT} is standard output.",
 )
 def graph(
@@ -55,7 +69,7 @@ def graph(
         raise click.UsageError(f"--root {root!r} contains several runs; name one, or give --last")
     drawn = _of_run(run, root, project) if run is not None or last else _of_project(project)
     from tfx_tpu_trainer._support.whole_files import write_whole
-    from tfx_tpu_trainer.workbench.history.graph_drawing import FORMATS
+    from tfx_tpu_trainer.workbench.history.graph import FORMATS
 
     text = FORMATS[form](drawn)
     if output == _STDOUT:
@@ -72,7 +86,7 @@ def graph(
 
 def _of_run(run: str | None, root: str | None, project: dict[str, Any]) -> Graph:
     found = root_of(root, **project)
-    from tfx_tpu_trainer.workbench.history.run_graph import graph_of_run
+    from tfx_tpu_trainer.workbench.history.graph import graph_of_run
     from tfx_tpu_trainer.workbench.project.config import ConfigError
 
     try:

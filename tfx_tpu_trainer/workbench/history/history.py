@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from tfx_tpu_trainer.workbench.project.roots import Root
 
 # What stands below a component's line stands below its name.
 _INDENT = 7
+_SHOWN = 5
 
 
 def print_history(root: Root, *, last: int) -> None:
@@ -53,6 +55,26 @@ def _print_run(console: Console, store: ml_metadata.MetadataStore, run: str, roo
             console.print(Padding(Text(status.error, style="red"), (0, 0, 0, _INDENT)))
         for text in _outputs(store, status, root):
             console.print(" " * _INDENT + text, style="dim", soft_wrap=True)
+
+
+def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
+    """The run that a name means."""
+    if not runs:
+        raise ConfigError(f"{str(root.folder)!r} has no runs; run the pipeline first")
+    if name is None or name in runs:
+        return name or runs[-1]
+    meant = [run for run in runs if run.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigError(
+            f"{name!r} is the beginning of {len(meant)} runs' names; give more of one, such as "
+            f"{meant[-1]!r}"
+        )
+    nearest = difflib.get_close_matches(name, runs, n=1)
+    hint = f"did you mean {nearest[0]!r}? The" if nearest else "the"
+    newest = ", ".join(runs[-_SHOWN:])
+    raise ConfigError(f"unknown run {name!r} in {str(root.folder)!r}; {hint} newest are {newest}")
 
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:

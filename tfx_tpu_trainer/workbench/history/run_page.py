@@ -10,10 +10,10 @@ import ml_metadata
 
 from tfx_tpu_trainer.components.report import RunData, Verdict, gather, gather_folder
 from tfx_tpu_trainer.workbench.history.checkpoints import CHECKPOINTS, unfinished_trainings
-from tfx_tpu_trainer.workbench.history.history import seen_from_outside
+from tfx_tpu_trainer.workbench.history.history import find_run, seen_from_outside
 from tfx_tpu_trainer.workbench.history.lineage import Lineage
 from tfx_tpu_trainer.workbench.history.report import Failure, find_artifacts, was_blessed
-from tfx_tpu_trainer.workbench.history.show import failure_of, find_run
+from tfx_tpu_trainer.workbench.history.show import failure_of
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus

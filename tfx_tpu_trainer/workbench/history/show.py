@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tfx_tpu_trainer._support.terminal import standard_output
-from tfx_tpu_trainer.workbench.history.history import in_words, seen_from_outside
+from tfx_tpu_trainer.workbench.history.history import find_run, in_words, seen_from_outside
 from tfx_tpu_trainer.workbench.history.report import Failure, RunReport, collect, failed_nodes
 from tfx_tpu_trainer.workbench.history.run_log import LOG
 from tfx_tpu_trainer.workbench.history.summary import print_summary
@@ -19,7 +18,6 @@ from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 from tfx_tpu_trainer.workbench.project.roots import Root
 
 _WIDTH = 140
-_SHOWN = 5
 
 
 def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] = ()) -> None:
@@ -52,26 +50,6 @@ def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] =
         metadata_file=str(root.metadata_file),
         log=folder / LOG if folder is not None else None,
     )
-
-
-def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
-    """The run that a name means."""
-    if not runs:
-        raise ConfigError(f"{str(root.folder)!r} has no runs; run the pipeline first")
-    if name is None or name in runs:
-        return name or runs[-1]
-    meant = [run for run in runs if run.startswith(name)]
-    if len(meant) == 1:
-        return meant[0]
-    if meant:
-        raise ConfigError(
-            f"{name!r} is the beginning of {len(meant)} runs' names; give more of one, such as "
-            f"{meant[-1]!r}"
-        )
-    nearest = difflib.get_close_matches(name, runs, n=1)
-    hint = f"did you mean {nearest[0]!r}? The" if nearest else "the"
-    newest = ", ".join(runs[-_SHOWN:])
-    raise ConfigError(f"unknown run {name!r} in {str(root.folder)!r}; {hint} newest are {newest}")
 
 
 def failure_of(statuses: Sequence[NodeStatus]) -> Failure | None:

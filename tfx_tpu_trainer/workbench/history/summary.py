@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tfx_tpu_trainer.workbench.history.graph import PICTURE_FILE
+from tfx_tpu_trainer.workbench.history.graph import DIAGRAM_FILE
 from tfx_tpu_trainer.workbench.history.progress import MARKS, STYLES
 from tfx_tpu_trainer.workbench.history.report import STEP, RunReport
 from tfx_tpu_trainer.workbench.history.run_log import DEBUG_LOG
@@ -167,8 +167,8 @@ def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list
     root = root.parent if root.name == METADATA_FILE else root
     history = f"{program('tfx-tpu-trainer')} history --root {short_path(root)}"
     found.append(("all runs", history))
-    if log is not None and (picture := log.with_name(PICTURE_FILE)).exists():
-        found.append(("the graph", short_path(picture)))
+    if log is not None and (diagram := log.with_name(DIAGRAM_FILE)).exists():
+        found.append(("the graph", short_path(diagram)))
     if log is not None:
         found.append(("the log", f"less {short_path(log)}"))
         found.append(("all of it", f"less {short_path(log.with_name(DEBUG_LOG))}"))

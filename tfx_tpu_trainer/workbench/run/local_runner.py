@@ -31,9 +31,7 @@ from tfx_tpu_trainer._support.progress.status_file import STATUS_VARIABLE, read_
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.history import checkpoints, run_log
-from tfx_tpu_trainer.workbench.history.graph import GRAPH_FILE, PICTURE_FILE, Graph
-from tfx_tpu_trainer.workbench.history.graph_drawing import to_svg
-from tfx_tpu_trainer.workbench.history.history import in_words
+from tfx_tpu_trainer.workbench.history.graph import DIAGRAM_FILE, GRAPH_FILE, Graph, to_mermaid
 from tfx_tpu_trainer.workbench.history.progress import Display, RunMonitor, make_display
 from tfx_tpu_trainer.workbench.history.report import Failure, RunReport
 from tfx_tpu_trainer.workbench.history.summary import print_summary, short_path
@@ -214,17 +212,15 @@ def _watch(
 
 
 def _draw(statuses: Sequence[NodeStatus], folder: Path) -> None:
-    """Draws the run beside its log, where the pipeline was made."""
+    """Writes the run's diagram beside its log, where the pipeline was made."""
     graph = Graph.read(folder / GRAPH_FILE)
     if graph is None:
         return
-    began = [status for status in statuses if status.started]
-    drawn = graph.of_run(statuses, says=in_words(began))
     try:
-        write_whole(folder / PICTURE_FILE, to_svg(drawn))
+        write_whole(folder / DIAGRAM_FILE, to_mermaid(graph.of_run(statuses)))
     except OSError as error:
-        # The run has ended, and its picture can be made again.
-        click.echo(f"The picture of the run can't be written: {printable(str(error))}", err=True)
+        # The run has ended, and `tfx-tpu-trainer graph` makes it again.
+        click.echo(f"The diagram of the run can't be written: {printable(str(error))}", err=True)
 
 
 def _progress(statuses: Sequence[NodeStatus], folder: Path) -> str | None:
