@@ -26,7 +26,7 @@ import jinja2
 # A script has only its own folder on the path.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.terminal import PrintableGroup
 from tfx_tpu_trainer.components.clusters import check_bucket_paths, check_image
 from tfx_tpu_trainer.hardware import TpuSpec

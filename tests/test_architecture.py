@@ -65,7 +65,7 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/preflight/compiler/compile_request.py": {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },
-    "tfx_tpu_trainer/_support/progress/status_file.py": {
+    "tfx_tpu_trainer/_support/progress_views.py": {
         "open": "a temporary name beside its place",
         "dump": "a temporary name beside its place",
         "replace": "puts that file in its place, which a lost machine may forget: nobody waits for the disk",

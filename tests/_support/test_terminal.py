@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.terminal import PlainConsole, standard_output, text
 from tfx_tpu_trainer.serving import Check, ServingCheck, write_serving_check
 from tfx_tpu_trainer.workbench.cli.main import main

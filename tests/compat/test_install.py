@@ -18,7 +18,7 @@ from tests.bad_input import case, row
 from tests.estimator.public_names import RECORDING
 from tests.programs.fetching import REPOSITORY
 from tfx_tpu_trainer import compat, estimator
-from tfx_tpu_trainer._support import keras_choice
+from tfx_tpu_trainer._support.imports import choose_keras_2
 from tfx_tpu_trainer.compat._alias_module import is_alias
 
 PARAMETERS = [
@@ -361,15 +361,15 @@ def test_an_own_placeholder_is_no_old_name(monkeypatch):
 def test_keras_2_is_chosen_while_it_can_be(monkeypatch, caplog):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
     with caplog.at_level(logging.WARNING, logger="tfx_tpu_trainer"):
-        keras_choice.choose_keras_2(warns=True)
+        choose_keras_2(warns=True)
     assert "TF_USE_LEGACY_KERAS" not in os.environ
     (line,) = caplog.messages
     assert "set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported" in line
     assert "\n" not in line
 
     monkeypatch.delitem(sys.modules, "tensorflow")
-    keras_choice.choose_keras_2(warns=True)
+    choose_keras_2(warns=True)
     assert os.environ["TF_USE_LEGACY_KERAS"] == "1"
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
-    keras_choice.choose_keras_2(warns=True)
+    choose_keras_2(warns=True)
     assert os.environ["TF_USE_LEGACY_KERAS"] == "0"

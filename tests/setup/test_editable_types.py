@@ -27,7 +27,7 @@ def python(tmp_path: Path) -> Path:
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, project / name)
     # A module that imports no other one: mypy would read them all.
-    for name in ("__init__.py", "py.typed", "_support/__init__.py", "_support/printable.py"):
+    for name in ("__init__.py", "py.typed", "_support/__init__.py", "_support/messages.py"):
         shutil.copy(REPOSITORY / "tfx_tpu_trainer" / name, project / "tfx_tpu_trainer" / name)
     built = subprocess.run(
         [sys.executable, "-c", BUILD, str(tmp_path)],
@@ -52,7 +52,7 @@ def test_mypy_knows_the_types_of_an_editable_installation(tmp_path: Path, python
     user = tmp_path / "user"
     user.mkdir()
     (user / "program.py").write_text(
-        "from tfx_tpu_trainer._support.printable import printable\nprintable(5)\n"
+        "from tfx_tpu_trainer._support.messages import printable\nprintable(5)\n"
     )
     found = subprocess.run(
         [sys.executable, "-m", "mypy", "--python-executable", str(python), "program.py"],

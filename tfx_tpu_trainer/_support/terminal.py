@@ -1,4 +1,4 @@
-"""The terminal, on which the names and messages of others are text: see `printable.py`."""
+"""The terminal, on which the names and messages of others are text: see `printable` of `messages.py`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from tfx_tpu_trainer._support.extras import MissingExtraError
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.imports import MissingExtraError
+from tfx_tpu_trainer._support.messages import printable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

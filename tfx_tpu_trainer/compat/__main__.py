@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.compat import _program, _workers
 from tfx_tpu_trainer.compat._installation import install
 from tfx_tpu_trainer.compat.repairing.loaders import RepairingFileLoader, RepairingFinder

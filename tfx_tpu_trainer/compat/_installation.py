@@ -6,7 +6,7 @@ import importlib
 import threading
 from typing import Any
 
-from tfx_tpu_trainer._support import keras_choice
+from tfx_tpu_trainer._support.imports import choose_keras_2
 from tfx_tpu_trainer.compat._undo_log import UndoLog
 
 _lock = threading.RLock()
@@ -65,7 +65,7 @@ def install(*, emulate: bool | None = None) -> Installation:
     with _lock:
         if _installed is not None:
             return Installation(made_here=False)
-        keras_choice.choose_keras_2(warns=True)
+        choose_keras_2(warns=True)
         # After the choice of Keras: this imports TensorFlow.
         changes: Any = importlib.import_module("tfx_tpu_trainer.compat._tensorflow_names")
         log = UndoLog()

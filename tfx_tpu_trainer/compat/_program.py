@@ -13,8 +13,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER, printable
 from tfx_tpu_trainer.compat._program_errors import in_one_line
 
 # Makes the loader of the program's own file: called with the name `__main__` and its path.

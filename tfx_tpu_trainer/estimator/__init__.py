@@ -8,7 +8,7 @@ tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers are made; t
 keeps Keras 3.
 """
 
-from tfx_tpu_trainer._support.keras_choice import choose_keras_2
+from tfx_tpu_trainer._support.imports import choose_keras_2
 
 choose_keras_2()
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.progress import followed, unfollowed
-from tfx_tpu_trainer._support.progress.progress import EVALUATE, PREDICT, TRACE, TRAIN
+from tfx_tpu_trainer._support.progress import EVALUATE, PREDICT, TRACE, TRAIN, followed, unfollowed
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import argument_names, as_params, check_model_fn
 from tfx_tpu_trainer.estimator._calls import EstimatorCalls

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.keras_choice import keras_2_is_asked_for
+from tfx_tpu_trainer._support.imports import keras_2_is_asked_for
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import call_with, takes
 from tfx_tpu_trainer.estimator._engine.checking.source_lines import (

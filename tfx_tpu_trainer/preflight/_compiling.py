@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfx_tpu_trainer._support.child_command import module_command
-from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.processes import module_command
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 from tfx_tpu_trainer.hardware import Slice, find_slice
 from tfx_tpu_trainer.preflight._findings import find_padding

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer.estimator import ModeKeys
 from tfx_tpu_trainer.estimator.extending import (
     InputTensors,

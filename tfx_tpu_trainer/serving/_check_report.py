@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import write_whole
 
 CHECK_FILE = "serving_check.json"

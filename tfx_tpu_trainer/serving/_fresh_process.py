@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tfx_tpu_trainer._support.child_command import SAFE_PATH
-from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.processes import SAFE_PATH
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 
 # Packages whose import registers ops. A server has them built in; a fresh process must be told.

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer._support.whole_files import file_written_whole, write_whole
 from tfx_tpu_trainer.estimator.extending import tensor_names
 from tfx_tpu_trainer.serving._requests import read_records, write_records

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tfx_tpu_trainer._support.failures import ModuleFailedError
+from tfx_tpu_trainer._support.messages import ModuleFailedError
 from tfx_tpu_trainer.components.trainer.module_source import ModuleSource, imported, source_hash
 from tfx_tpu_trainer.components.user_module._module import check_module
 

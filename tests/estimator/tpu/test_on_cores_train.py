@@ -11,7 +11,7 @@ from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer._support.progress import log_view
+from tfx_tpu_trainer._support import progress_views
 from tfx_tpu_trainer.compat import contrib
 from tfx_tpu_trainer.estimator import EstimatorSpec, RegressionHead, tpu
 
@@ -375,7 +375,7 @@ def test_training_chief_hooks_are_refused(tmp_path):
 
 @pytest.mark.behaviour(391, 392)
 def test_loss_and_throughput_are_reported_at_loop_ends(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(log_view, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_views, "LINE_SECONDS", 0.0)
     estimator = on_cores.linear(tmp_path, loop=2, config={"log_step_count_steps": 4})
     with log_lines(caplog) as logged:
         estimator.train(on_cores.train_input_fn, steps=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.estimator.words import hook_lines
 from tests.estimator.words.stacks import Stack
 from tfx_tpu_trainer import estimator
-from tfx_tpu_trainer._support.progress import log_view
+from tfx_tpu_trainer._support import progress_views
 from tfx_tpu_trainer.estimator import tpu, v1
 
 _TRAINING = """Calling model_fn.
@@ -33,7 +33,7 @@ def _evaluation(steps: int, shown: list[int]) -> list[str]:
 
 def test_losses_are_said_at_steps_0_100_200_and_evaluations_every_tenth(monkeypatch):
     # The original has no least time between lines.
-    monkeypatch.setattr(log_view, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_views, "LINE_SECONDS", 0.0)
     with Stack(estimator, v1, tpu) as stack:
         said = hook_lines.lines(stack)
     assert said == [

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from tfx_tpu_trainer._support.progress import Steps
-from tfx_tpu_trainer._support.progress.status_file import StatusFile
+from tfx_tpu_trainer._support.progress_views import StatusFile
 from tfx_tpu_trainer._support.terminal import PlainConsole
 from tfx_tpu_trainer.workbench.history import progress
 from tfx_tpu_trainer.workbench.history.progress import LiveDisplay, PlainDisplay

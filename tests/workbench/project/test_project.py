@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.bad_input import row
-from tfx_tpu_trainer._support.child_command import module_command
+from tfx_tpu_trainer._support.processes import module_command
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.project.config import ConfigError, ProjectConfig
 from tfx_tpu_trainer.workbench.project.project import find_pipeline, load_project

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from tests.bad_input import row
 from tests.conftest import REPOSITORY
-from tfx_tpu_trainer._support.progress.status_file import STATUS_VARIABLE
+from tfx_tpu_trainer._support.progress_views import STATUS_VARIABLE
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.project import root_lock
 

@@ -7,7 +7,7 @@ TensorFlow 2 has elsewhere with the same arguments are left out; `tfx-tpu-traine
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tfx_tpu_trainer._support.keras_choice import choose_keras_2
+from tfx_tpu_trainer._support.imports import choose_keras_2
 
 choose_keras_2()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.compat.contrib.keras2 import rnn_cells
 from tfx_tpu_trainer.compat.contrib.layers.layer_norm import layer_norm as normalize
 

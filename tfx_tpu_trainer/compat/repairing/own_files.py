@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
 
 _INSTALLED: Final = ("site-packages", "dist-packages")
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfx_tpu_trainer._support.extras import of_extra
-from tfx_tpu_trainer._support.lazy_names import lazy_names
+from tfx_tpu_trainer._support.imports import lazy_names, of_extra
 
 # Not TFX itself: a mistake on a command line is told before anything that takes as long is imported.
 with of_extra("tfx", for_what="tfx_tpu_trainer.components.clusters"):

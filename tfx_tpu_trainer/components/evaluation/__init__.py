@@ -6,7 +6,7 @@ format that TensorFlow Model Analysis and the stock components read.
 
 from __future__ import annotations
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("tfx", for_what="tfx_tpu_trainer.components.evaluation"):
     from tfx_tpu_trainer.components.evaluation._blessing import (

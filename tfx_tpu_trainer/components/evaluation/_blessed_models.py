@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import parse_document, write_document
 from tfx_tpu_trainer.components.evaluation._eval_metrics import (
     EvalMetrics,

@@ -4,7 +4,7 @@ Nothing here knows of components or artifacts: a folder of Transform, file patte
 open them as a `tf.data.Dataset` are enough.
 """
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("tfx", for_what="tfx_tpu_trainer.components.inputs"):
     from tfx_tpu_trainer.components.inputs._raw_evaluation import RAW_PREFIX, RawEvaluationInput

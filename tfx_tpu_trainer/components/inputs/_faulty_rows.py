@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer.components.inputs._fetched_values import values_by_row
 
 v1 = tf.compat.v1

@@ -13,7 +13,7 @@ apart from how it looks: `gather` reads folders into `RunData`, `render` arrange
 
 from __future__ import annotations
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("report", for_what="tfx_tpu_trainer.components.report"):
     from tfx_tpu_trainer.components.report._charts import Table

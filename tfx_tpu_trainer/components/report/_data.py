@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import as_pattern
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.components.report._run_data import (
     Data,
     Distance,

@@ -4,7 +4,7 @@
 `training.py` reads as the steps of a training. `legacy/` runs modules with a `trainer_fn`.
 """
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("tfx", for_what="tfx_tpu_trainer.components"):
     # What the modules here need that run without TFX.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import file_written_whole, sweep
 from tfx_tpu_trainer.components.evaluation import (
     EvalMetrics,

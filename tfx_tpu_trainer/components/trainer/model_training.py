@@ -10,8 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.progress import expecting, phase
-from tfx_tpu_trainer._support.progress.progress import TRACE
+from tfx_tpu_trainer._support.progress import TRACE, expecting, phase
 from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal, LearningCurve
 from tfx_tpu_trainer.components.inputs import RowCache, TransformServing, train_on_current_rows

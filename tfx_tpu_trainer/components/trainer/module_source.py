@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tfx_tpu_trainer import compat
-from tfx_tpu_trainer._support.failures import failures_are_named
+from tfx_tpu_trainer._support.messages import failures_are_named
 from tfx_tpu_trainer.components.trainer.legacy.module import mentions_trainer_fn
 from tfx_tpu_trainer.components.trainer.tfx_private import udf_utils
 from tfx_tpu_trainer.components.user_module._exits import exits_are_errors

@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx import v1 as tfx
 
-from tfx_tpu_trainer._support.failures import first_reason
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern
+from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer._support.whole_files import try_writing
 from tfx_tpu_trainer.components.inputs import TransformServing, vocabulary_sizes
 from tfx_tpu_trainer.components.trainer.json_values import json_problem, shown

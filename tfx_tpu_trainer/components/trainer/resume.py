@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
 from tfx_tpu_trainer._support.file_systems import renames_folders
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.imports import without_notice
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import (
     file_written_whole,
     files_below,

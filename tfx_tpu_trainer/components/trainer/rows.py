@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer.components.inputs._faulty_rows import (
     Suspect,
     find_faulty_row,

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.printable import printable
-from tfx_tpu_trainer._support.progress.progress import EVALUATE, TRAIN, Progress
+from tfx_tpu_trainer._support.messages import printable
+from tfx_tpu_trainer._support.progress import EVALUATE, TRAIN, Progress
 from tfx_tpu_trainer.components.report import (
     Lineage,
     gather,

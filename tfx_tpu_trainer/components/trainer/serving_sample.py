@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export import HostPrediction

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.progress import phase
-from tfx_tpu_trainer._support.progress.progress import TRACE
+from tfx_tpu_trainer._support.progress import TRACE, phase
 from tfx_tpu_trainer.components.trainer import tpu_serving_check
 from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import tpu

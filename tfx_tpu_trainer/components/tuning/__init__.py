@@ -7,7 +7,7 @@ tuner_fn = make_tuner_fn(model_fn=model_fn, search_space=search_space, objective
 ```
 """
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("tune", for_what="tfx_tpu_trainer.components.tuning"):
     # It chooses the model's Keras, before keras-tuner imports TensorFlow.

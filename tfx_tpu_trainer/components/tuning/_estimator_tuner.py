@@ -13,7 +13,7 @@ from keras_tuner.engine.base_tuner import BaseTuner
 from keras_tuner.engine.trial import Trial, TrialStatus
 from keras_tuner.errors import FatalRuntimeError, FatalValueError
 
-from tfx_tpu_trainer._support.failures import first_reason
+from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras_tuner
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
 
 # Hyperband counts its trials itself. TFX asks for the best `max_trials` of them all the same.

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.failures import failures_are_named
+from tfx_tpu_trainer._support.messages import failures_are_named
 from tfx_tpu_trainer.components.tuning._param_reads import UnreadParamError, explain_unread
 from tfx_tpu_trainer.components.tuning._tune_job import TuneJob
 from tfx_tpu_trainer.estimator import ModeKeys

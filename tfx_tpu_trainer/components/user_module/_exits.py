@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from typing import NoReturn
 
-from tfx_tpu_trainer._support.package_folder import is_of_this_package
+from tfx_tpu_trainer._support.messages import is_of_this_package
 
 _FAILED = 1
 

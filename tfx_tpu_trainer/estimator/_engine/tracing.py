@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.free_memory import return_freed_memory
+from tfx_tpu_trainer._support.processes import return_freed_memory
 from tfx_tpu_trainer.estimator._engine import tf_private, tf_private_adam
 
 v1 = tf.compat.v1

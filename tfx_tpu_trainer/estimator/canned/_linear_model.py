@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._on_cores import is_on_cores
 from tfx_tpu_trainer.estimator.canned import _columns as checks

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._engine import tracing
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator.heads._keys import MetricKeys
 
 v1 = tf.compat.v1

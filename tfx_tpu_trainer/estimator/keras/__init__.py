@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfx_tpu_trainer._support.lazy_names import lazy_names
+from tfx_tpu_trainer._support.imports import lazy_names
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.estimator.keras._to_estimator import (

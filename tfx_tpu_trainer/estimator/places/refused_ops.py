@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
 from tfx_tpu_trainer.estimator._engine.checking import ops_on_tpu
 from tfx_tpu_trainer.estimator._engine.checking.ops_on_tpu import StepNodes, nodes_of_step
 from tfx_tpu_trainer.estimator._engine.checking.source_lines import is_of_a_library, source_line

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.progress import expecting
-from tfx_tpu_trainer._support.progress.work import duration
+from tfx_tpu_trainer._support.progress import duration, expecting
 from tfx_tpu_trainer.estimator.hooks._eval_events import read_eval_metrics
 from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
     CheckpointEvaluator,

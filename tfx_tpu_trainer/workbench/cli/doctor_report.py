@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.terminal import standard_output, text
 from tfx_tpu_trainer.compat.doctor import Finding, Verdict
 

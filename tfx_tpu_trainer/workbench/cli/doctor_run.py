@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.progress import track
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.compat.doctor import (
     NOTEBOOK,
     NotANotebookError,

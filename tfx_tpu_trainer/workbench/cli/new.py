@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 
 _MOST_LINES = 20
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 
 _MOST_ROWS = 2**31 - 1
 _SHOWN = 100

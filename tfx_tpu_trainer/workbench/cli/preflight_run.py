@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_tpu_trainer._support.file_systems import check_can_be_written
-from tfx_tpu_trainer._support.package_folder import is_of_this_package
+from tfx_tpu_trainer._support.messages import is_of_this_package
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.components.user_module import (
     FeatureSpec,

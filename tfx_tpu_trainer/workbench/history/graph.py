@@ -12,7 +12,7 @@ from typing import Any
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.history.history import find_run, seen_from_outside
 from tfx_tpu_trainer.workbench.project import metadata

@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
-from tfx_tpu_trainer._support.package_folder import is_of_this_package
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import is_of_this_package, printable
 
 LOG = "log.txt"
 DEBUG_LOG = "debug.txt"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 from tfx_tpu_trainer.workbench.new.bigquery_schema import read_schema
 from tfx_tpu_trainer.workbench.new.column_kinds import parse_kinds
 from tfx_tpu_trainer.workbench.new.folders import check_folder

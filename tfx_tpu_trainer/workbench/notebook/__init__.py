@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 
 # Else what TensorFlow's C++ code says of this machine as it starts is the first that a notebook shows.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import HTML, display
 from tfx import v1 as tfx
 
-from tfx_tpu_trainer._support.package_folder import is_of_this_package
+from tfx_tpu_trainer._support.messages import is_of_this_package
 from tfx_tpu_trainer.workbench.notebook import tfx_private
 from tfx_tpu_trainer.workbench.notebook.pages import results_page
 from tfx_tpu_trainer.workbench.notebook.quiet_runs import loud_runs, quiet_runs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfx_tpu_trainer._support.lazy_names import lazy_names
+from tfx_tpu_trainer._support.imports import lazy_names
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.workbench.project.config import (

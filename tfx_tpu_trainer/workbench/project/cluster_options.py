@@ -12,7 +12,7 @@ from typing import Any, Literal
 import click
 
 from tfx_tpu_trainer._support.file_systems import check_can_be_written
-from tfx_tpu_trainer._support.printable import printable
+from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.components.clusters import (
     LONGEST_BACKOFF,
     Deadline,

@@ -24,10 +24,9 @@ import click
 import ml_metadata
 from rich.console import Console
 
-from tfx_tpu_trainer._support.child_command import module_command
-from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
-from tfx_tpu_trainer._support.printable import printable
-from tfx_tpu_trainer._support.progress.status_file import STATUS_VARIABLE, read_status
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER, printable
+from tfx_tpu_trainer._support.processes import module_command
+from tfx_tpu_trainer._support.progress_views import STATUS_VARIABLE, read_status
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.history import checkpoints, run_log

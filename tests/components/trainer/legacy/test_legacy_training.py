@@ -15,7 +15,7 @@ import tensorflow_transform as tft
 from tests import tfx_testdata
 from tests.components.trainer.execution import records
 from tests.components.trainer.legacy import small
-from tfx_tpu_trainer._support.failures import ModuleFailedError
+from tfx_tpu_trainer._support.messages import ModuleFailedError
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics, read_model_evaluation
 from tfx_tpu_trainer.components.evaluation._learning_curve import read_learning_curve
 from tfx_tpu_trainer.estimator import BestExporter, Exporter

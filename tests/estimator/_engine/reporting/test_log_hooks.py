@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
-from tfx_tpu_trainer._support.progress.log_view import LinePace
+from tfx_tpu_trainer._support.progress_views import LinePace
 from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 
 metrics = tf.compat.v1.metrics
 Metric = Callable[..., tuple[Any, Any]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 
 v1 = tf.compat.v1
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.deprecated_calls import without_notice
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 
 v1 = tf.compat.v1

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from tfx_tpu_trainer._support.package_folder import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
 from tfx_tpu_trainer.compat.doctor.rules import (
     contrib_data,

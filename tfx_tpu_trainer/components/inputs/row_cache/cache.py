@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.free_memory import available_memory
+from tfx_tpu_trainer._support.processes import available_memory
 from tfx_tpu_trainer.components.inputs.row_cache.column_files import can_be_kept
 from tfx_tpu_trainer.components.inputs.row_cache.parsed_rows import Columns, parse_rows
 from tfx_tpu_trainer.components.inputs.row_cache.row_files import estimated_rows

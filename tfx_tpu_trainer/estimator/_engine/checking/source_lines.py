@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.package_folder import is_of_this_package
+from tfx_tpu_trainer._support.messages import is_of_this_package
 
 # Frames of these are of libraries or ours: the user's line is the last one that is not.
 _LIBRARIES = tuple(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.free_memory import available_memory
+from tfx_tpu_trainer._support.processes import available_memory
 from tfx_tpu_trainer.estimator._engine.checkpointing.copied_state import CopiedState
 from tfx_tpu_trainer.estimator._engine.checkpointing.pending_writes import PendingWrite
 from tfx_tpu_trainer.estimator._engine.checkpointing.write_errors import write_errors_explained

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.progress.log_view import LinePace
+from tfx_tpu_trainer._support.progress_views import LinePace
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

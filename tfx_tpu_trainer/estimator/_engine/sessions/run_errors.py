@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.package_folder import is_of_this_package
+from tfx_tpu_trainer._support.messages import is_of_this_package
 from tfx_tpu_trainer.estimator._engine.feeding.input_values import named_leaves
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.free_memory import return_freed_memory
+from tfx_tpu_trainer._support.processes import return_freed_memory
 from tfx_tpu_trainer._support.progress import Progress
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.checking.nan_checks import StopAtNanHook

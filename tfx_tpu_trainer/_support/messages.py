@@ -1,4 +1,4 @@
-"""An exception of a user's module: one line that names the function, the file and the line of code."""
+"""Messages of others made fit to be shown: text without control characters, errors with the user's line of code."""
 
 from __future__ import annotations
 
@@ -7,10 +7,45 @@ import os
 import re
 import traceback
 import types
+import unicodedata
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
+# Control characters, marks of direction and others without a shape, halves of a character, breaks of lines.
+_UNSEEN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_KEPT: Final = "\n\t"
+
+# Lines of TensorFlow's report of a failed node that give no reason, and how it names the node.
 _REPORT = ("Graph execution error", "Detected at", "Node:", " ", "\t")
 _NODE = re.compile(r"'?\{\{node (\S+)\}\} = \w+\[[^\]]*\]\([^)]*\)'?")
+
+PACKAGE_FOLDER: Final = Path(os.path.abspath(__file__)).parents[1]
+"""The folder `tfx_tpu_trainer`; its parent goes onto the path of a child process."""
+
+_PREFIX: Final = f"{PACKAGE_FOLDER}{os.sep}"
+
+
+def printable(text: str) -> str:
+    """Returns a text with what can't be seen escaped, except for tabs and ends of lines.
+
+    A file's name or a message may hold escape sequences, which recolour, overwrite or retitle a terminal, and marks
+    that turn the reading direction. They are written as Python writes them: in hexadecimal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character in _KEPT or unicodedata.category(character) not in _UNSEEN:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def is_of_this_package(path: str) -> bool:
+    """Whether a file, such as that of a stack frame, is one of this package's."""
+    return path.startswith(_PREFIX)
 
 
 class ModuleFailedError(ValueError):
@@ -26,7 +61,7 @@ def first_reason(message: str) -> str:
 
 @contextlib.contextmanager
 def failures_are_named(module: types.ModuleType) -> Iterator[None]:
-    """Says of an exception that comes out of a user's module which of its lines it comes from.
+    """Names the line of a user's module that an exception comes from.
 
     An OSError passes as it is: it tells of the machine, which may do better in another attempt.
     """

@@ -1,12 +1,31 @@
-"""How much memory a process may still take, the machine's or less in a container; and what it has freed goes back."""
+"""A process: the command of a child that runs one of our modules, and the memory that may still be taken."""
 
 from __future__ import annotations
 
 import ctypes
 import pathlib
 import re
+import sys
+from typing import Final
 
-_NO_LIMIT = 1 << 60
+_NO_CGROUP_LIMIT = 1 << 60
+
+SAFE_PATH: Final = "import sys; sys.path[:] = filter(None, sys.path); "
+"""The start of a program for `python -c`, whatever files lie in the working directory."""
+
+_RUN_MODULE: Final = (
+    f"{SAFE_PATH}import runpy; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Returns the command that runs one of our modules in a process of its own.
+
+    `python -m` and `python -c` look for modules in the working directory first, where a file called csv.py would be
+    run instead of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
+    """
+    return [sys.executable, "-c", _RUN_MODULE, module, *arguments]
 
 
 def available_memory(root: str = "/") -> int:
@@ -18,7 +37,7 @@ def available_memory(root: str = "/") -> int:
         (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         most = _number(folder / limit)
-        if most is not None and most < _NO_LIMIT:
+        if most is not None and most < _NO_CGROUP_LIMIT:
             used = _number(folder / usage) or 0
             found.append(most - used + _cached(folder / "memory.stat"))
     return max(0, min(found))

@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tfx_tpu_trainer._support.progress.work import Batches, Steps, duration
+from tfx_tpu_trainer._support.progress import Batches, Steps, duration
 from tfx_tpu_trainer._support.terminal import PlainConsole
 
 _REFRESHES_PER_SECOND = 4

@@ -1,4 +1,4 @@
-"""A program of a user, on the terminal that it is started on: `python -m tests._support.progress.terminal_program`."""
+"""A program of a user, on the terminal that it is started on: `python -m tests._support.terminal_program`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
 from tfx_tpu_trainer import estimator
-from tfx_tpu_trainer._support.progress.bar_view import bar_view
+from tfx_tpu_trainer._support.progress_bar import bar_view
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
@@ -77,7 +77,7 @@ def on_cores():
     """What a program's terminal was sent, and its standard output, which is a pipe."""
     with _terminal() as (stderr, sent):
         process = subprocess.run(
-            [sys.executable, "-m", "tests._support.progress.terminal_program"],
+            [sys.executable, "-m", "tests._support.terminal_program"],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,0 +1,129 @@
+"""Imports: of names when they are first used, of extras that may be missing, of TensorFlow with Keras 2."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+_KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
+# What TensorFlow and Keras 3 say of a name that only Keras 2 has.
+_NOT_IN_KERAS_3 = re.compile(
+    r"not (available with|supported in) Keras 3|module 'keras(\._tf_keras\.keras)?(\.\w+)*' has no attribute"
+)
+
+_logger = logging.getLogger(__name__)
+
+Function = TypeVar("Function", bound=Callable)
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A part of this package was imported whose requirements are not installed."""
+
+
+@contextlib.contextmanager
+def of_extra(extra: str, *, for_what: str) -> Iterator[None]:
+    """Names the extra of what the imports of a block need."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        # A module of this package is no requirement: where one can't be found, the installation is damaged. A package
+        # that lacks a module, such as tensorflow.python.keras, has another version, and no extra brings that.
+        package, dot, _ = (error.name or "").partition(".")
+        if package == __name__.partition(".")[0] or (dot and _is_installed(package)):
+            raise
+        # That of a part inside too: the extra of what was asked for brings all of it.
+        raise MissingExtraError(
+            f"{for_what} needs {error.name}, which is not installed: pip install 'tfx-tpu-trainer[{extra}]'",
+            name=error.name,
+        ) from None
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def lazy_names(
+    package: str, homes: Mapping[str, Sequence[str]], *, extra: str | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns a package's `__getattr__` and `__dir__`: they import a name's module when the name is first used."""
+    modules = {name: module for module, names in homes.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        guard = contextlib.nullcontext() if extra is None else of_extra(extra, for_what=package)
+        with guard:
+            module = importlib.import_module(modules[name], package)
+        found = getattr(module, name)
+        # The next use does not come here.
+        setattr(sys.modules[package], name, found)
+        return found
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names
+
+
+class Keras2NeededError(RuntimeError):
+    """A user's function uses what only Keras 2 has, and TensorFlow was imported with Keras 3."""
+
+
+def choose_keras_2(*, warns: bool = False) -> None:
+    """Chooses Keras 2, whose layers and optimizers programs of tf.estimator use.
+
+    TensorFlow asks the environment variable when it is imported. What the program says there stays.
+    """
+    if "tensorflow" not in sys.modules:
+        os.environ.setdefault(_KERAS_VARIABLE, "1")
+    elif warns and not _is_chosen():
+        _logger.warning(
+            "TensorFlow was imported with Keras 3. If the program uses tf.compat.v1.layers, "
+            "feature columns or Keras 2 optimizers, set %s=1 before TensorFlow is imported.",
+            _KERAS_VARIABLE,
+        )
+
+
+@contextlib.contextmanager
+def keras_2_is_asked_for(function: str) -> Iterator[None]:
+    """Says of a name that Keras 3 does not have how to get Keras 2."""
+    try:
+        yield
+    except (AttributeError, ImportError) as error:
+        if _is_chosen() or not _NOT_IN_KERAS_3.search(str(error)):
+            raise
+        name = getattr(error, "name", None)
+        what = (
+            f"{name!r}, which Keras 3 does not have"
+            if name
+            else "something that Keras 3 does not have"
+        )
+        raise Keras2NeededError(
+            f"{function} uses {what}, and TensorFlow was imported with Keras 3. For Keras 2, import "
+            "tfx_tpu_trainer.estimator before tensorflow, "
+            f"or set {_KERAS_VARIABLE}=1 in the environment of the program."
+        ) from error
+
+
+def _is_chosen() -> bool:
+    return os.environ.get(_KERAS_VARIABLE) in ("1", "true", "True")
+
+
+def without_notice(function: Function) -> Function:
+    """Returns a function of TensorFlow as it was before it was deprecated.
+
+    TensorFlow logs the place of the call, which would be a line of ours that no user can change. Users who call the
+    same function themselves are still told.
+    """
+    return inspect.unwrap(function)
