@@ -136,11 +136,9 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m mkdocs
 docs: setup ## Rewrite the made parts of the documentation, then build its site into site/, strictly
 	@$(PYTHON) -m scripts.draw_layers
 	@$(PYTHON) -m scripts.draw_speed
-	@$(PYTHON) -m scripts.document_parameters
 	@$(PYTHON) -m scripts.document_contrib
 	@$(PYTHON) -m scripts.document_bad_input
 	@$(PYTHON) -m scripts.document_behaviours
-	@$(PYTHON) -m ruff format --quiet tfx_tpu_trainer/components/__init__.pyi
 	@$(MKDOCS) build $(ARGS)
 
 notebooks: setup ## Run the notebooks of docs/notebooks anew and keep what they show (ARGS=emulated-cores: one of them)

@@ -71,7 +71,7 @@ def test_the_trainer_starts_a_custom_job(compiled, version):
     message = json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
     container = spec["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
     assert (
-        "tfx_tpu_trainer.components.trainer.vertex_executor.VertexTpuTrainerExecutor"
+        "tfx_tpu_trainer.components.trainer.vertex_trainer.VertexTpuTrainerExecutor"
         in container["args"]
     )
     assert "resources" not in container

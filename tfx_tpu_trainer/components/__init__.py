@@ -15,33 +15,16 @@ from typing import TYPE_CHECKING
 from tfx_tpu_trainer._support.imports import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.components.gate.gate import (
-        EvalMetricsGate,
-    )
-    from tfx_tpu_trainer.components.gate.last_blessed_model import (
-        LastBlessedModel,
-    )
+    from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate
+    from tfx_tpu_trainer.components.gate.last_blessed_model import LastBlessedModel
     from tfx_tpu_trainer.components.trainer.module_source import source_hash
-    from tfx_tpu_trainer.components.trainer.parameter_rules import (
-        broken_rule,
-    )
-    from tfx_tpu_trainer.components.trainer.parameter_values import (
-        plain_type,
-    )
-    from tfx_tpu_trainer.components.trainer.trainer import (
-        TpuTrainer,
-    )
-    from tfx_tpu_trainer.components.trainer.trainer_executor import (
-        TpuTrainerExecutor,
-    )
-    from tfx_tpu_trainer.components.trainer.trainer_parameters import (
-        TrainSettings,
-    )
-    from tfx_tpu_trainer.components.trainer.vertex_executor import (
-        VertexTpuTrainerExecutor,
-    )
+    from tfx_tpu_trainer.components.trainer.settings import TrainSettings, broken_rule
+    from tfx_tpu_trainer.components.trainer.trainer import TpuTrainer
+    from tfx_tpu_trainer.components.trainer.trainer_executor import TpuTrainerExecutor
+    from tfx_tpu_trainer.components.trainer.values import plain_type
     from tfx_tpu_trainer.components.trainer.vertex_trainer import (
         VertexTpuTrainer,
+        VertexTpuTrainerExecutor,
     )
 
 __all__ = [
@@ -63,13 +46,11 @@ __getattr__, __dir__ = lazy_names(
         ".gate.gate": ["EvalMetricsGate"],
         ".gate.last_blessed_model": ["LastBlessedModel"],
         ".trainer.module_source": ["source_hash"],
-        ".trainer.parameter_rules": ["broken_rule"],
-        ".trainer.parameter_values": ["plain_type"],
+        ".trainer.settings": ["TrainSettings", "broken_rule"],
         ".trainer.trainer": ["TpuTrainer"],
         ".trainer.trainer_executor": ["TpuTrainerExecutor"],
-        ".trainer.trainer_parameters": ["TrainSettings"],
-        ".trainer.vertex_executor": ["VertexTpuTrainerExecutor"],
-        ".trainer.vertex_trainer": ["VertexTpuTrainer"],
+        ".trainer.values": ["plain_type"],
+        ".trainer.vertex_trainer": ["VertexTpuTrainer", "VertexTpuTrainerExecutor"],
     },
     extra="tfx",
 )

@@ -11,7 +11,7 @@ from tests.bad_input import row
 from tests.components.trainer.execution import Execution, examples_of, records
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components.trainer.estimators import draws_elsewhere
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.estimator.places.choice import EMULATE_VARIABLE
 
 pytestmark = pytest.mark.matrix

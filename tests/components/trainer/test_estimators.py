@@ -10,7 +10,7 @@ from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.components.trainer.estimators import run_config, strategies
 from tfx_tpu_trainer.components.trainer.legacy.training_spec import TrainingSpec
 from tfx_tpu_trainer.components.trainer.legacy.watched import WatchedSchedule
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 
 
 def _settings(**values):

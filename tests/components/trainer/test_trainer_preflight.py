@@ -10,7 +10,7 @@ import pytest
 
 from tests.components.trainer.execution import Execution
 from tfx_tpu_trainer.components.trainer.preflight_step import PreflightError
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.preflight._report_files import read_json
 
 pytestmark = pytest.mark.matrix

@@ -13,7 +13,7 @@ import tfx_tpu_trainer
 from tests.bad_input import case
 from tfx_tpu_trainer import components, hardware
 from tfx_tpu_trainer.components import TpuTrainer, TpuTrainerExecutor
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 
 _Runtime = tfx.dsl.experimental.RuntimeParameter
 _MODULE = "tests.components.trainer.small_model"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,8 +11,7 @@ import pytest
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.components import TpuTrainer
-from tfx_tpu_trainer.components.trainer.trainer_constructor import PARAMETERS
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.workbench.project import components
 from tfx_tpu_trainer.workbench.project.config import ProjectConfig, TrainerSettings
 
@@ -83,7 +83,9 @@ def trainer_of(
 def test_every_parameter_of_the_component_is_a_setting() -> None:
     artifacts = set(TpuTrainer.SPEC_CLASS.INPUTS)
     steps = {"train_args", "eval_args"}
-    assert set(PARAMETERS) - artifacts - steps <= set(TrainerSettings.model_fields)
+    assert set(inspect.signature(TpuTrainer).parameters) - artifacts - steps <= set(
+        TrainerSettings.model_fields
+    )
     assert set(VALUES) | {"eval_every_secs"} == set(TrainSettings.model_fields)
 
 

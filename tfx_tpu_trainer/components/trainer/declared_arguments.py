@@ -13,14 +13,13 @@ from typing import Any
 from google.protobuf import json_format
 from tfx import v1 as tfx
 
-from tfx_tpu_trainer.components.trainer.json_values import shown
-from tfx_tpu_trainer.components.trainer.names import suggest
 from tfx_tpu_trainer.components.trainer.tfx_private import (
     Placeholder,
     json_utils,
     proto_utils,
     udf_utils,
 )
+from tfx_tpu_trainer.components.trainer.values import shown, suggest
 
 RuntimeParameter = tfx.dsl.experimental.RuntimeParameter
 _artifacts = tfx.types.standard_artifacts

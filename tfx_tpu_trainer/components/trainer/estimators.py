@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 from tfx_tpu_trainer.components.inputs import vocabulary_sizes
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.extending import emulates

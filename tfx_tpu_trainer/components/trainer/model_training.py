@@ -42,10 +42,10 @@ from tfx_tpu_trainer.components.trainer.resume import (
 from tfx_tpu_trainer.components.trainer.rows import failures_explained, rows_of
 from tfx_tpu_trainer.components.trainer.serving_sample import check_raw_examples
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.slicing import SlicedInput
 from tfx_tpu_trainer.components.trainer.tpu_graph import check_tpu_graph
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.components.trainer.training import (
     Exported,
     Results,

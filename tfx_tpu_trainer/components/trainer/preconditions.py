@@ -15,11 +15,9 @@ from tfx_tpu_trainer._support.file_systems import check_is_no_pattern
 from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer._support.whole_files import try_writing
 from tfx_tpu_trainer.components.inputs import TransformServing, vocabulary_sizes
-from tfx_tpu_trainer.components.trainer.json_values import json_problem, shown
-from tfx_tpu_trainer.components.trainer.names import suggest
-from tfx_tpu_trainer.components.trainer.parameter_rules import RESERVED_PARAMS
+from tfx_tpu_trainer.components.trainer.settings import RESERVED_PARAMS, TrainSettings
 from tfx_tpu_trainer.components.trainer.tfx_private import artifact_utils
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.values import json_problem, shown, suggest
 
 
 def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mode: str) -> None:

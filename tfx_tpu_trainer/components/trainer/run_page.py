@@ -16,6 +16,7 @@ from tfx_tpu_trainer.components.report import (
     versions,
     write_page,
 )
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training_identity import code_of
 from tfx_tpu_trainer.estimator.extending import RowSample

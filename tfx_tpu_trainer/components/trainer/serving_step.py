@@ -19,9 +19,9 @@ from tfx_tpu_trainer.components.trainer.serving_sample import (
     serving_rows,
     take_sample,
 )
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.tpu_graph import check_compiles, padded_batch_sizes
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.extending import HOST_TAGS, TPU_TAGS
 from tfx_tpu_trainer.serving import (

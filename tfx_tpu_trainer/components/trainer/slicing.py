@@ -28,8 +28,8 @@ from tfx_tpu_trainer.components.evaluation._slices import (
 from tfx_tpu_trainer.components.inputs import RAW_PREFIX, RawEvaluationInput
 from tfx_tpu_trainer.components.inputs._fetched_values import values_by_row
 from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit
-from tfx_tpu_trainer.components.trainer.names import suggest
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.extending import (

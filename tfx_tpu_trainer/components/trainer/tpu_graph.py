@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.progress import TRACE, phase
 from tfx_tpu_trainer.components.trainer import tpu_serving_check
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.serving import Finding, ServingCheckError, check_placement, place_ops
 

@@ -18,21 +18,22 @@ from tfx_tpu_trainer.components.trainer.declared_arguments import (
     steps_from_json,
 )
 from tfx_tpu_trainer.components.trainer.module_source import ModuleSource
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.tfx_private import (
     artifact_utils,
     standard_component_specs,
 )
-from tfx_tpu_trainer.components.trainer.trainer_constructor import PARAMETERS
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 
 _logger = logging.getLogger(__name__)
 
 CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
 """Key of the stock Trainer's custom_config that holds our settings."""
 
-# What TFX and a TpuTrainer add to the parameters.
+# What is no setting: other arguments of a TpuTrainer, and what TFX and the components add.
 _OTHER_PROPERTIES = frozenset(
     {"current_component_id", "module_hash", "module_path", "node", "run_fn", "vertex_job"}
+    | {"module_file", "module", "trainer_fn", "restore_tf_estimator", "custom_config"}
+    | {"train_args", "eval_args"}
 )
 
 # A stock Trainer under an entry point that tells no name.
@@ -194,7 +195,7 @@ def settings_from(exec_properties: Mapping[str, Any]) -> TrainSettings:
 
 def _tell_unknown(exec_properties: Mapping[str, Any]) -> None:
     """Warns of properties that nothing here reads: those of a newer version change nothing."""
-    unknown = sorted(set(exec_properties) - set(PARAMETERS) - _OTHER_PROPERTIES)
+    unknown = sorted(set(exec_properties) - set(TrainSettings.model_fields) - _OTHER_PROPERTIES)
     if unknown:
         _logger.warning(
             "Ignored the unknown execution properties %s: install in the image the version of "

@@ -2,22 +2,94 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tfx_tpu_trainer.components.clusters._vertex_job import custom_job
-from tfx_tpu_trainer.components.trainer.tfx_private import ExecutionParameter, ExecutorClassSpec
-from tfx_tpu_trainer.components.trainer.trainer import TpuTrainer, TpuTrainerSpec
-from tfx_tpu_trainer.components.trainer.trainer_constructor import (
-    PARAMETERS,
-    Parameter,
-    bind,
-    declare,
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer._support.waiting import said_while_waiting
+from tfx_tpu_trainer.components.clusters import VertexJob, custom_job
+from tfx_tpu_trainer.components.evaluation import (
+    metric_properties,
+    read_eval_metrics,
+    set_properties,
 )
-from tfx_tpu_trainer.components.trainer.trainer_parameters import HARDWARE, About
-from tfx_tpu_trainer.components.trainer.vertex_executor import VertexTpuTrainerExecutor
+from tfx_tpu_trainer.components.trainer.tfx_private import (
+    BaseExecutor,
+    ExecutionParameter,
+    ExecutorClassSpec,
+    artifact_utils,
+    name_utils,
+    start_cloud_training,
+)
+from tfx_tpu_trainer.components.trainer.trainer import TpuTrainer, TpuTrainerSpec
+from tfx_tpu_trainer.components.trainer.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.hardware import TpuSpec
+
+
+class VertexTpuTrainerExecutor(BaseExecutor):
+    """Runs a TpuTrainer's executor in a CustomJob; belongs to `VertexTpuTrainer`."""
+
+    def Do(
+        self,
+        input_dict: dict[str, list[tfx.dsl.Artifact]],
+        output_dict: dict[str, list[tfx.dsl.Artifact]],
+        exec_properties: Mapping[str, Any],
+    ) -> None:
+        """Runs one training.
+
+        Args:
+            input_dict: As TpuTrainer's.
+            output_dict: As TpuTrainer's.
+            exec_properties: As TpuTrainer's, and `vertex_job`.
+
+        Raises:
+            RuntimeError: The job failed or was cancelled, or left no metrics behind; names it.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        training = {key: value for key, value in exec_properties.items() if key != "vertex_job"}
+        job = VertexJob.model_validate_json(exec_properties["vertex_job"])
+        model = artifact_utils.get_single_instance(output_dict["model"])
+        described = custom_job(
+            job, TpuSpec.read(training["tpu"]), display_name=_display_name(model)
+        )
+        seconds = (
+            f"{job.timeout_seconds} s"
+            if job.timeout_seconds
+            else "seven days, Vertex AI's own limit"
+        )
+        with said_while_waiting(
+            f"the CustomJob {described['display_name']!r} in {job.region}; its log is in Vertex AI",
+            change=f"It is stopped after {seconds} (VertexJob(timeout_seconds=...)).",
+        ):
+            start_cloud_training(
+                input_dict,
+                output_dict,
+                training,
+                executor_class_path=name_utils.get_full_name(TpuTrainerExecutor),
+                # TFX takes the project out of the job's description again.
+                job_args={**described, "project": job.project},
+                job_id=None,
+                enable_vertex=True,
+                vertex_region=job.region,
+            )
+        # What the job's process wrote on its copies of the artifacts ended with it.
+        metrics = read_eval_metrics(model.uri)
+        if metrics is None:
+            raise RuntimeError(
+                f"the CustomJob {described['display_name']!r} has succeeded, but {model.uri} has "
+                "no eval_metrics.json: its image must contain the version of tfx_tpu_trainer that "
+                "compiled this pipeline"
+            )
+        properties = metric_properties(metrics)
+        set_properties(model, properties)
+        for evaluation in output_dict.get("evaluation", []):
+            set_properties(evaluation, properties)
+
+
+def _display_name(model: tfx.dsl.Artifact) -> str:
+    """Names the job after the end of the model's folder, which names node and execution."""
+    return "tpu-trainer-" + "-".join(model.uri.rstrip("/").split("/")[-3:])[-100:]
 
 
 class VertexTpuTrainerSpec(TpuTrainerSpec):
@@ -40,7 +112,7 @@ class VertexTpuTrainer(TpuTrainer):
     Examples:
         >>> from tfx import v1 as tfx
         >>> from tfx_tpu_trainer import VertexTpuTrainer
-        >>> from tfx_tpu_trainer.components.clusters._vertex_job import VertexJob
+        >>> from tfx_tpu_trainer.components.clusters import VertexJob
         >>> artifacts = tfx.types.standard_artifacts
         >>> trainer = VertexTpuTrainer(
         ...     examples=tfx.dsl.Channel(type=artifacts.Examples),
@@ -61,20 +133,20 @@ class VertexTpuTrainer(TpuTrainer):
     SPEC_CLASS = VertexTpuTrainerSpec
     EXECUTOR_SPEC = ExecutorClassSpec(VertexTpuTrainerExecutor)
 
-    def __init__(self, **parameters: Any):
+    def __init__(self, *, vertex_job: VertexJob, tpu: TpuSpec | str, **parameters: Any):
         """Declares a training.
 
         Args:
-            **parameters: {parameters}
+            vertex_job: Where the job runs, and as whom.
+            tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"), of a kind that Vertex AI has.
+            **parameters: All other arguments of `TpuTrainer`, by the same names.
 
         Raises:
             TypeError: There is no such parameter, or one that has no default is missing.
             ValueError: A parameter doesn't fit, or Vertex AI has no such slice; names the value
                 and the fix.
         """
-        given = bind(VertexTpuTrainer.__init__, parameters)
-        vertex_job, tpu = given.pop("vertex_job"), given["tpu"]
-        super().__init__(**given)
+        super().__init__(tpu=tpu, **parameters)
         # The job itself is made when the trainer runs; here it shows whether it can be.
         custom_job(vertex_job, TpuSpec.read(tpu), display_name=self.id)
         stored = vertex_job.model_dump_json(exclude_defaults=True)
@@ -84,23 +156,3 @@ class VertexTpuTrainer(TpuTrainer):
     def pod_tpu(self) -> None:
         """None: its own pod only waits for the job."""
         return
-
-
-declare(
-    VertexTpuTrainer.__init__,
-    (
-        Parameter(
-            name="vertex_job",
-            about=About("Where the job runs, and as whom.", HARDWARE),
-            given_as="VertexJob",
-            default=inspect.Parameter.empty,
-            stored_as=str,
-        ),
-        *(
-            dataclasses.replace(each, default=inspect.Parameter.empty, given_as="TpuSpec | str")
-            if each.name == "tpu"
-            else each
-            for each in PARAMETERS.values()
-        ),
-    ),
-)

@@ -17,8 +17,8 @@ from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
-from tfx_tpu_trainer.components.trainer.json_values import shown
 from tfx_tpu_trainer.components.trainer.resume import AnotherAttemptError
+from tfx_tpu_trainer.components.trainer.values import shown
 from tfx_tpu_trainer.components.tuning import _board
 from tfx_tpu_trainer.components.tuning._oracles import make_oracle
 from tfx_tpu_trainer.components.tuning._param_reads import UnreadParamError

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tfx_tpu_trainer.components.trainer.names import suggest
+from tfx_tpu_trainer.components.trainer.values import suggest
 
 _ABSENT = object()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import keras_tuner
 
-from tfx_tpu_trainer.components.trainer.json_values import json_problem, shown
-from tfx_tpu_trainer.components.trainer.parameter_rules import RESERVED_PARAMS
+from tfx_tpu_trainer.components.trainer.settings import RESERVED_PARAMS
+from tfx_tpu_trainer.components.trainer.values import json_problem, shown
 
 Declare = Callable[[keras_tuner.HyperParameters], Mapping[str, Any] | None]
 """Declares hyperparameters; returns the params if they are not the values themselves."""

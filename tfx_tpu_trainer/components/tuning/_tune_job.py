@@ -25,8 +25,8 @@ from tfx_tpu_trainer.components.trainer.estimators import (
 )
 from tfx_tpu_trainer.components.trainer.hosts import ALONE
 from tfx_tpu_trainer.components.trainer.rows import Rows, check_rows
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import CUSTOM_CONFIG_SETTINGS
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
 from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
 from tfx_tpu_trainer.components.tuning._param_reads import ParamReads
 from tfx_tpu_trainer.components.tuning._search_space import SearchSpace

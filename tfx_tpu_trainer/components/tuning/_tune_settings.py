@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_tpu_trainer.components.trainer.json_values import shown
-from tfx_tpu_trainer.components.trainer.names import suggest
-from tfx_tpu_trainer.components.trainer.parameter_values import (
+from tfx_tpu_trainer.components.trainer.values import (
     Flag,
     Folder,
     Name,
     Positive,
     first_problem,
+    shown,
+    suggest,
 )
 
 DEFAULT_TRIALS = 10

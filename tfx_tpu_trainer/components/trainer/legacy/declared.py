@@ -12,7 +12,7 @@ from tfx_tpu_trainer.components.trainer.legacy.module import (
     names_in_source,
 )
 from tfx_tpu_trainer.components.trainer.module_source import ModuleSource, source_file
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 
 
 def declared_source(

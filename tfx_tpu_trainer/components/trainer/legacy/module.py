@@ -12,7 +12,7 @@ from typing import Any
 
 from tfx import v1 as tfx
 
-from tfx_tpu_trainer.components.trainer.names import suggest
+from tfx_tpu_trainer.components.trainer.values import suggest
 
 TRAINER_FN = "trainer_fn"
 MODEL_FN = "model_fn"

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.compat.tfma_export import receive_evaluation
 from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
-from tfx_tpu_trainer.components.trainer.names import suggest
+from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.estimator import Estimator, EvalSpec, FinalExporter, ModeKeys, TrainSpec
 from tfx_tpu_trainer.estimator.extending import call_input_fn
 

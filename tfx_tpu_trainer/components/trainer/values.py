@@ -1,18 +1,106 @@
-"""The values that parameters take: how they are read, stored by TFX, and refused."""
+"""Values as users give them: how they are read, quoted in messages, refused, and stored by TFX."""
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import json
+import math
 import re
 import types
 import typing
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, ParamSpec
 
 import pydantic
 
-from tfx_tpu_trainer.components.trainer.json_values import read_json, shown
 from tfx_tpu_trainer.hardware import TpuSpec
+
+# Python's own reader and writer end in a RecursionError some hundreds of levels further down.
+_DEEPEST = 100
+# No more than a float's, which is what other readers of JSON make of a number.
+_MOST_BITS = 1023
+_LONGEST = 200
+
+
+def shown(value: Any) -> str:
+    """Returns a value as a message quotes it: on one line, and not for pages."""
+    try:
+        text = " ".join(repr(value).split())
+    except (RecursionError, ValueError):
+        return f"<{type(value).__name__}, too large to show>"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def json_problem(value: Any, *, depth: int = 0) -> str | None:
+    """Says why a value is none of JSON."""
+    if depth > _DEEPEST:
+        return f"is nested more than {_DEEPEST} deep"
+    if value is None or isinstance(value, (bool, str)):
+        return None
+    if isinstance(value, int):
+        return None if value.bit_length() <= _MOST_BITS else "is not a JSON value"
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "is not a JSON value"
+    if not isinstance(value, (dict, list, tuple)):
+        return "is not a JSON value"
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                return f"has the key {shown(key)}, but JSON allows only strings as keys"
+    parts = value.values() if isinstance(value, dict) else value
+    problems = (json_problem(part, depth=depth + 1) for part in parts)
+    return next(filter(None, problems), None)
+
+
+def read_json(text: str, wanted: str) -> Any:
+    """Reads JSON.
+
+    Args:
+        text: The text.
+        wanted: What it is to hold, for the error: "an object".
+
+    Returns:
+        The value.
+
+    Raises:
+        ValueError: It is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"give a JSON {wanted}; it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"give a JSON {wanted}; {error}") from None
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Says which name may have been meant."""
+    names = sorted(names)
+    near = difflib.get_close_matches(name, names, n=1)
+    valid = ", ".join(map(repr, names)) or "none"
+    return f"did you mean {near[0]!r}? (valid: {valid})" if near else f"valid: {valid}"
+
+
+P = ParamSpec("P")
+
+
+def naming_the_nearest(constructor: Callable[P, None]) -> Callable[P, None]:
+    """Lets a constructor's error on an unknown argument name the nearest one, which Python 3.10 does not."""
+    names = inspect.signature(constructor).parameters.keys() - {"self"}
+
+    @functools.wraps(constructor)
+    def checked(*args: P.args, **given: P.kwargs) -> None:
+        for name in given:
+            if name not in names:
+                raise TypeError(
+                    f"{type(args[0]).__name__} got an unexpected keyword argument {name!r}; "
+                    f"{suggest(name, names)}"
+                )
+        constructor(*args, **given)
+
+    return checked
 
 
 def _from_flag(value: Any) -> Any:

@@ -2,47 +2,83 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
+from tfx import v1 as tfx
+from tfx.v1.dsl.experimental import RuntimeParameter
 
-from scripts import document_parameters
 from tests import bad_input
-from tfx_tpu_trainer.components import TpuTrainer, VertexTpuTrainer
+from tfx_tpu_trainer.components import TpuTrainer, VertexTpuTrainer, plain_type
+from tfx_tpu_trainer.components.clusters import VertexJob
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import settings_from
-from tfx_tpu_trainer.components.trainer.trainer_parameters import TrainSettings
+
+_SIGNATURE = inspect.signature(TpuTrainer)
 
 
-def test_the_constructor_shows_every_setting_with_its_default():
-    parameters = inspect.signature(TpuTrainer).parameters
-    settings = TrainSettings.parse({})
-    for name, value in settings:
-        expected = None if name in ("params", "use_tpu") else value
-        assert parameters[name].default == expected, name
-        assert f" {name}: " in TpuTrainer.__init__.__doc__
-    assert parameters["train_batch_size"].annotation == "int | RuntimeParameter"
-    assert parameters["tpu"].annotation == "TpuSpec | str | None"
+@pytest.mark.parametrize("name", TrainSettings.model_fields)
+def test_the_constructor_takes_each_setting_as_the_model_declares_it(name):
+    field = TrainSettings.model_fields[name]
+    # A default that others decide: `{}`, and whether there is a slice.
+    default = None if name in ("params", "use_tpu") else field.default
+    assert _SIGNATURE.parameters[name].default == default
+    kinds = set(typing.get_args(typing.get_type_hints(TpuTrainer.__init__)[name]))
+    forms = {dict: Mapping, tuple: Sequence} if name != "profile_steps" else {}
+    kind = plain_type(field.annotation)
+    kind = typing.get_origin(kind) or kind
+    assert forms.get(kind, kind) in {typing.get_origin(each) or each for each in kinds}
+    assert (type(None) in kinds) == (default is None)
+    # A cluster is asked for the slice when the pipeline is compiled.
+    assert (RuntimeParameter in kinds) == (name != "tpu")
 
 
-def test_a_vertex_trainer_shows_what_it_needs_besides():
-    parameters = inspect.signature(VertexTpuTrainer).parameters
-    assert set(parameters) == {*inspect.signature(TpuTrainer).parameters, "vertex_job"}
-    needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
-    assert needed == {"vertex_job", "tpu", "examples", "transform_graph", "schema"}
+def test_each_argument_of_the_constructor_is_documented_with_its_default():
+    text = inspect.getdoc(TpuTrainer.__init__)
+    text = text[text.index("Args:") : text.index("Raises:")]
+    about = dict(re.findall(r"(?ms)^    (\w+): (.*?)(?=^    \w|^$)", text))
+    assert list(about) == list(_SIGNATURE.parameters)
+    for name, parameter in _SIGNATURE.parameters.items():
+        said = " ".join(about[name].split())
+        assert (parameter.default is inspect.Parameter.empty) != ("Defaults to" in said)
+        if parameter.default not in (None, inspect.Parameter.empty):
+            assert f"Defaults to `{parameter.default!r}`." in said
 
 
-def test_the_page_and_the_types_for_editors_are_those_of_the_declarations():
-    page = document_parameters.PAGE.read_text(encoding="utf-8")
-    assert document_parameters.page(page) == page, "call `make docs`"
+def test_the_page_names_each_argument():
+    page = (Path(__file__).parents[3] / "docs" / "component.md").read_text(encoding="utf-8")
+    table = page[page.index("| about | arguments |") : page.index("Those in bold")]
+    assert re.findall(r"`(\w+)`", table) == list(_SIGNATURE.parameters)
 
-    def parsed(text: str) -> str:
-        return ast.dump(ast.parse(text))
 
-    assert parsed(document_parameters.STUB.read_text(encoding="utf-8")) == parsed(
-        document_parameters.stub()
-    ), "call `make docs`"
+def test_a_vertex_trainer_takes_what_a_trainer_takes():
+    channels = {
+        name: tfx.dsl.Channel(type=channel.type)
+        for name, channel in TpuTrainer.SPEC_CLASS.INPUTS.items()
+    }
+    given = {
+        **channels,
+        "module": "tests.components.trainer.small_model",
+        "train_args": tfx.proto.TrainArgs(num_steps=10),
+        "train_batch_size": 32,
+        "tpu": "v5e:2x4",
+    }
+    job = VertexJob(project="our-models-17", region="us-central1", image="r.example/p:1")
+    stored = VertexTpuTrainer(**given, vertex_job=job).exec_properties
+    assert json.loads(stored.pop("vertex_job"))["project"] == "our-models-17"
+    assert {**stored, "node": "TpuTrainer"} == TpuTrainer(**given).exec_properties
+    with pytest.raises(
+        TypeError,
+        match=r"^VertexTpuTrainer got .* 'train_batchsize'; did you mean 'train_batch_size'",
+    ):
+        VertexTpuTrainer(**given, vertex_job=job, train_batchsize=3)
+    with pytest.raises(TypeError, match=r"missing 2 required .*: 'vertex_job' and 'tpu'"):
+        VertexTpuTrainer(**channels)
 
 
 def test_batch_sizes_follow_one_another():
