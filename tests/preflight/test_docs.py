@@ -6,7 +6,7 @@ import json
 import pathlib
 import re
 
-from tfx_tpu_trainer.components.user_module._feature_spec import FeatureSpec
+from tfx_tpu_trainer.components.user_module._preflight_model import FeatureSpec
 from tfx_tpu_trainer.workbench.cli.preflight import preflight as command
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs" / "preflight.md"

@@ -6,9 +6,8 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tfx_tpu_trainer.components.user_module._feature_spec import FeatureSpec
 from tfx_tpu_trainer.components.user_module._module import UserModule
-from tfx_tpu_trainer.components.user_module._user_model import model_of_module
+from tfx_tpu_trainer.components.user_module._preflight_model import FeatureSpec, model_of_module
 from tfx_tpu_trainer.estimator.tpu import (
     CrossShardOptimizer,
     RunConfig,

@@ -15,7 +15,7 @@ from tests.bad_input import case, row
 from tests.components.trainer import small_model
 from tests.components.trainer.execution import Execution
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.user_module._exits import ModuleExitedError
+from tfx_tpu_trainer.components.user_module._module import ModuleExitedError
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving
 
 pytestmark = pytest.mark.e2e

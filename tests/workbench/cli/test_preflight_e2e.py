@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.pipeline_runs import PipelineRun
-from tfx_tpu_trainer.components.user_module._feature_spec import FeatureSpec
+from tfx_tpu_trainer.components.user_module._preflight_model import FeatureSpec
 from tfx_tpu_trainer.preflight._report_files import read_json
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.project.config import load_config

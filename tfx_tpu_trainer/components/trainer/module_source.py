@@ -18,8 +18,8 @@ from tfx_tpu_trainer import compat
 from tfx_tpu_trainer._support.messages import failures_are_named
 from tfx_tpu_trainer.components.trainer.legacy.module import mentions_trainer_fn
 from tfx_tpu_trainer.components.trainer.tfx_private import udf_utils
-from tfx_tpu_trainer.components.user_module._exits import exits_are_errors
 from tfx_tpu_trainer.components.user_module._module import (
+    exits_are_errors,
     import_file,
     import_module,
     imported_from,

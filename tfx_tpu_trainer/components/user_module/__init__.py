@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 from tfx_tpu_trainer._support.imports import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.components.user_module._exits import (
-        exits_are_errors,
-    )
-    from tfx_tpu_trainer.components.user_module._feature_spec import (
-        FeatureSpec,
-    )
     from tfx_tpu_trainer.components.user_module._module import (
         UserModule,
+        exits_are_errors,
         imported_from,
         load_file,
         load_module,
     )
-    from tfx_tpu_trainer.components.user_module._user_model import (
+    from tfx_tpu_trainer.components.user_module._preflight_model import (
+        FeatureSpec,
         model_of_module,
     )
 
@@ -36,9 +32,13 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "._exits": ["exits_are_errors"],
-        "._feature_spec": ["FeatureSpec"],
-        "._module": ["UserModule", "imported_from", "load_file", "load_module"],
-        "._user_model": ["model_of_module"],
+        "._module": [
+            "UserModule",
+            "exits_are_errors",
+            "imported_from",
+            "load_file",
+            "load_module",
+        ],
+        "._preflight_model": ["FeatureSpec", "model_of_module"],
     },
 )

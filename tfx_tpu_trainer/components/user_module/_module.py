@@ -1,4 +1,4 @@
-"""The user's module: imported from its folder, and its functions checked before anything is trained."""
+"""The user's module: imported from its folder, its functions checked before anything is trained, its exits errors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import inspect
 import os
 import pathlib
 import sys
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -290,3 +291,39 @@ def _is_elsewhere(name: str, folder: str) -> bool:
         return False
     file = getattr(module, "__file__", None)
     return file is None or pathlib.Path(file).parent != pathlib.Path(folder)
+
+
+class ModuleExitedError(RuntimeError):
+    """A user's module asked for the end of the process that it was loaded into."""
+
+
+@contextlib.contextmanager
+def exits_are_errors(module: str) -> Iterator[None]:
+    """Makes an error of the `SystemExit` that a module raises while it is in use, whatever its code.
+
+    Exit code 0 tells an orchestrator that all is done. A module that calls `sys.exit(0)` when it is
+    imported, in its model_fn or its input_fn, must not say so: nothing was trained or checked.
+    `KeyboardInterrupt` passes, as does the stop by SIGTERM: they are an operator's.
+
+    Args:
+        module: What the module is called in the message.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        ModuleExitedError: The module raised SystemExit.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        # Here, since it brings TensorFlow with it.
+        from tfx_tpu_trainer.estimator.extending import StoppedBySignal
+
+        if isinstance(error, StoppedBySignal):
+            raise
+        raised_at = traceback.extract_tb(error.__traceback__)[-1]
+        raise ModuleExitedError(
+            f"the module {module!r} ended the process by SystemExit({error.code!r}) at "
+            f"{raised_at.filename}:{raised_at.lineno}; raise an exception that says what is wrong, or return"
+        ) from error

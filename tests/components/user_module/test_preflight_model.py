@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests import tfx_testdata
 from tests.bad_input import case, row
-from tfx_tpu_trainer.components.user_module._feature_spec import FeatureSpec
+from tfx_tpu_trainer.components.user_module._preflight_model import FeatureSpec
 
 VALUES = {
     "features": {
