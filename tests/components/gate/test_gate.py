@@ -25,8 +25,7 @@ from tfx_tpu_trainer.components.evaluation import (
     write_eval_metrics,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate
-from tfx_tpu_trainer.components.gate.gate_executor import EvalMetricsGateExecutor
+from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate, EvalMetricsGateExecutor
 
 _artifacts = tfx.types.standard_artifacts
 _CONFIG = t.config(accuracy=t.change(-0.01, value_lower=0.7))

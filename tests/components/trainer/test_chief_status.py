@@ -12,7 +12,7 @@ import pytest
 
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components.trainer import chief_status
-from tfx_tpu_trainer.components.trainer.chief_status import (
+from tfx_tpu_trainer.components.trainer.workers import (
     STATUS_FILE,
     ChiefFailedError,
     ChiefStatus,

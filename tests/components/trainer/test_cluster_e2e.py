@@ -19,7 +19,7 @@ from tests import tfx_testdata
 from tests.checkpoint_files import last_whole_step
 from tests.components.trainer.execution import MODULE
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.trainer.chief_status import STATUS_FILE
+from tfx_tpu_trainer.components.trainer.workers import STATUS_FILE
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 
 pytestmark = pytest.mark.sweep

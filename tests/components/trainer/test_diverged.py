@@ -13,7 +13,7 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.components.trainer.execution import Execution
 from tfx_tpu_trainer.components.evaluation import EvalMetrics
-from tfx_tpu_trainer.components.trainer.diverged import ModelDivergedError, check_finite
+from tfx_tpu_trainer.components.trainer.artifacts import ModelDivergedError, check_finite
 
 v1 = tf.compat.v1
 

@@ -8,8 +8,7 @@ from tests.components.trainer import small_model
 from tests.components.trainer.execution import Execution
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.components.trainer.estimators import run_config, strategies
-from tfx_tpu_trainer.components.trainer.legacy.training_spec import TrainingSpec
-from tfx_tpu_trainer.components.trainer.legacy.watched import WatchedSchedule
+from tfx_tpu_trainer.components.trainer.legacy.training_spec import TrainingSpec, WatchedSchedule
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 
 

@@ -31,10 +31,10 @@ from tfx_tpu_trainer.components.trainer.resume import (
     CheckpointFolder,
     LastSaved,
     StillOursListener,
+    TrainingIdentity,
     checkpoint_root_of,
 )
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints, writes_aside
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import checkpoint_paths
 from tfx_tpu_trainer.estimator._engine.checkpointing.writes_aside import PatientListener

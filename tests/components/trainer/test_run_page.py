@@ -19,8 +19,8 @@ from tfx_tpu_trainer.components import TpuTrainerExecutor
 from tfx_tpu_trainer.components.clusters._html_page import HtmlFile
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 from tfx_tpu_trainer.components.report import read_run_data
+from tfx_tpu_trainer.components.trainer.resume import TrainingIdentity
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
 
 _STEPS = 20
 _DATA = {"train": {"fare": [1.0, 3.0, 8.0]}, "eval": {"fare": [2.0, 4.0]}}

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from tests.serving import exports
-from tfx_tpu_trainer.components.trainer.tpu_serving_check import (
-    CHECK,
-    DEFAULT_TARGET,
-    check_compiles,
-)
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
+from tfx_tpu_trainer.components.trainer.tpu_checks import CHECK, check_compiles
 from tfx_tpu_trainer.serving import check_saved_model
 
-check = functools.partial(check_compiles, batch_size=8, target=DEFAULT_TARGET, timeout_seconds=300)
+SETTINGS = TrainSettings.parse({})
+check = functools.partial(check_compiles, settings=SETTINGS, rows=8)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,9 @@ def test_an_op_that_no_tpu_runs_fails_it(exported, tmp_path):
 
 
 def test_what_says_nothing_of_the_model_does_not_fail_it(exported, monkeypatch):
-    outcome, detail = check(exported, timeout_seconds=0.01)
+    outcome, detail = check(
+        exported, settings=SETTINGS.model_copy(update={"serving_check_timeout": 0.01})
+    )
     assert outcome == "not run" and "was stopped" in detail
     monkeypatch.setitem(sys.modules, "libtpu", None)
     outcome, detail = check(exported)

@@ -9,8 +9,8 @@ import os
 import pytest
 
 from tests.components.trainer.execution import Execution
-from tfx_tpu_trainer.components.trainer.preflight_step import PreflightError
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
+from tfx_tpu_trainer.components.trainer.tpu_checks import PreflightError
 from tfx_tpu_trainer.preflight._report_files import read_json
 
 pytestmark = pytest.mark.matrix

@@ -2,27 +2,160 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import dataclasses
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from google.protobuf import json_format
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 
-from tfx_tpu_trainer.components.evaluation import check_eval_config
-from tfx_tpu_trainer.components.gate.gate_executor import (
-    BASELINE_MODEL,
-    BLESSING,
-    CANDIDATE_EVALUATION,
-    EVAL_CONFIG,
-    EVALUATION,
-    MODEL,
-    EvalMetricsGateExecutor,
+from tfx_tpu_trainer.components.evaluation import (
+    EVAL_METRICS_FILE,
+    EvalMetrics,
+    check_eval_config,
+    metric_properties,
+    read_eval_metrics,
+    read_model_evaluation,
+    set_properties,
+    write_blessing,
+    write_model_evaluation,
 )
-from tfx_tpu_trainer.components.gate.last_blessed_model import POINTER, check_pointer
+from tfx_tpu_trainer.components.evaluation._blessed_models import BlessedModel, point_to
+from tfx_tpu_trainer.components.evaluation._eval_config import metrics_with_change_thresholds
+from tfx_tpu_trainer.components.evaluation._eval_metrics import GLOBAL_STEP
+from tfx_tpu_trainer.components.gate.last_blessed_model import (
+    FOUND,
+    NONE_YET,
+    POINTER,
+    check_pointer,
+)
 from tfx_tpu_trainer.components.trainer import tfx_private
+from tfx_tpu_trainer.components.trainer.artifacts import TRAINING
 from tfx_tpu_trainer.components.trainer.declared_arguments import check_channel
 
+MODEL = "model"
+CANDIDATE_EVALUATION = "candidate_evaluation"
+BASELINE_MODEL = "baseline_model"
+EVAL_CONFIG = "eval_config"
+EVALUATION = "evaluation"
+# The Kubeflow V2 entry point looks for this very key.
+BLESSING = "blessing"
+
+_logger = logging.getLogger(__name__)
 _artifacts = tfx.types.standard_artifacts
+
+_Artifacts = Mapping[str, Sequence[tfx.dsl.Artifact]]
+
+
+class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
+    """Judges a model by its metrics.
+
+    It is an Evaluator executor by class, and uses nothing of it: under Kubeflow V2 and Vertex the entry
+    point gives a blessing its models' resource names only after an executor of that class.
+    """
+
+    def Do(
+        self,
+        input_dict: dict[str, list[tfx.dsl.Artifact]],
+        output_dict: dict[str, list[tfx.dsl.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Writes both outputs.
+
+        Args:
+            input_dict: `model`, `candidate_evaluation` and, if there is one, `baseline_model`.
+            output_dict: `evaluation` and `blessing`.
+            exec_properties: `eval_config`, a tfma.EvalConfig as JSON, and where there is one `pointer`,
+                the path of the file that names the last blessed model.
+
+        Raises:
+            ValueError: no metrics of the model to be found, or an artifact is missing.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        model = _only(input_dict, MODEL)
+        baseline_model = _baseline(input_dict)
+        evaluation, blessing = _only(output_dict, EVALUATION), _only(output_dict, BLESSING)
+        eval_config = json_format.Parse(exec_properties[EVAL_CONFIG], config_pb2.EvalConfig())
+
+        metrics = _candidate_metrics(model, _only(input_dict, CANDIDATE_EVALUATION))
+        baseline = None if baseline_model is None else read_eval_metrics(baseline_model.uri)
+        if baseline_model and baseline and (reason := _unfit(baseline, eval_config)):
+            # Nothing is better than an infinite value, or compares with NaN: no model would ever be blessed again.
+            _logger.warning(
+                "EvalMetricsGate: ignored the baseline model %s: its %s.",
+                baseline_model.uri,
+                reason,
+            )
+            baseline_model = baseline = None
+        verdict = write_model_evaluation(
+            evaluation.uri,
+            metrics,
+            eval_config=eval_config,
+            baseline=baseline,
+            model_location=model.uri,
+            baseline_location="" if baseline_model is None else baseline_model.uri,
+        )
+        set_properties(evaluation, metric_properties(metrics))
+        write_blessing(
+            blessing,
+            verdict,
+            model=model,
+            baseline_model=baseline_model,
+            component_id=exec_properties.get("current_component_id"),
+        )
+        if verdict.blessed and (pointer := exec_properties.get(POINTER)):
+            training = model.get_string_custom_property(TRAINING) or None
+            point_to(pointer, BlessedModel.now(model.uri, metrics, training))
+        _logger.log(
+            logging.INFO if verdict.blessed else logging.WARNING,
+            "EvalMetricsGate: model %s %s",
+            model.uri,
+            verdict.summary(),
+        )
+
+
+def _baseline(inputs: _Artifacts) -> tfx.dsl.Artifact | None:
+    """Returns the model to compare with; a LastBlessedModel has one to give even where it has found none."""
+    if not inputs.get(BASELINE_MODEL):
+        return None
+    baseline = _only(inputs, BASELINE_MODEL)
+    return None if baseline.get_string_custom_property(FOUND) == NONE_YET else baseline
+
+
+def _unfit(baseline: EvalMetrics, config: config_pb2.EvalConfig) -> str:
+    """Says why a baseline is nothing to be compared with, or returns ''."""
+    compared = metrics_with_change_thresholds(config)
+    undefined = [name for name in compared if math.isnan(baseline.overall.get(name, 0.0))]
+    names = dict.fromkeys((*baseline.diverged, *undefined))
+    return " and its ".join(f"{name} is {baseline.overall[name]}" for name in names)
+
+
+def _candidate_metrics(model: tfx.dsl.Artifact, evaluation: tfx.dsl.Artifact) -> EvalMetrics:
+    metrics = read_eval_metrics(model.uri)
+    if metrics is not None:
+        return metrics
+    metrics = read_model_evaluation(evaluation.uri)
+    if metrics is None:
+        raise ValueError(
+            f"No metrics were found for the model at {model.uri}: it has no {EVAL_METRICS_FILE}, "
+            f"and the evaluation at {evaluation.uri} has no scalar metric over the whole data. "
+            "Give EvalMetricsGate the model and evaluation outputs of one TpuTrainer."
+        )
+    if evaluation.has_custom_property(GLOBAL_STEP):
+        step = evaluation.get_int_custom_property(GLOBAL_STEP)
+        metrics = dataclasses.replace(metrics, global_step=step)
+    return metrics
+
+
+def _only(artifacts: _Artifacts, key: str) -> tfx.dsl.Artifact:
+    found = artifacts.get(key, ())
+    if len(found) != 1:
+        raise ValueError(f"EvalMetricsGate needs one artifact for {key!r}, got {len(found)}.")
+    return found[0]
 
 
 class EvalMetricsGateSpec(tfx_private.ComponentSpec):

@@ -1,4 +1,4 @@
-"""The artifacts of a training: filled whole or not at all, and what they say of the model."""
+"""The artifacts of a training: filled whole or not at all, and never with a model that has diverged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.messages import printable
@@ -25,6 +26,14 @@ TRAINING = "training"
 
 RAN_ON = "ran_on"
 """Custom property of a Model and its evaluation: where it was trained, such as "4 emulated TPU cores"."""
+
+_MOST_NAMES = 5
+
+_logger = logging.getLogger(__name__)
+
+
+class ModelDivergedError(RuntimeError):
+    """A trained model has metrics or variables that are not finite."""
 
 
 @contextlib.contextmanager
@@ -58,9 +67,6 @@ def copy_folder(source: str, target: str) -> None:
                 tf.io.gfile.copy(os.path.join(folder, name), written)
 
 
-_logger = logging.getLogger(__name__)
-
-
 def all_or_nothing(
     job: TrainJob, *, are_ours: Callable[[], bool]
 ) -> contextlib.AbstractContextManager[None]:
@@ -90,3 +96,37 @@ def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = N
         write_model_evaluation(job.evaluation.uri, metrics, model_location=job.model.uri)
         set_properties(job.evaluation, properties)
     _logger.info("Model written to %s", job.serving_model_dir)
+
+
+def check_finite(metrics: EvalMetrics) -> None:
+    """Checks that neither the metrics nor the evaluated checkpoint show a diverged model.
+
+    The loss of the last step may be finite and what the step made of the variables not: training
+    ends without an error then, and the loss is NaN only when somebody asks the served model.
+    """
+    found = [f"{name} is {metrics.overall[name]}" for name in metrics.diverged]
+    if metrics.checkpoint and tf.io.gfile.exists(f"{metrics.checkpoint}.index"):
+        variables = list(_not_finite(metrics.checkpoint))
+        shown = ", ".join(variables[:_MOST_NAMES])
+        more = len(variables) - _MOST_NAMES
+        if variables:
+            found.append(
+                f"{shown}{f' and {more} more variables' if more > 0 else ''} in {metrics.checkpoint}"
+            )
+    if found:
+        raise ModelDivergedError(
+            f"the model has diverged by step {metrics.global_step}, and is not exported: "
+            f"{'; '.join(found)}. Lower the learning rate, clip the gradients, or stop earlier "
+            "(early_stopping_patience exports the best checkpoint)"
+        )
+
+
+def _not_finite(checkpoint: str) -> Iterator[str]:
+    reader = tf.train.load_checkpoint(checkpoint)
+    for name, dtype in sorted(reader.get_variable_to_dtype_map().items()):
+        if dtype.is_floating or dtype.is_complex:
+            # One at a time: a model may fill most of the memory.
+            values = reader.get_tensor(name)
+            wrong = values.size - np.count_nonzero(np.isfinite(values))
+            if wrong:
+                yield f"{name} ({wrong:,} of {values.size:,} values are NaN or Inf)"

@@ -59,42 +59,31 @@ class StopAfterSecondsHook(LoopEndHook):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluatedTraining:
-    """A training to a step, with evaluations on the way.
+    """A training to a step, with evaluations on the way."""
 
-    Attributes:
-        estimator_at: Returns the estimator that trains on from a step. Where each part of the training reads its input
-            again, the random seed should differ by the step.
-        train_input_fn: Input function for training.
-        eval_input_fn: Input function for evaluation.
-        max_steps: Global step at which training ends.
-        eval_steps: Batches of an evaluation; `None` is the whole split.
-        every_steps: Evaluate at every multiple of this step; `None` goes by time.
-        every_secs: Evaluate after so many seconds of training.
-        goal: What makes a checkpoint the best; `None` keeps none.
-        saving_listeners: Listeners told of every checkpoint.
-        eval_hooks: Hooks of the evaluations. Defaults to none.
-        before_writing: Called before the curve and the best checkpoint are written; raises where they
-            are another attempt's by now. Defaults to nothing.
-        on_best: Called after the evaluation of a checkpoint that is the best by now. Defaults to nothing.
-        row_cache: Keeps the parsed rows of the training. Defaults to `None`: nothing does.
-        batch_size: Rows of a step, on all cores; of use with a row cache.
-        last_saved: What is evaluated and, without a goal, exported.
-    """
-
+    # Returns the estimator that trains on from a step. Where each part of the training reads its
+    # input again, the random seed should differ by the step.
     estimator_at: Callable[[int], tpu.TPUEstimator]
-    train_input_fn: Callable[..., Any]
-    eval_input_fn: Callable[..., Any]
-    max_steps: int
-    eval_steps: int | None
-    every_steps: int | None
-    every_secs: int | None
-    goal: Goal | None
+    train_input_fn: Callable[..., Any]  # Input function for training.
+    eval_input_fn: Callable[..., Any]  # Input function for evaluation.
+    max_steps: int  # Global step at which training ends.
+    eval_steps: int | None  # Batches of an evaluation; `None` is the whole split.
+    every_steps: int | None  # Evaluate at every multiple of this step; `None` goes by time.
+    every_secs: int | None  # Evaluate after so many seconds of training.
+    goal: Goal | None  # What makes a checkpoint the best; `None` keeps none.
+    # Listeners told of every checkpoint.
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
+    # Hooks of the evaluations. Defaults to none.
     eval_hooks: Sequence[v1.train.SessionRunHook] = ()
+    # Called before the curve and the best checkpoint are written; raises where they are another
+    # attempt's by now. Defaults to nothing.
     before_writing: Callable[[], None] = lambda: None
+    # Called after the evaluation of a checkpoint that is the best by now. Defaults to nothing.
     on_best: Callable[[], None] = lambda: None
+    # Keeps the parsed rows of the training. Defaults to `None`: nothing does.
     row_cache: RowCache | None = None
-    batch_size: int = 0
+    batch_size: int = 0  # Rows of a step, on all cores; of use with a row cache.
+    # What is evaluated and, without a goal, exported.
     last_saved: LastSaved = dataclasses.field(default_factory=LastSaved)
 
     def run(self) -> LearningCurve:

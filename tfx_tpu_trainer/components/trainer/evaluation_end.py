@@ -32,15 +32,10 @@ class EndlessEvaluationError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class RowLimit:
-    """The most rows that an evaluation may read.
+    """The most rows that an evaluation may read."""
 
-    Attributes:
-        split: Name of the split.
-        rows: Rows that were counted in its files.
-    """
-
-    split: str
-    rows: int
+    split: str  # Name of the split.
+    rows: int  # Rows that were counted in its files.
 
     @classmethod
     def of(cls, job: TrainJob) -> RowLimit | None:

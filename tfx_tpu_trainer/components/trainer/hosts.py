@@ -26,21 +26,14 @@ class Role(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """This process's part in a training.
+    """This process's part in a training."""
 
-    Attributes:
-        role: What it does. Only the chief writes artifacts.
-        is_alone: Whether there is no other process.
-        in_cluster: Whether TF_CONFIG describes them, so that variables are on parameter servers.
-        reader: Number of this process among those that read the training's input.
-        readers: How many read it.
-    """
-
-    role: Role = Role.CHIEF
-    is_alone: bool = True
+    role: Role = Role.CHIEF  # What it does. Only the chief writes artifacts.
+    is_alone: bool = True  # Whether there is no other process.
+    # Whether TF_CONFIG describes them, so that variables are on parameter servers.
     in_cluster: bool = False
-    reader: int = 0
-    readers: int = 1
+    reader: int = 0  # Number of this process among those that read the training's input.
+    readers: int = 1  # How many read it.
 
     @property
     def is_chief(self) -> bool:

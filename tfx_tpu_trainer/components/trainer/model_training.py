@@ -14,14 +14,7 @@ from tfx_tpu_trainer._support.progress import TRACE, expecting, phase
 from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal, LearningCurve
 from tfx_tpu_trainer.components.inputs import RowCache, TransformServing, train_on_current_rows
-from tfx_tpu_trainer.components.trainer import preconditions, preflight_step
-from tfx_tpu_trainer.components.trainer.chief_status import ChiefWatch
-from tfx_tpu_trainer.components.trainer.default_input import (
-    check_default_input,
-    eval_input,
-    row_cache_for,
-    train_input,
-)
+from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.components.trainer.estimators import (
     make_estimator,
@@ -31,7 +24,6 @@ from tfx_tpu_trainer.components.trainer.estimators import (
     strategies,
 )
 from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
-from tfx_tpu_trainer.components.trainer.helper_hosts import HelperPart, help_chief
 from tfx_tpu_trainer.components.trainer.hosts import ALONE, ONLY_HOST, Host
 from tfx_tpu_trainer.components.trainer.resume import (
     CheckpointFolder,
@@ -39,12 +31,18 @@ from tfx_tpu_trainer.components.trainer.resume import (
     StillOursListener,
     check_before_writing,
 )
-from tfx_tpu_trainer.components.trainer.rows import failures_explained, rows_of
-from tfx_tpu_trainer.components.trainer.serving_sample import check_raw_examples
-from tfx_tpu_trainer.components.trainer.serving_step import ServingStep
+from tfx_tpu_trainer.components.trainer.rows import (
+    check_default_input,
+    eval_input,
+    failures_explained,
+    row_cache_for,
+    rows_of,
+    train_input,
+)
+from tfx_tpu_trainer.components.trainer.serving_step import ServingStep, check_raw_examples
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.slicing import SlicedInput
-from tfx_tpu_trainer.components.trainer.tpu_graph import check_tpu_graph
+from tfx_tpu_trainer.components.trainer.tpu_checks import check_tpu_graph, run_preflight
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training import (
     Exported,
@@ -52,8 +50,13 @@ from tfx_tpu_trainer.components.trainer.training import (
     Training,
     writable_working_folder,
 )
+from tfx_tpu_trainer.components.trainer.workers import (
+    EVALUATE_EVERY_SECONDS,
+    ChiefWatch,
+    help_chief,
+)
 from tfx_tpu_trainer.components.user_module._module import UserModule
-from tfx_tpu_trainer.estimator import ModeKeys, tpu
+from tfx_tpu_trainer.estimator import EvalSpec, ModeKeys, TrainSpec, tpu
 from tfx_tpu_trainer.estimator.extending import (
     RowSample,
     RowSampler,
@@ -71,54 +74,42 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A model that has been trained.
+    """A model that has been trained."""
 
-    Attributes:
-        checkpoint_path: The checkpoint to export: the best one, or else the last one.
-        curve: Evaluations on the way; `None` where there were none.
-        rows: Rows of that one's evaluation; `None` where this process has not made it.
-    """
-
-    checkpoint_path: str | None
-    curve: LearningCurve | None = None
+    checkpoint_path: str | None  # The checkpoint to export: the best one, or else the last one.
+    curve: LearningCurve | None = None  # Evaluations on the way; `None` where there were none.
+    # Rows of that one's evaluation; `None` where this process has not made it.
     rows: RowSample | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelTraining(Training[TrainedModel]):
-    """A training of a module's model_fn.
+    """A training of a module's model_fn."""
 
-    Attributes:
-        estimator: The estimator that evaluates and exports, in this process alone.
-        train_input_fn: Input function for training.
-        eval_input_fn: Input function for evaluation.
-        serving_input_receiver_fn: Receiver for the export.
-        host_estimator: The same estimator on the host, where it predicts what an exported model
-            has to answer.
-        estimator_with: Returns the same estimator with other settings.
-        estimator_at: Returns the estimator that trains on from a step, in the same folder, with the
-            other hosts where there are some.
-        input_not_saved: Why another attempt reads the training's input from its beginning; `""` where it continues with
-            the rows that come next.
-        sliced: The slices to measure and the input that they are found in, or `None`.
-        row_limit: The most rows of an evaluation whose input is the module's own; `None` is no limit.
-        row_cache: Keeps the parsed rows of the training; `None` parses them in each epoch.
-        sampler: Samples the rows of the evaluations; `None` where they are not at hand in this process.
-        compiled: What compiling the exported graph for TPU hosts has shown; `None` where there is none, or not yet.
-    """
-
-    estimator: tpu.TPUEstimator
-    train_input_fn: Callable[..., tf.data.Dataset]
-    eval_input_fn: Callable[..., tf.data.Dataset]
-    serving_input_receiver_fn: Callable[[], Any]
+    estimator: tpu.TPUEstimator  # The estimator that evaluates and exports, in this process alone.
+    train_input_fn: Callable[..., tf.data.Dataset]  # Input function for training.
+    eval_input_fn: Callable[..., tf.data.Dataset]  # Input function for evaluation.
+    serving_input_receiver_fn: Callable[[], Any]  # Receiver for the export.
+    # The same estimator on the host, where it predicts what an exported model has to answer.
     host_estimator: tpu.TPUEstimator
+    # Returns the same estimator with other settings.
     estimator_with: Callable[[TrainSettings], tpu.TPUEstimator]
+    # Returns the estimator that trains on from a step, in the same folder, with the other hosts
+    # where there are some.
     estimator_at: Callable[[int], tpu.TPUEstimator]
+    # Why another attempt reads the training's input from its beginning; `""` where it continues
+    # with the rows that come next.
     input_not_saved: str
+    # The slices to measure and the input that they are found in, or `None`.
     sliced: SlicedInput | None = None
+    # The most rows of an evaluation whose input is the module's own; `None` is no limit.
     row_limit: RowLimit | None = None
+    # Keeps the parsed rows of the training; `None` parses them in each epoch.
     row_cache: RowCache | None = None
+    # Samples the rows of the evaluations; `None` where they are not at hand in this process.
     sampler: RowSampler | None = None
+    # What compiling the exported graph for TPU hosts has shown; `None` where there is none, or not
+    # yet.
     compiled: Finding | None = None
 
     @property
@@ -239,7 +230,7 @@ class ModelTraining(Training[TrainedModel]):
             compiled = check_tpu_graph(for_tpu, self.serving_input_receiver_fn, settings)
             if compiled is not None:
                 training = dataclasses.replace(self, compiled=compiled)
-        preflight_step.check_before_training(
+        run_preflight(
             self.job,
             self.estimator,
             train_input_fn=self.train_input_fn,
@@ -258,17 +249,20 @@ class ModelTraining(Training[TrainedModel]):
 
     def help_chief(self, watch: ChiefWatch) -> None:
         """Trains, evaluates or serves variables, as this task of the cluster does."""
-        part = HelperPart(
-            role=self.host.role,
-            estimator=self.estimator_at(0),
-            train_input_fn=self.train_input_fn,
-            eval_input_fn=self.eval_input_fn,
-            train_steps=self.job.train_steps,
-            eval_steps=self.job.eval_steps,
-            eval_hooks=self._eval_hooks,
-        )
         with failures_explained(self.rows):
-            help_chief(part, watch)
+            help_chief(
+                self.host.role,
+                self.estimator_at(0),
+                TrainSpec(self.train_input_fn, max_steps=self.job.train_steps),
+                EvalSpec(
+                    self.eval_input_fn,
+                    steps=self.job.eval_steps,
+                    hooks=self._eval_hooks,
+                    start_delay_secs=0,
+                    throttle_secs=EVALUATE_EVERY_SECONDS,
+                ),
+                watch,
+            )
 
     def train(self) -> TrainedModel:
         """Trains to the last step, or until the goal's patience ends."""

@@ -28,18 +28,13 @@ from tfx_tpu_trainer.components.user_module._module import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuleSource:
-    """Place of the user's module. Exactly one of `wheel`, `file` and `module` is set.
+    """Place of the user's module. Exactly one of `wheel`, `file` and `module` is set."""
 
-    Attributes:
-        wheel: "name@path/of/a.whl", as TFX writes it when it packages a module_file.
-        file: A .py file.
-        module: An import path, such as "pipelines.taxi.model".
-        trainer_fn: Name of the legacy trainer_fn in `module`, where the component names it.
-    """
-
+    # "name@path/of/a.whl", as TFX writes it when it packages a module_file.
     wheel: str | None = None
-    file: str | None = None
-    module: str | None = None
+    file: str | None = None  # A .py file.
+    module: str | None = None  # An import path, such as "pipelines.taxi.model".
+    # Name of the legacy trainer_fn in `module`, where the component names it.
     trainer_fn: str | None = None
 
     @classmethod

@@ -1,9 +1,11 @@
-"""The folder that a training is made in: a second attempt finds the first one's checkpoints there."""
+"""How a second attempt at a training finds the first one's checkpoints: what makes two the same, and their folder."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
+import hashlib
 import json
 import logging
 import os
@@ -13,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.file_systems import renames_folders
 from tfx_tpu_trainer._support.imports import without_notice
@@ -26,8 +29,8 @@ from tfx_tpu_trainer._support.whole_files import (
     temporary_beside,
     write_whole,
 )
+from tfx_tpu_trainer.components.trainer.module_source import ModuleSource, source_hash
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
 from tfx_tpu_trainer.estimator.extending import (
     PatientListener,
     checkpoint_paths,
@@ -37,19 +40,112 @@ from tfx_tpu_trainer.estimator.extending import (
 )
 
 v1 = tf.compat.v1
+
 _logger = logging.getLogger(__name__)
 
 # A file of a checkpoint, whose path is the group.
 _OF_A_CHECKPOINT = re.compile(r"(.*ckpt-\d+)\.[^/]+$")
+
 # A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
 _TENSORFLOWS_TEMPORARY = re.compile(r"_temp$|\.tempstate\d*$|\.tmp[0-9a-f]{32}$")
 
 RECORD_FILE = "training.json"
 """What a checkpoint folder belongs to, and who trains in it."""
 
+_STAT_THREADS = 16
+
+# Inputs that only the page of the training reads.
+_ONLY_SHOWN = ("statistics",)
+
 
 class AnotherAttemptError(RuntimeError):
     """Another attempt at the same training has taken this one's place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingIdentity:
+    """Pipeline, node, inputs, code and settings of a training.
+
+    Settings that leave no trace in a checkpoint are no part of it: a training whose serving check
+    has failed is not made again to change the check's timeout.
+    """
+
+    description: Mapping[str, Any]  # All of it, as JSON values.
+
+    @classmethod
+    def of(cls, job: TrainJob, *, evaluates: bool = True) -> TrainingIdentity:
+        """Describes a training. The files of its inputs are listed, with sizes and times, not read."""
+        settings = job.settings.to_exec_properties()
+        return cls(
+            {
+                "pipeline": job.pipeline,
+                "node": job.node,
+                "inputs": {
+                    key: [_artifact(artifact) for artifact in job.inputs[key]]
+                    for key in sorted(job.inputs)
+                    if key not in _ONLY_SHOWN
+                },
+                "code": code_of(job.source),
+                "train_steps": job.train_steps,
+                "train_splits": list(job.train_splits),
+                "eval_steps": job.eval_steps if evaluates else None,
+                "eval_splits": list(job.eval_splits),
+                "custom_config": repr(job.custom_config),
+                "settings": {
+                    name: value
+                    for name, value in sorted(settings.items())
+                    if job.settings.about(name).in_checkpoint
+                },
+            }
+        )
+
+    @property
+    def digest(self) -> str:
+        """A name for it, 16 hexadecimal digits."""
+        text = json.dumps(self.description, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _artifact(artifact: tfx.dsl.Artifact) -> dict[str, str]:
+    return {
+        "type": artifact.type_name,
+        "uri": artifact.uri,
+        "content": _content(artifact.uri),
+    }
+
+
+def _content(uri: str) -> str:
+    """Hashes the names, sizes and times of what stands below an artifact's URI.
+
+    TFX never writes twice to a URI of its own, but an imported artifact's files may be replaced.
+    """
+    paths = sorted(
+        os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(uri) for name in names
+    )
+    # Each is a job to an object store.
+    with concurrent.futures.ThreadPoolExecutor(_STAT_THREADS) as pool:
+        found = list(pool.map(tf.io.gfile.stat, paths))
+    digest = hashlib.sha256()
+    for path, stat in zip(paths, found, strict=True):
+        digest.update(f"{path.removeprefix(uri)}\0{stat.length}\0{stat.mtime_nsec}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def code_of(source: ModuleSource) -> str:
+    """Names a user's module, with a digest of its code."""
+    if source.module:
+        function = f":{source.trainer_fn}" if source.trainer_fn else ""
+        return f"{source.module}{function}@{source_hash(source.module)}"
+    if source.file:
+        with tf.io.gfile.GFile(source.file, "rb") as file:
+            return f"{os.path.basename(source.file)}@{hashlib.sha256(file.read()).hexdigest()}"
+    # The version of TFX's wheel is a hash of its files.
+    name, _, wheel = (source.wheel or "").partition("@")
+    return f"{name}@{os.path.basename(wheel)}"
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,17 +153,12 @@ class CheckpointFolder:
     """A folder for the checkpoints of one training, the same one for each attempt at it.
 
     Nothing in it goes by the order of renames, so that it may be in an object store.
-
-    Attributes:
-        path: The folder. Its name is the identity's digest.
-        identity: What is trained.
-        claim: Names this attempt.
-        taken: The paths that this attempt has taken up.
     """
 
-    path: str
-    identity: TrainingIdentity
-    claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    path: str  # The folder. Its name is the identity's digest.
+    identity: TrainingIdentity  # What is trained.
+    claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)  # Names this attempt.
+    # The paths that this attempt has taken up.
     taken: set[str] = dataclasses.field(default_factory=set)
 
     @classmethod
@@ -294,12 +385,9 @@ class LastSaved(PatientListener):
 
     The file `checkpoint` need not: an attempt that was held up in writing it may go on when another one
     has long taken the folder, and then it names an earlier checkpoint.
-
-    Attributes:
-        step: The checkpoint's step; `None` before there is one.
     """
 
-    step: int | None = None
+    step: int | None = None  # The checkpoint's step; `None` before there is one.
 
     def after_save(self, session: v1.Session, global_step_value: int) -> None:
         """Takes note of a checkpoint."""
@@ -379,7 +467,3 @@ def _sweep_half_checkpoints(folder: str) -> list[str]:
             tf.io.gfile.remove(path)
         left.append(path)
     return left
-
-
-def _as_json(value: Any) -> Any:
-    return json.loads(json.dumps(value))

@@ -1,9 +1,10 @@
-"""The rows that a training reads: checked before it begins, and named where it fails on one."""
+"""The rows that a training reads without its module: read, checked before it begins, named where it fails on one."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,16 +14,21 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from tfx_tpu_trainer._support.messages import first_reason
+from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput
 from tfx_tpu_trainer.components.inputs._faulty_rows import (
     Suspect,
     find_faulty_row,
     find_values,
 )
 from tfx_tpu_trainer.components.inputs._transformed import InputFn
+from tfx_tpu_trainer.components.trainer.estimators import draws_elsewhere
+from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.estimator.extending import NanLossError, count_rows
 
 v1 = tf.compat.v1
+
+_logger = logging.getLogger(__name__)
 
 _ADVICE = "correct it in the data or in the preprocessing_fn, and run Transform again"
 
@@ -30,23 +36,54 @@ _OUT_OF_RANGE = re.compile(
     r"indices\[[\d,]*\] = (-?\d+) is not in (\[\d+, \d+\))|"
     r"label value of (-?\d+) which is outside the valid range of (\[\d+, \d+\))"
 )
+
 _OF_READING = re.compile(r"IteratorGetNext|Could not parse example")
+
 _NODE = re.compile(r"\{\{node (?:\S+/core\d+/)?(\S+?)\}\}|\(at '(\S+)'\)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows that a training reads without the help of its module.
+    """Rows that a training reads without the help of its module."""
 
-    Attributes:
-        split: Which split they are of, as a message calls it.
-        patterns: Glob patterns of their files.
-        spec: How they are parsed.
-    """
+    split: str  # Which split they are of, as a message calls it.
+    patterns: tuple[str, ...]  # Glob patterns of their files.
+    spec: dict[str, Any]  # How they are parsed.
 
-    split: str
-    patterns: tuple[str, ...]
-    spec: dict[str, Any]
+
+def row_cache_for(job: TrainJob, host: Host, *, checkpoints: str) -> RowCache | None:
+    """Returns what keeps the parsed rows of a training."""
+    settings = job.settings
+    if settings.cache_input is False or host.in_cluster or draws_elsewhere(settings):
+        return None
+    rows = job.train_steps * settings.train_batch_size
+    return RowCache(rows_to_draw=None if settings.cache_input else rows, checkpoints=checkpoints)
+
+
+def train_input(
+    job: TrainJob, host: Host = ONLY_HOST, row_cache: RowCache | None = None
+) -> TransformedInput:
+    """Returns the rows to train on."""
+    if host.readers > 1:
+        _logger.info("Reads part %d of %d of the training input.", host.reader + 1, host.readers)
+    return dataclasses.replace(
+        _input(job, job.train_files), shard=(host.reader, host.readers), cache=row_cache
+    )
+
+
+def eval_input(job: TrainJob) -> TransformedInput:
+    """Returns the rows to evaluate."""
+    return _input(job, job.eval_files)
+
+
+def _input(job: TrainJob, files: tuple[str, ...]) -> TransformedInput:
+    return TransformedInput(
+        transform_graph_path=job.transform_graph_path,
+        file_patterns=files,
+        dataset_factory=job.dataset_factory,
+        label_key=job.settings.label_key,
+        shuffle_seed=job.settings.tf_random_seed,
+    )
 
 
 def rows_of(job: TrainJob) -> tuple[Rows, ...]:
@@ -63,6 +100,24 @@ def rows_of(job: TrainJob) -> tuple[Rows, ...]:
         raw_spec = output.raw_feature_spec()
         rows.append(Rows(split=split, patterns=job.raw_eval_files, spec=raw_spec))
     return tuple(rows)
+
+
+def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
+    """Checks that there are rows that can be read, and enough for a batch in training."""
+    # eval_fn goes through a split once with a short last batch: that is what is to be counted.
+    trained_on, evaluated, *_ = rows
+    check_rows(
+        trained_on,
+        train_input(job).eval_fn(),
+        batch_size=job.settings.train_batch_size,
+        training=True,
+    )
+    check_rows(
+        evaluated,
+        eval_input(job).eval_fn(),
+        batch_size=job.settings.rows_per_eval_batch,
+        training=False,
+    )
 
 
 def check_rows(rows: Rows, input_fn: InputFn, *, batch_size: int, training: bool) -> None:

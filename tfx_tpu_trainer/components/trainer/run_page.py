@@ -16,9 +16,8 @@ from tfx_tpu_trainer.components.report import (
     versions,
     write_page,
 )
-from tfx_tpu_trainer.components.trainer.settings import TrainSettings
+from tfx_tpu_trainer.components.trainer.resume import code_of
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.training_identity import code_of
 from tfx_tpu_trainer.estimator.extending import RowSample
 
 _logger = logging.getLogger(__name__)

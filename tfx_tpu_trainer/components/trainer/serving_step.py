@@ -1,29 +1,25 @@
-"""What follows an export: warm-up requests, the check, the server's files."""
+"""What becomes of an export: warm-up requests for a server, and its check, both made of real rows."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
 import tensorflow_transform as tft
 
+from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer._support.progress import phase
-from tfx_tpu_trainer.components.trainer import tpu_serving_check
-from tfx_tpu_trainer.components.trainer.serving_sample import (
-    NoSampleError,
-    ServingRows,
-    TracedReceiver,
-    serving_rows,
-    take_sample,
-)
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.trainer.tpu_graph import check_compiles, padded_batch_sizes
+from tfx_tpu_trainer.components.trainer.tpu_checks import CHECK, check_compiles, padded_batch_sizes
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.estimator import Estimator
-from tfx_tpu_trainer.estimator.extending import HOST_TAGS, TPU_TAGS
+from tfx_tpu_trainer.estimator.export import HostPrediction
+from tfx_tpu_trainer.estimator.extending import HOST_TAGS, SINGLE_RECEIVER_NAME, TPU_TAGS
 from tfx_tpu_trainer.serving import (
     LOADING_PROCESS,
     Finding,
@@ -32,38 +28,45 @@ from tfx_tpu_trainer.serving import (
     RequestError,
     Sample,
     ServingCheckError,
+    SignatureDescription,
+    TensorDescription,
     batching_for_tpu,
     check_saved_model,
     describe_saved_model,
     read_saved_model,
+    read_tfrecords,
+    request_inputs,
+    says_missing,
     warmup_requests,
     write_server_config,
     write_serving_check,
     write_warmup,
 )
 
+v1 = tf.compat.v1
+
 SAMPLE_ROWS = 32
 """Rows that the exported model is compared on."""
 
 _logger = logging.getLogger(__name__)
 
+# The key under which a lone tensor of predictions is exported.
+_LONE_PREDICTION = "output"
+
+_FIX = "give raw_examples=example_gen.outputs['examples'], the examples that Transform read"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingStep:
-    """Makes an exported model ready for a server, and refuses one that is broken.
+    """Makes an exported model ready for a server, and refuses one that is broken."""
 
-    Attributes:
-        job: What was asked for.
-        receiver_fn: The receiver that the model was exported with.
-        host_estimator: The estimator, on the host; `None` if there is none, so that the exported model's answers are
-            not compared.
-        compiled: What compiling the metagraph for TPU hosts has shown before the training. Defaults to `None`: it is
-            compiled now.
-    """
-
-    job: TrainJob
-    receiver_fn: Callable[[], Any]
+    job: TrainJob  # What was asked for.
+    receiver_fn: Callable[[], Any]  # The receiver that the model was exported with.
+    # The estimator, on the host; `None` if there is none, so that the exported model's answers are
+    # not compared.
     host_estimator: Estimator | None
+    # What compiling the metagraph for TPU hosts has shown before the training. Defaults to `None`:
+    # it is compiled now.
     compiled: Finding | None = None
 
     def run(
@@ -144,9 +147,7 @@ class ServingStep:
             timeout_seconds=settings.serving_check_timeout,
             process=process,
             further_checks={
-                tpu_serving_check.CHECK: lambda: (
-                    self.compiled or check_compiles(path, settings, batch_size)
-                )
+                CHECK: lambda: self.compiled or check_compiles(path, settings, batch_size)
             },
         )
         write_serving_check(self.job.model.uri, report)
@@ -191,3 +192,216 @@ def checking_process(settings: TrainSettings) -> contextlib.AbstractContextManag
     if settings.serving_check == "off":
         return contextlib.nullcontext()
     return FreshProcess(LOADING_PROCESS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServingRows:
+    """Some rows as a client would send them."""
+
+    examples: tuple[bytes, ...]  # Serialized tf.Examples.
+    origin: str  # Where they are from, for reports.
+    # Whether they are data. Rows that were made up show that a model can be run, but warm nothing
+    # up: a server would learn wrong shapes from them.
+    are_real: bool
+    defaults: Mapping[str, Any]  # Feature name -> what it is in a row that has no value of it.
+
+
+def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> ServingRows:
+    """Finds rows: the raw eval examples, else what is next best."""
+    if transformed_will_do:
+        return ServingRows(
+            examples=_records(job.eval_files, count),
+            origin="transformed eval examples",
+            are_real=True,
+            defaults={},
+        )
+    spec = tft.TFTransformOutput(job.transform_graph_path).raw_feature_spec()
+    defaults = {
+        name: feature.default_value
+        for name, feature in spec.items()
+        if isinstance(feature, tf.io.FixedLenFeature) and feature.default_value is not None
+    }
+    if job.raw_eval_files:
+        examples = _records(job.raw_eval_files, count)
+        _check_examples(examples, job.raw_eval_files)
+        return ServingRows(
+            examples=examples, origin="raw eval examples", are_real=True, defaults=defaults
+        )
+    return ServingRows(
+        examples=(_made_up(spec),) * 2, origin="made-up rows", are_real=False, defaults=defaults
+    )
+
+
+def check_raw_examples(job: TrainJob) -> None:
+    """Checks that the first of the raw examples are rows: the check of the export would find it late."""
+    if not job.raw_eval_files:
+        return
+    try:
+        examples = _records(job.raw_eval_files, 1)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"raw_examples can't be read in {', '.join(job.raw_eval_files)} ({first_reason(error.message)}); "
+            f"{_FIX}"
+        ) from error
+    _check_examples(examples, job.raw_eval_files)
+
+
+def _records(patterns: Sequence[str], count: int) -> tuple[bytes, ...]:
+    paths = sorted(path for pattern in patterns for path in tf.io.gfile.glob(pattern))
+    return tuple(read_tfrecords(paths, limit=count))
+
+
+def _check_examples(examples: Sequence[bytes], patterns: Sequence[str]) -> None:
+    if not examples:
+        raise ValueError(f"raw_examples have no rows in {', '.join(patterns)}; {_FIX}")
+    try:
+        features = tf.train.Example.FromString(examples[0]).features.feature
+    except Exception as error:
+        raise ValueError(f"raw_examples are not tf.Examples ({error}); {_FIX}") from error
+    if not features:
+        raise ValueError(f"raw_examples are not tf.Examples, or empty ones; {_FIX}")
+
+
+def _made_up(spec: Mapping[str, Any]) -> bytes:
+    """A row with a zero, or a short text, for each value that a row has."""
+    example = tf.train.Example()
+    for name, feature in spec.items():
+        key, shape = name, ()
+        if isinstance(feature, tf.io.FixedLenFeature):
+            shape = feature.shape
+        elif isinstance(feature, tf.io.RaggedFeature) and not feature.partitions:
+            key = feature.value_key or name
+        elif not isinstance(feature, tf.io.VarLenFeature):
+            continue
+        count = tf.TensorShape(shape).num_elements()
+        values = example.features.feature[key]
+        if feature.dtype == tf.string:
+            # Not the empty text, which is a value in a tf.Example and a missing one in predict_raw.
+            values.bytes_list.value.extend([b"?"] * count)
+        elif feature.dtype.is_floating:
+            values.float_list.value.extend([0.0] * count)
+        else:
+            values.int64_list.value.extend([0] * count)
+    return example.SerializeToString()
+
+
+class NoSampleError(ValueError):
+    """Rows that can't be sent through the receiver, with the reason."""
+
+
+class TracedReceiver:
+    """What a serving_input_receiver_fn builds, called once, in a separate graph.
+
+    Attributes:
+        inputs: What it takes, as a signature without outputs.
+        host_signatures: The signatures that it brings along for the metagraph on the host, by name.
+    """
+
+    def __init__(self, receiver_fn: Callable[[], Any]) -> None:
+        """Calls the function."""
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            receiver = receiver_fn()
+        self._features = receiver.features
+        self._tensors = _named(receiver.receiver_tensors)
+        self.host_signatures: Mapping[str, Any] = getattr(receiver, "host_signatures", None) or {}
+        self.inputs = SignatureDescription(
+            inputs={
+                key: TensorDescription(
+                    tensor.dtype.name,
+                    None if tensor.shape.rank is None else tuple(tensor.shape.as_list()),
+                )
+                for key, tensor in self._tensors.items()
+            },
+            outputs={},
+        )
+
+    def features(self, inputs: Mapping[str, np.ndarray], *, origin: str) -> Any:
+        """Computes the features that the model is given for some rows."""
+        with self._graph.as_default(), v1.Session() as session:
+            fed = {self._tensors[key]: value for key, value in inputs.items()}
+            try:
+                session.run([v1.global_variables_initializer(), v1.tables_initializer()])
+                return session.run(self._features, fed)
+            except tf.errors.OpError as error:
+                message = error.message.splitlines()[0]
+                raise NoSampleError(f"the receiver fails on {origin}: {message}") from None
+            except (TypeError, ValueError) as error:
+                # A sparse or ragged input, which a tf.Example does not become by itself.
+                raise NoSampleError(f"{origin} can't be fed to the receiver: {error}") from None
+
+
+def take_sample(
+    rows: ServingRows,
+    *,
+    receiver: TracedReceiver,
+    meta_graph: MetaGraphDescription,
+    estimator: Estimator,
+    checkpoint_path: str | None,
+) -> Sample:
+    """Predicts rows with the estimator, from the features that the receiver makes of them."""
+    try:
+        inputs = request_inputs(receiver.inputs, rows.examples, defaults=rows.defaults)
+    except RequestError as error:
+        raise NoSampleError(f"{rows.origin} don't fit the receiver: {error}") from None
+    features = receiver.features(inputs, origin=rows.origin)
+    return Sample(
+        inputs=_inputs_by_signature(meta_graph, inputs, receiver.host_signatures, rows),
+        predictions=_predictions(estimator, features, checkpoint_path),
+    )
+
+
+def _named(tensors: Any) -> Mapping[str, Any]:
+    return tensors if isinstance(tensors, Mapping) else {SINGLE_RECEIVER_NAME: tensors}
+
+
+def _inputs_by_signature(
+    meta_graph: MetaGraphDescription,
+    inputs: Mapping[str, np.ndarray],
+    host_signatures: Mapping[str, Any],
+    rows: ServingRows,
+) -> dict[str, Mapping[str, np.ndarray]]:
+    found: dict[str, Mapping[str, np.ndarray]] = {}
+    for name, signature in meta_graph.signatures.items():
+        if isinstance(host_signatures.get(name), HostPrediction):
+            if says_missing(signature, rows.examples):
+                _logger.info("Signature %r is not checked: rows hold empty values.", name)
+                continue
+            try:
+                found[name] = request_inputs(signature, rows.examples, defaults=rows.defaults)
+            except RequestError as error:
+                _logger.warning("Signature %r is not checked: %s.", name, error)
+        elif name in host_signatures:
+            continue
+        elif set(signature.inputs) == set(inputs):
+            found[name] = inputs
+        elif _names_all_classes(signature):
+            # A prediction called `classes`, as canned estimators have it, is the likeliest one.
+            continue
+        elif len(signature.inputs) == len(inputs) == 1:
+            # Classification and regression call their one input by a name of their own.
+            found[name] = {next(iter(signature.inputs)): next(iter(inputs.values()))}
+    return found
+
+
+def _names_all_classes(signature: SignatureDescription) -> bool:
+    return (
+        signature.method_name == tf.saved_model.CLASSIFY_METHOD_NAME
+        and tf.saved_model.CLASSIFY_OUTPUT_CLASSES in signature.outputs
+    )
+
+
+def _predictions(
+    estimator: Estimator, features: Any, checkpoint_path: str | None
+) -> dict[str, np.ndarray]:
+    def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
+        del params
+        # One batch, as the server will see it: other batches would round otherwise.
+        return tf.data.Dataset.from_tensors(features)
+
+    predicted = next(
+        estimator.predict(input_fn, checkpoint_path=checkpoint_path, yield_single_examples=False)
+    )
+    if not isinstance(predicted, Mapping):
+        predicted = {_LONE_PREDICTION: predicted}
+    return {key: np.asarray(value) for key, value in predicted.items()}

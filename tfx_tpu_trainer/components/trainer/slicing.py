@@ -53,16 +53,11 @@ MEMBERSHIP = "__slice_membership__"
 
 @dataclasses.dataclass(frozen=True)
 class Slicing:
-    """The slices of an evaluation.
+    """The slices of an evaluation."""
 
-    Attributes:
-        keys: Slice keys, in TFMA's form.
-        slices: What is in each.
-        label_key: Name by which the labels can be sliced, where they are one tensor.
-    """
-
-    keys: tuple[SliceKey, ...]
-    slices: tuple[Slice, ...]
+    keys: tuple[SliceKey, ...]  # Slice keys, in TFMA's form.
+    slices: tuple[Slice, ...]  # What is in each.
+    # Name by which the labels can be sliced, where they are one tensor.
     label_key: str | None = None
 
     @classmethod
@@ -300,14 +295,10 @@ EvalInputFn = Callable[..., tf.data.Dataset]
 
 @dataclasses.dataclass(frozen=True)
 class SlicedInput:
-    """Slices, and the input that they are found in.
+    """Slices, and the input that they are found in."""
 
-    Attributes:
-        slicing: The slices.
-        eval_input_fn: The input function, raw features included where they are sliced by.
-    """
-
-    slicing: Slicing
+    slicing: Slicing  # The slices.
+    # The input function, raw features included where they are sliced by.
     eval_input_fn: EvalInputFn
 
     @classmethod

@@ -44,64 +44,41 @@ Artifacts = Mapping[str, Sequence[tfx.dsl.Artifact]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """What is to be trained, from what, and where the results go.
+    """What is to be trained, from what, and where the results go."""
 
-    Attributes:
-        settings: The typed parameters.
-        source: Where the user's module is.
-        restore_tf_estimator: Whether a legacy module finds `tf.estimator` while it is in use.
-        node: The component's name in its pipeline.
-        pipeline: The pipeline's name; "" where nothing tells it.
-        orchestrated_by_tfx: Whether TFX's own launcher runs the job, and has chosen the URIs.
-        inputs: The input artifacts by key.
-        train_steps: Global step at which training ends.
-        eval_steps: Batches to evaluate; `None` is the whole split.
-        train_splits: Names of the splits to train on.
-        eval_splits: Names of the splits to evaluate.
-        train_files: File patterns of the splits to train on.
-        eval_files: File patterns of the splits to evaluate.
-        raw_eval_files: File patterns of the raw examples behind the eval splits; empty where the
-            trainer has no such input.
-        dataset_factory: Reads files of the input's format as a Dataset.
-        transform_graph_path: Folder of the TransformGraph artifact.
-        base_model: A SavedModel to take the first values from, or `None`.
-        hyperparameters: Values of the HyperParameters artifact; they win over all other params.
-        custom_config: Values for the user's functions, as the component was given them.
-        model: The Model artifact to fill.
-        model_run: The ModelRun artifact: checkpoints and events.
-        evaluation: The ModelEvaluation artifact; `None` in a stock Trainer.
-        page: The RunPage artifact; `None` in a stock Trainer, and in a pipeline that was compiled before it
-            was there.
-        serving_model_dir: Where the SavedModel goes, inside of `model`'s folder.
-        eval_model_dir: Where a legacy module's export for the evaluation goes, likewise.
-        fn_args: TFX's FnArgs, for the functions of the user's module and nothing else.
-    """
-
-    settings: TrainSettings
-    source: ModuleSource
-    restore_tf_estimator: bool
-    node: str
-    pipeline: str
-    orchestrated_by_tfx: bool
-    inputs: Artifacts
-    train_steps: int
-    eval_steps: int | None
-    train_splits: tuple[str, ...]
-    eval_splits: tuple[str, ...]
-    train_files: tuple[str, ...]
-    eval_files: tuple[str, ...]
+    settings: TrainSettings  # The typed parameters.
+    source: ModuleSource  # Where the user's module is.
+    restore_tf_estimator: bool  # Whether a legacy module finds `tf.estimator` while it is in use.
+    node: str  # The component's name in its pipeline.
+    pipeline: str  # The pipeline's name; "" where nothing tells it.
+    orchestrated_by_tfx: bool  # Whether TFX's own launcher runs the job, and has chosen the URIs.
+    inputs: Artifacts  # The input artifacts by key.
+    train_steps: int  # Global step at which training ends.
+    eval_steps: int | None  # Batches to evaluate; `None` is the whole split.
+    train_splits: tuple[str, ...]  # Names of the splits to train on.
+    eval_splits: tuple[str, ...]  # Names of the splits to evaluate.
+    train_files: tuple[str, ...]  # File patterns of the splits to train on.
+    eval_files: tuple[str, ...]  # File patterns of the splits to evaluate.
+    # File patterns of the raw examples behind the eval splits; empty where the trainer has no such
+    # input.
     raw_eval_files: tuple[str, ...]
+    # Reads files of the input's format as a Dataset.
     dataset_factory: Callable[..., tf.data.Dataset]
-    transform_graph_path: str
-    base_model: str | None
+    transform_graph_path: str  # Folder of the TransformGraph artifact.
+    base_model: str | None  # A SavedModel to take the first values from, or `None`.
+    # Values of the HyperParameters artifact; they win over all other params.
     hyperparameters: Mapping[str, Any]
+    # Values for the user's functions, as the component was given them.
     custom_config: Mapping[str, Any] | None
-    model: tfx.dsl.Artifact
-    model_run: tfx.dsl.Artifact
-    evaluation: tfx.dsl.Artifact | None
+    model: tfx.dsl.Artifact  # The Model artifact to fill.
+    model_run: tfx.dsl.Artifact  # The ModelRun artifact: checkpoints and events.
+    evaluation: tfx.dsl.Artifact | None  # The ModelEvaluation artifact; `None` in a stock Trainer.
+    # The RunPage artifact; `None` in a stock Trainer, and in a pipeline that was compiled before it
+    # was there.
     page: RunPage | None
-    serving_model_dir: str
-    eval_model_dir: str
+    serving_model_dir: str  # Where the SavedModel goes, inside of `model`'s folder.
+    eval_model_dir: str  # Where a legacy module's export for the evaluation goes, likewise.
+    # TFX's FnArgs, for the functions of the user's module and nothing else.
     fn_args: tfx.components.FnArgs
 
     @classmethod

@@ -18,8 +18,8 @@ from tfx_tpu_trainer.components.trainer.declared_arguments import (
     check_module_file,
     check_steps,
     custom_config_as_json,
+    declared_source,
 )
-from tfx_tpu_trainer.components.trainer.legacy.declared import declared_source
 from tfx_tpu_trainer.components.trainer.module_source import source_hash
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.tfx_private import (

@@ -10,7 +10,6 @@ from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.progress import followed, phase
 from tfx_tpu_trainer.components.trainer import preconditions
-from tfx_tpu_trainer.components.trainer.chief_status import ChiefStatus, ChiefWatch
 from tfx_tpu_trainer.components.trainer.hosts import Host, read_host
 from tfx_tpu_trainer.components.trainer.legacy.module import find_legacy
 from tfx_tpu_trainer.components.trainer.legacy.training import LegacyTraining
@@ -20,6 +19,7 @@ from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
 from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training import Training
+from tfx_tpu_trainer.components.trainer.workers import ChiefStatus, ChiefWatch
 from tfx_tpu_trainer.components.user_module._module import check_module
 from tfx_tpu_trainer.estimator.extending import listening
 

@@ -27,17 +27,18 @@ from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.artifacts import (
     TRAINING,
     all_or_nothing,
+    check_finite,
     sweep_outputs,
     write_metrics,
 )
-from tfx_tpu_trainer.components.trainer.chief_status import ChiefWatch
-from tfx_tpu_trainer.components.trainer.diverged import check_finite
 from tfx_tpu_trainer.components.trainer.hosts import Host
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder, check_before_writing
-from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
+from tfx_tpu_trainer.components.trainer.rows import failures_explained
 from tfx_tpu_trainer.components.trainer.run_page import where_it_ran, write_run_page
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.components.trainer.values import Rows
+from tfx_tpu_trainer.components.trainer.workers import ChiefWatch
 from tfx_tpu_trainer.estimator.extending import POSITIONS_FOLDER, RowSample
 from tfx_tpu_trainer.serving import BINARY_FILE, FreshProcess
 
@@ -47,17 +48,11 @@ Trained = TypeVar("Trained")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Results:
-    """What a training has found out about its model.
+    """What a training has found out about its model."""
 
-    Attributes:
-        metrics: The metrics of the model to export, and its checkpoint.
-        curve: Evaluations on the way, or `None`.
-        rows: Rows of the evaluation, or `None`.
-    """
-
-    metrics: EvalMetrics
-    curve: LearningCurve | None = None
-    rows: RowSample | None = None
+    metrics: EvalMetrics  # The metrics of the model to export, and its checkpoint.
+    curve: LearningCurve | None = None  # Evaluations on the way, or `None`.
+    rows: RowSample | None = None  # Rows of the evaluation, or `None`.
 
     def with_checkpoints_moved(self, before: str, after: str) -> Results:
         """Returns the same results, the checkpoints named by another folder."""
@@ -70,16 +65,11 @@ class Results:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A SavedModel that has been exported, and is not yet where anybody looks for it.
+    """A SavedModel that has been exported, and is not yet where anybody looks for it."""
 
-    Attributes:
-        path: The SavedModel.
-        final: Where it belongs.
-        serving_step: Makes it ready for a server; `None` where no server reads it.
-    """
-
-    path: str
-    final: str
+    path: str  # The SavedModel.
+    final: str  # Where it belongs.
+    # Makes it ready for a server; `None` where no server reads it.
     serving_step: ServingStep | None = None
 
 
@@ -102,19 +92,14 @@ def _working_folder(job: TrainJob, checkpoint_folder: CheckpointFolder | None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(abc.ABC, Generic[Trained]):
-    """A job with everything it needs resolved: ready to run.
+    """A job with everything it needs resolved: ready to run."""
 
-    Attributes:
-        job: What is to be trained.
-        host: This process's part in it.
-        checkpoint_folder: Takes the place of the ModelRun artifact until the training has ended, so
-            that another attempt finds its checkpoints; `None` trains in the ModelRun artifact.
-        rows: What is read without the module's help; empty where the module reads its rows itself.
-    """
-
-    job: TrainJob
-    host: Host
+    job: TrainJob  # What is to be trained.
+    host: Host  # This process's part in it.
+    # Takes the place of the ModelRun artifact until the training has ended, so that another attempt
+    # finds its checkpoints; `None` trains in the ModelRun artifact.
     checkpoint_folder: CheckpointFolder | None = None
+    # What is read without the module's help; empty where the module reads its rows itself.
     rows: tuple[Rows, ...] = ()
 
     def run(self, *, training_ended: Callable[[], None] = lambda: None) -> EvalMetrics:

@@ -22,10 +22,10 @@ from tfx_tpu_trainer.components.trainer.resume import (
     RECORD_FILE,
     CheckpointFolder,
     StillOursListener,
+    TrainingIdentity,
     check_before_writing,
 )
 from tfx_tpu_trainer.components.trainer.rows import failures_explained
-from tfx_tpu_trainer.components.trainer.training_identity import TrainingIdentity
 from tfx_tpu_trainer.components.tuning._tune_job import TuneJob
 from tfx_tpu_trainer.estimator.extending import NanLossError
 

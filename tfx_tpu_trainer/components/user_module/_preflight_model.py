@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
-from tfx_tpu_trainer._support.extras import of_extra
+from tfx_tpu_trainer._support.imports import of_extra
 from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.preflight import InputFn, PreflightModel, input_fn_of_specs
 

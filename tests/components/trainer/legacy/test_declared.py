@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bad_input import case
-from tfx_tpu_trainer.components.trainer.legacy.declared import declared_source
+from tfx_tpu_trainer.components.trainer.declared_arguments import declared_source
 
 
 def _declare(folder, source):

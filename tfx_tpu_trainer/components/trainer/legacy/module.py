@@ -20,15 +20,11 @@ MODEL_FN = "model_fn"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LegacyModule:
-    """A module with a trainer_fn.
+    """A module with a trainer_fn."""
 
-    Attributes:
-        name: The module's name, for messages.
-        trainer_fn: Takes the arguments and the schema of the raw data, and returns a dict of the
-            estimator and how to train it.
-    """
-
-    name: str
+    name: str  # The module's name, for messages.
+    # Takes the arguments and the schema of the raw data, and returns a dict of the estimator and
+    # how to train it.
     trainer_fn: Callable[[Any, Any], Any]
 
     def __call__(self, fn_args: Any, schema: Any) -> Any:

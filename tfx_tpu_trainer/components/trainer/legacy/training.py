@@ -16,17 +16,20 @@ from tfx_tpu_trainer.compat.tfma_export import evaluation_receiver, export_eval_
 from tfx_tpu_trainer.components.evaluation._learning_curve import LearningCurve
 from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.artifacts import copy_folder
-from tfx_tpu_trainer.components.trainer.chief_status import ChiefWatch
+from tfx_tpu_trainer.components.trainer.declared_arguments import check_settings
 from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit
 from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, Host
-from tfx_tpu_trainer.components.trainer.legacy.declared import check_settings
 from tfx_tpu_trainer.components.trainer.legacy.module import (
     LegacyFnArgs,
     LegacyModule,
     legacy_fn_args,
 )
-from tfx_tpu_trainer.components.trainer.legacy.training_spec import TrainingSpec
-from tfx_tpu_trainer.components.trainer.legacy.watched import EXPORT_FILE, Export, WatchedSchedule
+from tfx_tpu_trainer.components.trainer.legacy.training_spec import (
+    EXPORT_FILE,
+    Export,
+    TrainingSpec,
+    WatchedSchedule,
+)
 from tfx_tpu_trainer.components.trainer.resume import (
     CheckpointFolder,
     StillOursListener,
@@ -40,6 +43,7 @@ from tfx_tpu_trainer.components.trainer.training import (
     Training,
     writable_working_folder,
 )
+from tfx_tpu_trainer.components.trainer.workers import ChiefWatch
 from tfx_tpu_trainer.estimator import tpu
 
 _logger = logging.getLogger(__name__)
@@ -47,30 +51,19 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class LegacyModels:
-    """What a module's own schedule has trained and exported.
+    """What a module's own schedule has trained and exported."""
 
-    Attributes:
-        serving: The newest export of the first exporter.
-        for_evaluation: The SavedModel that TFMA reads, of the same checkpoint.
-        curve: The evaluations of the schedule.
-    """
-
-    serving: Export
-    for_evaluation: str
-    curve: LearningCurve
+    serving: Export  # The newest export of the first exporter.
+    for_evaluation: str  # The SavedModel that TFMA reads, of the same checkpoint.
+    curve: LearningCurve  # The evaluations of the schedule.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LegacyTraining(Training[LegacyModels]):
-    """A training that a module's own estimator does.
+    """A training that a module's own estimator does."""
 
-    Attributes:
-        fn_args: What trainer_fn was called with.
-        spec: What it has returned.
-    """
-
-    fn_args: LegacyFnArgs
-    spec: TrainingSpec
+    fn_args: LegacyFnArgs  # What trainer_fn was called with.
+    spec: TrainingSpec  # What it has returned.
 
     @classmethod
     def prepare(

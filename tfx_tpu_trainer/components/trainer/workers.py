@@ -1,4 +1,4 @@
-"""What the chief tells the other hosts of a training: a small file that it keeps fresh."""
+"""What the chief of several hosts tells the others, in a small file that it keeps fresh, and what those do."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 from tfx_tpu_trainer._support.whole_files import write_whole
+from tfx_tpu_trainer.components.trainer.hosts import Role
+from tfx_tpu_trainer.estimator import Estimator, EvalSpec, TrainSpec
+from tfx_tpu_trainer.estimator.extending import (
+    EvaluatedCheckpoint,
+    EvaluationListener,
+    run_schedule,
+    start_server,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -23,16 +31,29 @@ STATUS_FILE = "chief_status.json"
 """Where it is, in the ModelRun artifact: the one folder that all hosts of an execution know."""
 
 TRAINING = "training"
+
 FINISHING = "finishing"
+
 SUCCEEDED = "succeeded"
+
 FAILED = "failed"
 
 _BEAT_SECONDS = 10.0
+
 _SILENT_SECONDS = 300.0
+
 _START_SECONDS = 7200.0
+
 # Three beats: a helper says that it hears nothing.
 _QUIET_SECONDS = 30.0
+
 _POLL_SECONDS = 1.0
+
+EVALUATE_EVERY_SECONDS = 10
+"""How often the evaluator of a cluster looks for a new checkpoint."""
+
+
+_LONGEST_NAP_SECONDS = 1.0
 
 
 class ChiefFailedError(RuntimeError):
@@ -252,3 +273,64 @@ class ChiefWatch:
                 f"The chief of this training {what} for {waited:.0f} seconds ({self._path}). This "
                 "host ends. Start the training again: it resumes from its last checkpoint."
             )
+
+
+def help_chief(
+    role: Role, estimator: Estimator, train: TrainSpec, evaluation: EvalSpec, watch: ChiefWatch
+) -> None:
+    """Does this host's part, and returns when the chief has written the artifacts."""
+    _logger.info("This host takes part as %s; only the chief writes artifacts.", role.value)
+    with said_while_waiting(watch.awaited, change=watch.bounds):
+        if watch.is_training():
+            if role in (Role.PS, Role.WORKER):
+                server = start_server(estimator.config)
+                if role is Role.PS:
+                    # The server's own join() would never return.
+                    watch.wait_for_end()
+                else:
+                    with watch.ending_this_process():
+                        estimator.train(train.input_fn, max_steps=train.max_steps)
+                # It serves as long as it is referred to.
+                del server
+            elif role is Role.EVALUATOR:
+                _evaluate(estimator, train, evaluation, watch)
+            # A TPU host leaves its cores to the TPU's own runtime, which serves the chief's session.
+        watch.wait_for_end()
+
+
+def _evaluate(
+    estimator: Estimator, train: TrainSpec, evaluation: EvalSpec, watch: ChiefWatch
+) -> None:
+    try:
+        run_schedule(
+            estimator,
+            train,
+            evaluation,
+            listener=_WhileTraining(watch),
+            sleep=lambda seconds: _sleep(seconds, watch.is_training),
+        )
+    except (tf.errors.OpError, ValueError):
+        # The chief evaluates the last checkpoint itself, and removes them all.
+        if watch.is_training():
+            raise
+        _logger.info("The chief has finished training: the current evaluation is abandoned.")
+
+
+class _WhileTraining(EvaluationListener):
+    """Ends the evaluations when the chief has ended training."""
+
+    def __init__(self, watch: ChiefWatch) -> None:
+        self._watch = watch
+
+    def before_eval(self) -> bool:
+        return self._watch.is_training()
+
+    def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
+        del evaluated
+        return self._watch.is_training()
+
+
+def _sleep(seconds: float, while_true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0 and while_true():
+        time.sleep(min(left, _LONGEST_NAP_SECONDS))
