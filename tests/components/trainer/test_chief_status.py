@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.components.trainer import chief_status
+from tfx_tpu_trainer.components.trainer import workers
 from tfx_tpu_trainer.components.trainer.workers import (
     STATUS_FILE,
     ChiefFailedError,
@@ -132,7 +132,7 @@ def test_a_host_that_hangs_ends_with_the_chief(tmp_path, state, code):
         "print('ready', flush=True)\n"
         "with watch.ending_this_process(grace_secs=0.1): time.sleep(100)\n"
     )
-    command = [sys.executable, "-c", program, chief_status.__file__, str(tmp_path)]
+    command = [sys.executable, "-c", program, workers.__file__, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         (tmp_path / STATUS_FILE).write_text(f'{{"state": "{state}"}}')

@@ -25,10 +25,9 @@ from tfx_tpu_trainer.components.trainer.estimators import (
 )
 from tfx_tpu_trainer.components.trainer.hosts import ALONE
 from tfx_tpu_trainer.components.trainer.resume import TrainingIdentity
-from tfx_tpu_trainer.components.trainer.rows import check_rows
+from tfx_tpu_trainer.components.trainer.rows import Rows, check_rows
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import CUSTOM_CONFIG_SETTINGS
-from tfx_tpu_trainer.components.trainer.values import Rows
 from tfx_tpu_trainer.components.tuning._param_reads import ParamReads
 from tfx_tpu_trainer.components.tuning._search_space import SearchSpace
 from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
