@@ -80,7 +80,6 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["tfx_tpu_trainer", "tfx_tpu_trainer.*"]),
     package_data={
         "tfx_tpu_trainer": ["py.typed"],
-        "tfx_tpu_trainer.components": ["*.pyi"],
         "tfx_tpu_trainer.workbench.notebook": ["templates/*.j2"],
         "tfx_tpu_trainer.preflight": ["templates/*.j2"],
         "tfx_tpu_trainer.components.report": ["templates/*.j2"],

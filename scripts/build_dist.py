@@ -22,7 +22,7 @@ from tests.listings import README, blocks_of, listings_of
 ROOT = Path(__file__).parents[1]
 PACKAGE = "tfx_tpu_trainer"
 # Beside the code.
-DATA = (".j2", ".pyi", "py.typed")
+DATA = (".j2", "py.typed")
 
 
 def missing_or_foreign(names: Iterable[str], root: Path) -> Iterator[str]:
