@@ -33,8 +33,8 @@ from tfx_tpu_trainer._support.progress_views import (
     read_status,
 )
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.loops.pace import allows_loops, needs_no_call
-from tfx_tpu_trainer.estimator._engine.loops.progress_hook import ProgressHook
+from tfx_tpu_trainer.estimator._engine.loops.progress_hook import ProgressHook, Reporting
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import allows_loops, needs_no_call
 from tfx_tpu_trainer.estimator.schedule._local import EvaluateAfterSaving
 
 
@@ -292,7 +292,7 @@ def test_predictions_tell_their_batches_now_and_then(tmp_path, caplog, monkeypat
 
 
 def test_progress_bounds_no_loop_and_asks_for_no_call():
-    hook = ProgressHook(Progress(), tf.constant(0.0), steps=None, max_steps=7)
+    hook = ProgressHook(Reporting(progress=Progress(), max_steps=7), tf.constant(0.0))
     assert hook.every_n_steps is None
     assert allows_loops([hook]) and needs_no_call(hook)
 

@@ -14,7 +14,7 @@ from tfx_tpu_trainer._support.waiting import (
     HostsMissingError,
     connection_error,
     said_while_waiting,
-    wait_for_hosts,
+    wait_for_tasks,
     without_answer,
 )
 
@@ -95,7 +95,7 @@ def test_hosts_are_waited_for_until_they_answer(caplog):
     thread = threading.Thread(target=come)
     thread.start()
     with log_lines(caplog) as logged:
-        wait_for_hosts({"ps 0": absent}, seconds=20, setting="patience", poll_secs=0.05, **SHORT)
+        wait_for_tasks({"ps 0": absent}, seconds=20, setting="patience", poll_secs=0.05, **SHORT)
     came.set()
     thread.join()
     assert logged[0] == (
@@ -107,7 +107,7 @@ def test_hosts_are_waited_for_until_they_answer(caplog):
 def test_hosts_that_never_answer_are_named():
     absent = _absent()
     with _listening() as there, pytest.raises(HostsMissingError) as raised:
-        wait_for_hosts(
+        wait_for_tasks(
             {"ps 0": there, "ps 1": absent}, seconds=0.2, setting="patience", poll_secs=0.05
         )
     assert str(raised.value) == (

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.chaos.data import ROW
 from tests.chaos.reports import report
-from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
 from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer
 
 v1 = tf.compat.v1

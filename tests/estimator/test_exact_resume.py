@@ -28,7 +28,7 @@ from tfx_tpu_trainer.estimator import (
     tpu,
     train_and_evaluate,
 )
-from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
 from tfx_tpu_trainer.estimator.experimental import stop_if_no_decrease_hook
 from tfx_tpu_trainer.estimator.inputs import numpy_input_fn
 

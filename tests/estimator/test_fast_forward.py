@@ -13,8 +13,8 @@ from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
-from tfx_tpu_trainer.estimator._engine.training import fast_forward
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.training import training_loops
 
 v1 = tf.compat.v1
 
@@ -176,7 +176,7 @@ def test_an_infinite_loss_is_no_error(tmp_path):
 
 
 def test_loops_are_about_a_second_at_most(tmp_path, monkeypatch):
-    monkeypatch.setattr(fast_forward, "_LONGEST_SECONDS", 0.01)
+    monkeypatch.setattr(training_loops, "_LONGEST_SECONDS", 0.01)
     calls = _CountsCalls()
 
     def slow_input(params):

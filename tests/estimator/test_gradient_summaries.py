@@ -14,7 +14,7 @@ from tests.estimator.each_place import estimator, on_host_and_cores
 from tests.estimator.tpu.on_cores import BATCH, train_input_fn
 from tfx_tpu_trainer import estimator as estimators
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.checking.nan_checks import NanLossError
+from tfx_tpu_trainer.estimator._engine.nan_checks import NanLossError
 from tfx_tpu_trainer.estimator._engine.reporting import gradients as gradients_module
 
 v1 = tf.compat.v1

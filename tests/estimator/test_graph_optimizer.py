@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
-from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
 
 v1 = tf.compat.v1
 

@@ -12,7 +12,7 @@ from tests.estimator.step_hooks import SeesEveryStep
 from tests.op_determinism import deterministic_ops
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.training import fast_forward
+from tfx_tpu_trainer.estimator._engine.training import training_loops
 
 v1 = tf.compat.v1
 
@@ -206,7 +206,7 @@ def test_the_last_batch_may_have_another_shape(tmp_path, logged):
 def test_with_a_seed_where_loops_end_changes_no_bit(tmp_path, monkeypatch):
     trained = []
     for seconds in (1.0, 0.0):
-        monkeypatch.setattr(fast_forward, "_LONGEST_SECONDS", seconds)
+        monkeypatch.setattr(training_loops, "_LONGEST_SECONDS", seconds)
         trained.append(
             _train(
                 tmp_path / str(seconds),

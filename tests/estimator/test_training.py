@@ -18,7 +18,7 @@ from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig, tpu
-from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
 
 v1 = tf.compat.v1
 

@@ -16,7 +16,7 @@ from tests.kubeflow_folder.kubernetes_models import accepted
 from tests.kubeflow_folder.pod_security import check_restricted, check_root_with_locked_memory
 from tests.kubeflow_folder.scripts import load
 from tfx_tpu_trainer.components.trainer.hosts import Role, read_host
-from tfx_tpu_trainer.estimator._engine.sessions.polite_stop import grace_seconds
+from tfx_tpu_trainer.estimator._engine.sessions.preemption import grace_seconds
 from tfx_tpu_trainer.estimator._task_environment import TaskEnvironment, read_task_environment
 
 manifests = load("manifests")

@@ -72,7 +72,7 @@ def without_answer(hosts: Mapping[str, str]) -> dict[str, str]:
     return {name: hosts[name] for name, answer in zip(hosts, answers) if not answer}
 
 
-def wait_for_hosts(
+def wait_for_tasks(
     hosts: Mapping[str, str],
     *,
     seconds: float | None,

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import check_can_be_opened, path_text
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import default_session_config
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session_config
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 

@@ -22,17 +22,18 @@ from tfx_tpu_trainer.estimator._construction import (
     complete_config,
     has_terminal,
 )
+from tfx_tpu_trainer.estimator._engine import prediction
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.evaluating import evaluation
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
     EvalResult,
+    SayRowsRead,
     write_evaluation_events,
 )
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import with_values
-from tfx_tpu_trainer.estimator._engine.evaluating.rows_read import SayRowsRead
-from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
-from tfx_tpu_trainer.estimator._engine.predicting import prediction
-from tfx_tpu_trainer.estimator._engine.reporting.event_writers import events_of
+from tfx_tpu_trainer.estimator._engine.loops.progress_hook import Reporting
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import events_of
 from tfx_tpu_trainer.estimator._engine.training import training
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._predicted_rows import single_rows
@@ -288,7 +289,7 @@ class Estimator:
                     master=self._calls.session_master(ModeKeys.TRAIN),
                     hooks=[*own_hooks, *all_hooks],
                     saving_listeners=listeners,
-                    reporting=training.Reporting(
+                    reporting=Reporting(
                         progress=progress,
                         steps=steps,
                         max_steps=max_steps,

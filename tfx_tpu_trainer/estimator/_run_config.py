@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern, path_text
 from tfx_tpu_trainer._support.progress import MODES
 from tfx_tpu_trainer.estimator._callables import positional_names
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import default_session_config
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session_config
 from tfx_tpu_trainer.estimator._number_checks import check_no_tensor, holds
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.estimator.places.strategy import kinds

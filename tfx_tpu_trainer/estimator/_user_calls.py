@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.imports import keras_2_is_asked_for
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import call_with, takes
-from tfx_tpu_trainer.estimator._engine.checking.source_lines import (
+from tfx_tpu_trainer.estimator._engine.source_lines import (
     mappings_looked_up_in,
     source_line_of_error,
 )

@@ -15,7 +15,7 @@ from tfx_tpu_trainer._support.file_systems import (
     path_text,
 )
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
-from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import open_checkpoint
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import open_checkpoint
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

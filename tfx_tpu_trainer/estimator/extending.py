@@ -16,18 +16,11 @@ from tfx_tpu_trainer.estimator._construction import (
     call_graph,
 )
 from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
-from tfx_tpu_trainer.estimator._engine.checking import ops_on_tpu, shardings
-from tfx_tpu_trainer.estimator._engine.checking.nan_checks import (
-    NanLossError,
-)
-from tfx_tpu_trainer.estimator._engine.checking.source_lines import (
-    source_line,
-)
-from tfx_tpu_trainer.estimator._engine.checking.train_op_check import (
-    check_training_on_cores,
-)
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
-from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import (
+from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import (
+    PatientListener,
+)
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import (
     checkpoint_paths,
     find_damage,
     newest_sound_checkpoint,
@@ -38,41 +31,30 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import (
     log_not_saved,
     remove_positions,
 )
-from tfx_tpu_trainer.estimator._engine.checkpointing.writes_aside import (
-    PatientListener,
-)
 from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import (
     SUM,
 )
-from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
-    OUTSIDE_MARK,
-    is_outside,
-)
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
-    EvalResult,
-)
-from tfx_tpu_trainer.estimator._engine.evaluating.rows_read import (
-    RefuseMoreRows,
-)
-from tfx_tpu_trainer.estimator._engine.evaluating.sampled_rows import (
-    RowSample,
-    RowSampler,
-)
-from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
+from tfx_tpu_trainer.estimator._engine.evaluating.data_slices import (
     EXAMPLE_COUNT,
     Slice,
     slice_eval_metrics,
     slice_membership,
     split_by_slice,
 )
-from tfx_tpu_trainer.estimator._engine.feeding.autotuning import (
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
+    EvalResult,
+    RefuseMoreRows,
+)
+from tfx_tpu_trainer.estimator._engine.evaluating.sampled_rows import (
+    RowSample,
+    RowSampler,
+)
+from tfx_tpu_trainer.estimator._engine.feeding.dataset_rewrites import (
     tuned_where_it_helps,
 )
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import (
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
     InputTensors,
     as_input_tensors,
-)
-from tfx_tpu_trainer.estimator._engine.feeding.input_values import (
     count_rows,
     named_leaves,
 )
@@ -82,19 +64,25 @@ from tfx_tpu_trainer.estimator._engine.graph_nodes import (
     functions_of,
     tensor_names,
 )
-from tfx_tpu_trainer.estimator._engine.loops.pace import (
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     LoopEndHook,
+)
+from tfx_tpu_trainer.estimator._engine.nan_checks import (
+    NanLossError,
 )
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     NORM,
 )
-from tfx_tpu_trainer.estimator._engine.sessions.polite_stop import (
+from tfx_tpu_trainer.estimator._engine.sessions.preemption import (
     StoppedBySignal,
     ask_to_stop,
     listening,
 )
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import (
     StalledError,
+)
+from tfx_tpu_trainer.estimator._engine.source_lines import (
+    source_line,
 )
 from tfx_tpu_trainer.estimator._engine.template import (
     HostFunction,
@@ -124,6 +112,7 @@ from tfx_tpu_trainer.estimator.hooks import (
 from tfx_tpu_trainer.estimator.keras._to_estimator import (
     keras_model_fn,
 )
+from tfx_tpu_trainer.estimator.places import ops_on_tpu, shardings
 from tfx_tpu_trainer.estimator.places.choice import (
     EMULATE_VARIABLE,
     emulated_replicas,
@@ -131,7 +120,12 @@ from tfx_tpu_trainer.estimator.places.choice import (
     environment_emulates,
     session_master,
 )
+from tfx_tpu_trainer.estimator.places.combined_gradients import check_training_on_cores
 from tfx_tpu_trainer.estimator.places.input_partitions import input_partitions
+from tfx_tpu_trainer.estimator.places.outside_compilation import (
+    OUTSIDE_MARK,
+    is_outside,
+)
 from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
     CheckpointEvaluator,
     EvaluatedCheckpoint,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.components.inputs.row_cache.row_order import shuffled_row_numbers
-from tfx_tpu_trainer.estimator._engine.feeding.saved_iterators import (
+from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import (
     REFUSED,
     iterators_of_default_graph,
 )

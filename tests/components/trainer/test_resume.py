@@ -35,9 +35,9 @@ from tfx_tpu_trainer.components.trainer.resume import (
     checkpoint_root_of,
 )
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints, writes_aside
-from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import checkpoint_paths
-from tfx_tpu_trainer.estimator._engine.checkpointing.writes_aside import PatientListener
+from tfx_tpu_trainer.estimator._engine.checkpointing import async_saves, checkpoints
+from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import PatientListener
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import checkpoint_paths
 
 pytestmark = pytest.mark.matrix
 
@@ -420,7 +420,7 @@ class _TakesUp(PatientListener):
 def test_a_checkpoint_that_is_being_written_is_none_when_another_has_taken_the_folder(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(writes_aside, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(async_saves, "WORTH_SECONDS", 0.0)
     first, second = _folder(tmp_path), _folder(tmp_path)
     first.take_up()
     told = LastSaved()

@@ -14,7 +14,7 @@ from tests.bad_input import case, row
 from tests.components.trainer.execution import Execution, examples_of, records
 from tests.estimator._engine.templates import make_template
 from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
-from tfx_tpu_trainer.estimator._engine.checking.nan_checks import NanLossError
+from tfx_tpu_trainer.estimator._engine.nan_checks import NanLossError
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 

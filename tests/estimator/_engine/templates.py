@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import RunConfig
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import InputTensors, as_input_tensors
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1

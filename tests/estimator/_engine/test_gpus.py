@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator._engine.fake_gpu import see_a_gpu
-from tfx_tpu_trainer.estimator._engine.gpus import decided_on_host, sees_gpus
+from tfx_tpu_trainer.estimator._engine.gpus import decided_on_cpu, sees_gpus
 from tfx_tpu_trainer.estimator._engine.graph_optimizer import optimize_dependencies_only
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import repeat_step
 
@@ -19,7 +19,7 @@ def gpu(monkeypatch):
 
 
 def _device_of_condition():
-    with tf.Graph().as_default(), decided_on_host():
+    with tf.Graph().as_default(), decided_on_cpu():
         return (tf.constant(1.0) > 0.0).op.device
 
 

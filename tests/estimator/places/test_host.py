@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator._engine.templates import make_template
-from tfx_tpu_trainer.estimator._engine.loops.step_loop import build_host_loop
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import build_template_loop
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.host import place_on_host
@@ -98,7 +98,7 @@ def test_steps_ahead_see_the_step_before_each_step(read):
         step = v1.train.get_global_step()
         added = step.assign_add(1, read_value=False)
         train_op = tf.group(added, _recorded(seen, _READS[read](step)))
-        loop = build_host_loop(make_template("train", loss=tf.constant(1.0), train_op=train_op))
+        loop = build_template_loop(make_template("train", loss=tf.constant(1.0), train_op=train_op))
         with v1.Session(config=placed_by_need(None)) as session:
             session.run(v1.global_variables_initializer())
             assert loop.run(session, 1000) == (1.0, 1000)

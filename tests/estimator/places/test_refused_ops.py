@@ -14,14 +14,14 @@ from tensorflow.python.client import pywrap_tf_session
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator._engine.templates import make_template
 from tests.estimator._engine.xla_cases import CASES
-from tfx_tpu_trainer.estimator._engine.checking.ops_on_tpu import nodes_of_step
-from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import CORE_NUMBER, EXCHANGES
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import EXCHANGES, REPLICA_NUMBER
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import outside_marked
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.host import place_on_host
+from tfx_tpu_trainer.estimator.places.ops_on_tpu import nodes_of_step
+from tfx_tpu_trainer.estimator.places.outside_compilation import outside_marked
 from tfx_tpu_trainer.estimator.places.refused_ops import (
     refuse_ops_not_emulated,
     warn_of_ops_for_hosts,
@@ -52,7 +52,7 @@ def _registered() -> set[str]:
 
 
 def test_each_op_for_tpus_either_runs_here_or_is_refused():
-    runs = EXCHANGES | {CORE_NUMBER} | set(CASES)
+    runs = EXCHANGES | {REPLICA_NUMBER} | set(CASES)
     refused = {name for name in _registered() if why_not_emulated(v1.NodeDef(op=name)) is not None}
     assert not runs & refused
     assert (

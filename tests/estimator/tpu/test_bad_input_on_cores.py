@@ -13,7 +13,7 @@ from tests.estimator.places.strategy.strategy_runs import mirrored
 from tests.estimator.test_bad_input import reckons_with_full_batches
 from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
+from tfx_tpu_trainer.estimator._engine.evaluating.data_slices import (
     Slice,
     slice_eval_metrics,
     slice_membership,

@@ -11,7 +11,7 @@ from tests.estimator import linear_model
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.sessions.patient_session import RETRIES
+from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import RETRIES
 from tfx_tpu_trainer.estimator.export import build_raw_serving_input_receiver_fn
 
 v1 = tf.compat.v1

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.tpu import on_cores
-from tfx_tpu_trainer.estimator._engine.loops.pace import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
 
 pytestmark = pytest.mark.matrix
 

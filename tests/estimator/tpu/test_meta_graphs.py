@@ -16,7 +16,7 @@ from tests.estimator.places.strategy.strategy_runs import mirrored
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.copying.one_core import reads_other_cores
+from tfx_tpu_trainer.estimator.places.one_core import reads_other_cores
 
 v1 = tf.compat.v1
 

@@ -15,7 +15,7 @@ from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu
-from tfx_tpu_trainer.estimator._engine.evaluating.sliced_metrics import (
+from tfx_tpu_trainer.estimator._engine.evaluating.data_slices import (
     Slice,
     slice_eval_metrics,
     slice_membership,

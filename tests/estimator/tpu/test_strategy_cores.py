@@ -13,7 +13,7 @@ from tests.estimator import linear_model
 from tests.estimator.tpu import on_cores
 from tests.estimator.tpu.test_device_assignment import topology_of
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.checking.shardings import tiled
+from tfx_tpu_trainer.estimator.places.shardings import tiled
 
 v1 = tf.compat.v1
 

@@ -1,7 +1,6 @@
-"""A model_fn traced once and run: graphs, sessions and checkpoints, nothing of TFX or of specs.
+"""A model_fn traced once and run: graphs, sessions and checkpoints, nothing of TFX, of specs or of places.
 
-The way through the package: `tracing` opens a graph, `feeding` puts an input into it, the caller
-calls the model and describes the result as a `template.ModelTemplate`, a module of `placement`
-decides where the template's nodes run, and `training`, `evaluating` or `predicting` runs the
-session.
+The way through the package: `tracing` opens a graph, `feeding` puts an input into it, the caller calls the model and
+describes the result as a `template.ModelTemplate`. A place (`estimator/places`) decides where the template's nodes run
+and makes a plan, and `training`, `evaluating` or `prediction` runs the plan in a session.
 """

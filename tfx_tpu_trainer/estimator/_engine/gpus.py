@@ -1,6 +1,6 @@
-"""What is done differently where TensorFlow sees a GPU, which runs the ops of a step that name no device.
+"""Puts ops on the CPU where TensorFlow sees a GPU, which runs the ops of a step that name no device.
 
-Nothing here is needed for the numbers: it saves copies between the GPU's memory and the host's, each of which waits
+Nothing here is needed for the numbers: it saves copies between the GPU's memory and the CPU's, each of which waits
 until the GPU has done all that was handed to it.
 """
 
@@ -18,10 +18,10 @@ def sees_gpus() -> bool:
     return bool(tf.config.get_visible_devices("GPU"))
 
 
-def decided_on_host() -> contextlib.AbstractContextManager[None]:
+def decided_on_cpu() -> contextlib.AbstractContextManager[None]:
     """Returns a scope for ops that decide whether a loop goes on.
 
-    A loop reads its condition on the host. Left to itself TensorFlow puts what a condition is made
+    A loop reads its condition on the CPU. Left to itself TensorFlow puts what a condition is made
     of on the GPU, but for int32, so that the clock and a count of batches were sent there and their
     comparison waited for, batch after batch.
     """

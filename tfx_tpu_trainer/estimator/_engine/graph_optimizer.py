@@ -1,4 +1,4 @@
-"""Which passes of TensorFlow's graph optimizer (Grappler) a graph or a function gets."""
+"""Chooses the passes of TensorFlow's graph optimizer (Grappler) for a graph or a function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def optimize_dependencies_only(call: tf.Operation) -> None:
     """Has the function of a call optimized by the pass over control dependencies alone.
 
     A session's own options do not reach functions, which get all passes, twice. For a step of
-    BERT-base on two emulated cores these took 3.4 s and 0.35 GB, and no step was faster for it. On a
+    BERT-base on two replicas these took 3.4 s and 0.35 GB, and no step was faster for it. On a
     GPU they stay: each op is a kernel to launch, and with those that the passes fuse an MLP made 1.24
     times as many steps a second, and a CNN 1.05 times (H200).
     """

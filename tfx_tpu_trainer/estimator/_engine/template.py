@@ -1,4 +1,4 @@
-"""What a model_fn leaves behind after it was traced: the template that placements run."""
+"""What a model_fn leaves behind after it was traced: the template that places run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _logger = tf.get_logger()
 
 @dataclasses.dataclass(frozen=True)
 class HostFunction:
-    """A function that runs on the host, once a step, on tensors of the model.
+    """A function that runs outside of the model, once a step, on tensors of it.
 
     The engine's form of `eval_metrics` and `host_call`: the function is not called while the
-    model is traced, so a placement can first gather the tensors of all cores.
+    model is traced, so a place can first gather the tensors of all replicas.
 
     Attributes:
         name: What the user called it: `"eval_metrics"` or `"host_call"`.
@@ -63,12 +63,12 @@ class ModelTemplate:
         predictions: A tensor or a mapping of tensors.
         eval_metrics: Metrics not yet built: the function returns name -> (value, update op).
         eval_metric_ops: Metrics that the model built itself: name -> (value, update op).
-        host_call: Function that runs on the host once a step.
+        host_call: Function that runs outside of the model once a step.
         make_scaffold: Returns the `Scaffold` of the session; called once, after tracing.
         hooks: The session hooks of this mode that model_fn asked for.
         chief_hooks: The same, for the chief only.
         table_update: Function that trains what the model's own optimizer does not, once a step,
-            from the tensors of all cores: embedding tables.
+            from the tensors of all replicas: embedding tables.
     """
 
     graph: tf.Graph

@@ -18,7 +18,7 @@
 | `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and rewriting that takes seconds of each trace | traces take longer |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
 | `Operation._get_control_flow_context` | an op within a loop or branch of version 1 control flow can't be replaced by one outside of it | leave an op alone that has an `Enter` or `Switch` before it |
-| `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the host | such columns cannot be exported for TPU; everything else can |
+| `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the CPU | such columns cannot be exported for TPU; everything else can |
 | `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
 | `tpu_replication.outside_compilation_impl`, `OutsideCompilationV2Context`, `_OUTSIDE_COMPILATION_ATTR` | `tf.compat.v1.tpu.outside_compilation` marks ops inside of `tpu.replicate` only, and a model is traced before it is replicated | ask for `host_call` in place of outside_compilation |
 | `xla_sharding.Sharding` | the op by which a tensor says how it is cut has no public name | leave the cuts of inputs to the compiler |
@@ -264,14 +264,14 @@ def has_kernel(name: str) -> bool:
 def partitioned_input(
     parts: Sequence[tf.Tensor], counts: Sequence[int], sharding: bytes
 ) -> tf.Tensor:
-    """Makes an input of a TPU's program of the parts that its cores get."""
+    """Makes an input of a TPU's program of the parts that its devices get."""
     whole = tf.raw_ops.TPUPartitionedInputV2(inputs=list(parts), partition_dims=list(counts))
     set_attribute(whole.op, "_XlaSharding", v1.AttrValue(s=sharding))
     return whole
 
 
 def with_sharding(tensor: tf.Tensor, sharding: Any) -> tf.Tensor:
-    """Annotates a tensor with how the cores of a replica share it."""
+    """Annotates a tensor with how the devices of a replica share it."""
     return xla_sharding.Sharding(proto=sharding).apply_to_tensor(tensor, use_sharding_op=True)
 
 

@@ -3,7 +3,7 @@
 From a gradient that holds the looked-up rows of a table, Adam updates the whole table all the same: the moments of all
 rows decay, and all rows move. It does so op by op, each of which goes through the table, and as some of them change
 rows in place, TensorFlow copies a variable for each that reads it. A gradient of the table's shape it applies by one op
-that goes through the table once; on TPU cores that is what happens, as `CrossShardOptimizer` sums such gradients only.
+that goes through the table once; on a TPU that is what happens, as `CrossShardOptimizer` sums such gradients only.
 
 | name | why | if it goes away |
 |---|---|---|

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tracing
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.one_core import put_on_one_core, reads_other_cores
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.export import _signatures
 from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall, receive
 from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, normalise_export_outputs
 from tfx_tpu_trainer.estimator.export._receivers import HostPrediction, HostSignature
 from tfx_tpu_trainer.estimator.export._tags import HOST_TAGS
+from tfx_tpu_trainer.estimator.places.one_core import put_on_one_core, reads_other_cores
 
 v1 = tf.compat.v1
 

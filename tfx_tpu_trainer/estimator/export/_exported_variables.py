@@ -8,7 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import check_is_no_pattern, path_text
-from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_fit import find_misfit, restored_by
+from tfx_tpu_trainer.estimator._engine.checkpointing.restored_variables import (
+    find_misfit,
+    restored_by,
+)
 from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import damage_explained
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import damage_explained
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.export import _exported_variables
 from tfx_tpu_trainer.estimator.export._cpu_metagraph import build_cpu_meta_graph

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.checking import ops_on_tpu
-from tfx_tpu_trainer.estimator._engine.checking.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.graph_nodes import all_nodes, functions_of
+from tfx_tpu_trainer.estimator._engine.source_lines import source_line
+from tfx_tpu_trainer.estimator.places import ops_on_tpu
 
 v1 = tf.compat.v1
 

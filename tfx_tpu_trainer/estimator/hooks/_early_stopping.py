@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._number_checks import check_is_number
 from tfx_tpu_trainer.estimator.hooks._eval_events import read_eval_metrics

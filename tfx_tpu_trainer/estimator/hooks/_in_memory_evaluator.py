@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import _spec_checks
-from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._number_checks import holds
 

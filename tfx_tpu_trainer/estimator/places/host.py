@@ -9,28 +9,27 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
 from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
-from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
-from tfx_tpu_trainer.estimator._engine.copying.one_core import addend, bypass_sums
 from tfx_tpu_trainer.estimator._engine.copying.variable_changes import VariableChanges
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors, as_input_tensors
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import InputTensors, as_input_tensors
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
-from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import add_to_summaries
-from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import (
     TrainingPlan,
-    plan_training_on_host,
+    plan_training,
 )
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
+from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook, addend, bypass_sums
 from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Trace, asked_of
 from tfx_tpu_trainer.estimator.places.refused_ops import refuse_ops_that_end_the_process
+from tfx_tpu_trainer.estimator.places.stateless_random import draw_by_step
 
 v1 = tf.compat.v1
 
@@ -78,7 +77,7 @@ class OnHost:
             check_runs_in_cluster(trace.template.graph)
         if asked := asked_of(self.call.config):
             add_to_summaries(trace.template, asked)
-        plan = plan_training_on_host(trace.template, steps=steps, max_steps=max_steps)
+        plan = plan_training(trace.template, steps=steps, max_steps=max_steps)
         return plan, trace.hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:

@@ -20,13 +20,13 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     is_time_up,
     log_progress,
 )
-from tfx_tpu_trainer.estimator._engine.feeding.input_values import count_rows
-from tfx_tpu_trainer.estimator._engine.gpus import decided_on_host
-from tfx_tpu_trainer.estimator._engine.loops.direct_draws import (
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import count_rows
+from tfx_tpu_trainer.estimator._engine.gpus import decided_on_cpu
+from tfx_tpu_trainer.estimator._engine.loops.one_thread_loop import is_small
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import (
     IN_CALLERS_THREAD,
     copy_with_direct_draws,
 )
-from tfx_tpu_trainer.estimator._engine.loops.small_steps import is_small
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -122,7 +122,7 @@ def _build_loop(
 
     def batches() -> tf.Tensor:
         before = eval_step.read_value()
-        with decided_on_host():
+        with decided_on_cpu():
             started = clock()
             # A call counts its own batches, in int32, which loops keep on the host.
             left = tf.constant(1, tf.int64) if steps is None else steps - before
@@ -132,7 +132,7 @@ def _build_loop(
             return tf.constant(False) if steps is None else number >= left
 
         def goes_on(number: tf.Tensor) -> tf.Tensor:
-            with decided_on_host():
+            with decided_on_cpu():
                 return tf.logical_not(tf.logical_or(all_done(number), is_time_up(started, seconds)))
 
         done = tf.while_loop(goes_on, one_batch, [tf.constant(0)], parallel_iterations=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.checking.shardings import not_divisible
+from tfx_tpu_trainer.estimator.places.shardings import not_divisible
 
 _logger = tf.get_logger()
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator import _user_calls
 from tfx_tpu_trainer.estimator._callables import takes
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
-from tfx_tpu_trainer.estimator._engine.checking import ops_on_tpu
-from tfx_tpu_trainer.estimator._engine.checking.ops_on_tpu import StepNodes, nodes_of_step
-from tfx_tpu_trainer.estimator._engine.checking.source_lines import is_of_a_library, source_line
-from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import CORE_NUMBER
-from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import is_outside
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import REPLICA_NUMBER
+from tfx_tpu_trainer.estimator._engine.source_lines import is_of_a_library, source_line
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places import ops_on_tpu
+from tfx_tpu_trainer.estimator.places.ops_on_tpu import StepNodes, nodes_of_step
+from tfx_tpu_trainer.estimator.places.outside_compilation import is_outside
 
 _logger = tf.get_logger()
 
@@ -123,7 +123,9 @@ def refuse_ops_that_end_the_process(template: ModelTemplate) -> None:
     """Refuses a step for a CPU or GPU on which TensorFlow itself would die."""
     for op, own, inner in nodes_of_step(template):
         for node in (own, *inner):
-            if node.op in (CORE_NUMBER, "XlaReduceScatter") or _is_module_of_several_devices(node):
+            if node.op in (REPLICA_NUMBER, "XlaReduceScatter") or _is_module_of_several_devices(
+                node
+            ):
                 raise ValueError(
                     f"Operation of type {node.op} ({node.name}) would end the process: without TPU "
                     "cores, TensorFlow has no replicas. Leave it out if params['use_tpu'] is "

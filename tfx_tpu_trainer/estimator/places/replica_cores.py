@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.checking import shardings
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator.places import shardings
 
 v1 = tf.compat.v1
 

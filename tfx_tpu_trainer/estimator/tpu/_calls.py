@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._callables import check_input_fn
 from tfx_tpu_trainer.estimator._calls import EstimatorCalls, ToldOfTraining
-from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
 from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys

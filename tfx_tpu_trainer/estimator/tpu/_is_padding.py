@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.feeding.input_values import count_rows
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import count_rows
 
 IS_PADDING = "is_padding"
 

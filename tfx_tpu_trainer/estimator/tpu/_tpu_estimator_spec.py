@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import positional_names, takes_varargs
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
-from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import HostCallHook
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys

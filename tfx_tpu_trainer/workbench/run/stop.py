@@ -45,7 +45,7 @@ class Stop:
         del frame
         self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
         # Whoever trains has it imported.
-        training = sys.modules.get("tfx_tpu_trainer.estimator._engine.sessions.polite_stop")
+        training = sys.modules.get("tfx_tpu_trainer.estimator._engine.sessions.preemption")
         if training is not None and training.ask_to_stop(number):
             return
         signal.setitimer(signal.ITIMER_REAL, REMIND_SECONDS)

@@ -9,10 +9,10 @@ import sys
 import threading
 
 from tests.estimator import counting_model
-from tfx_tpu_trainer.estimator._engine.checkpointing import writes_aside
+from tfx_tpu_trainer.estimator._engine.checkpointing import async_saves
 
 
-class _WaitsForItsEnd(writes_aside.PatientListener):
+class _WaitsForItsEnd(async_saves.PatientListener):
     def before_commit(self, step: int) -> None:
         if step == 20:
             print("writing", flush=True)
@@ -21,7 +21,7 @@ class _WaitsForItsEnd(writes_aside.PatientListener):
 
 def main(folder: str) -> None:
     """Trains to a step that it never reaches: the write of step 30 waits for that of step 20."""
-    writes_aside.WORTH_SECONDS = 0.0
+    async_saves.WORTH_SECONDS = 0.0
     counting_model.estimator(folder).train(
         counting_model.shuffled, max_steps=33, saving_listeners=[_WaitsForItsEnd()]
     )

@@ -1,11 +1,22 @@
+"""Batches that a loop draws itself are those that a thread of the iterator's would hand it."""
+
 from __future__ import annotations
+
+import contextlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.loops.step_loop import build_step_loop, repeat_step
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import as_input_tensors
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import (
+    build_step_loop,
+    copy_with_direct_draws,
+    repeat_step,
+)
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
+from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator, TPUEstimatorSpec
 
 v1 = tf.compat.v1
 
@@ -90,3 +101,122 @@ def test_a_loop_may_end_at_the_first_loss_that_is_not_finite(stop, made_steps):
         with _session() as session:
             assert not np.isfinite(session.run(loss))
             assert session.run(after) == made_steps
+
+
+BATCHES = 6
+
+
+def test_each_drawn_tensor_has_one_that_stands_for_it():
+    with fresh_graph() as graph:
+        drawn = as_input_tensors(tf.data.Dataset.from_tensor_slices({"a": [1, 2], "b": [3, 4]}))
+        step = [drawn.features["a"] + 1, drawn.features["b"]]
+        made = copy_with_direct_draws(GraphCopier(graph), step, name="step")
+        assert kinds(graph).count("IteratorGetNextSync") == 1
+        assert kinds(graph).count("IteratorGetNext") == 1
+        with v1.train.MonitoredSession(hooks=drawn.hooks) as session:
+            assert session.run(made) == [2, 3]
+            assert session.run(step) == [3, 4]
+
+
+def test_what_reads_nothing_of_a_batch_waits_for_it():
+    with fresh_graph() as graph:
+        drawn = as_input_tensors(tf.data.Dataset.range(3))
+        count = v1.get_variable("count", initializer=0)
+        step = [count.assign_add(1, read_value=False), drawn.features]
+        made = copy_with_direct_draws(GraphCopier(graph), step, name="step")
+        with v1.Session() as session:
+            session.run(count.initializer)
+            drawn.hooks[0].after_create_session(session, None)
+            for _ in range(9):
+                with contextlib.suppress(tf.errors.OutOfRangeError):
+                    session.run(made)
+            assert session.run(count) == 3
+
+
+def kinds(graph):
+    return [op.type for op in graph.get_operations()]
+
+
+def test_a_draw_that_an_op_only_waits_for_stays():
+    with fresh_graph() as graph:
+        drawn = as_input_tensors(tf.data.Dataset.range(3))
+        with tf.control_dependencies([drawn.features]):
+            waits = tf.constant(1) + 1
+        copy_with_direct_draws(GraphCopier(graph), [waits], name="step")
+        assert "IteratorGetNextSync" not in kinds(graph)
+
+
+def test_a_draw_that_waits_for_an_op_stays():
+    with fresh_graph() as graph:
+        iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(3))
+        with tf.control_dependencies([tf.constant(1) + 1]):
+            drawn = iterator.get_next()
+        copy_with_direct_draws(GraphCopier(graph), [drawn], name="step")
+        assert "IteratorGetNextSync" not in kinds(graph)
+
+
+def plus_one(row):
+    return row + 1.0
+
+
+def in_files(row):
+    return tf.data.Dataset.from_tensors(row)
+
+
+INPUTS = {
+    "maps": lambda rows: rows.map(plus_one),
+    "parallel maps": lambda rows: rows.map(plus_one, num_parallel_calls=2),
+    "maps of all threads": lambda rows: rows.map(plus_one, num_parallel_calls=tf.data.AUTOTUNE),
+    "files": lambda rows: rows.map(plus_one).interleave(
+        in_files, cycle_length=2, num_parallel_calls=2
+    ),
+    "Python": lambda rows: rows.map(
+        lambda row: tf.numpy_function(lambda value: value + np.float32(1), [row], tf.float32)
+    ),
+}
+
+
+def model_fn(features, labels, mode, params):
+    del labels, params
+    sums = tf.reshape(features, [-1, 1])
+    loss = tf.reduce_mean(sums * v1.get_variable("scale", [], initializer=v1.ones_initializer()))
+    # It reads nothing of a batch, and must not count the end of the input for one.
+    train_op = v1.train.get_global_step().assign_add(1, read_value=False)
+    return TPUEstimatorSpec(
+        mode,
+        predictions={"sum": sums},
+        loss=loss,
+        train_op=tf.group(train_op, loss),
+        eval_metrics=(lambda values: {"mean": v1.metrics.mean(values)}, [sums]),
+    )
+
+
+@pytest.mark.parametrize("pool", [None, 1])
+@pytest.mark.parametrize("kind", INPUTS)
+def test_an_input_needs_none_of_the_threads_that_wait_for_it(kind, pool, tmp_path):
+    def input_fn(params):
+        rows = tf.data.Dataset.range(2 * BATCHES).map(lambda row: tf.cast(row, tf.float32))
+        made = INPUTS[kind](rows).batch(params["batch_size"])
+        threads = tf.data.Options()
+        if pool is not None:
+            threads.threading.private_threadpool_size = pool
+        return made.with_options(threads)
+
+    session_config = v1.ConfigProto()
+    session_config.session_inter_op_thread_pool.add(num_threads=1)
+    config = RunConfig(
+        model_dir=str(tmp_path), session_config=session_config, stall_timeout_secs=60
+    )
+    estimator = TPUEstimator(
+        model_fn,
+        config=config,
+        use_tpu=False,
+        train_batch_size=2,
+        eval_batch_size=2,
+        predict_batch_size=2,
+    )
+    estimator.train(input_fn)
+    assert estimator.get_variable_value("global_step") == BATCHES
+    expected = np.arange(2 * BATCHES) + 1
+    assert estimator.evaluate(input_fn)["mean"] == pytest.approx(expected.mean())
+    assert [row["sum"].item() for row in estimator.predict(input_fn)] == expected.tolist()

@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator._engine.log_lines import log_lines
-from tfx_tpu_trainer.estimator._engine.sessions.patient_session import PatientSession
+from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import ReconnectingSession
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import (
     EXIT_CODE,
     StalledError,
     StallWatch,
-    ended_without_hosts,
+    ended_without_tasks,
 )
 
 v1 = tf.compat.v1
@@ -51,7 +51,7 @@ def _counting(steps, seconds):
 
 def _run(fetches, watch, calls=1):
     with v1.train.MonitoredSession() as session, watch:
-        patient = PatientSession(session, watch)
+        patient = ReconnectingSession(session, watch)
         return [patient.run(fetches) for _ in range(calls)]
 
 
@@ -83,7 +83,7 @@ def test_hosts_that_do_not_answer_are_named(caplog):
         watch = StallWatch(
             "Training",
             timeout_secs=0.6,
-            hosts={"ps 0": addresses[0], "ps 1": addresses[1]},
+            tasks={"ps 0": addresses[0], "ps 1": addresses[1]},
             first_notice_secs=0.2,
         )
         with (
@@ -122,9 +122,9 @@ def test_a_process_ends_whose_hosts_stay_away_while_a_call_waits_for_them(caplog
         }
         options = {"seconds": 0.4, "setting": "stall_timeout_secs", "end_process": codes.append}
         with log_lines(caplog) as logged:
-            with ended_without_hosts("Opening", {"ps 0": hosts["ps 0"]}, **options):
+            with ended_without_tasks("Opening", {"ps 0": hosts["ps 0"]}, **options):
                 time.sleep(1)
-            with ended_without_hosts("Opening", hosts, **options):
+            with ended_without_tasks("Opening", hosts, **options):
                 deadline = time.monotonic() + 60
                 while not codes and time.monotonic() < deadline:
                     time.sleep(0.05)
@@ -163,7 +163,7 @@ def test_an_evaluation_inside_of_a_training_call_is_no_stall_while_it_goes_on():
         zero = tf.constant(0)
         watch = StallWatch("Training", timeout_secs=1)
         with v1.train.MonitoredSession(hooks=[Evaluating()]) as session, watch:
-            assert PatientSession(session, watch).run(zero) == 0
+            assert ReconnectingSession(session, watch).run(zero) == 0
 
 
 def test_an_evaluation_that_stalls_inside_of_a_training_call_is_the_one_that_ends():
@@ -180,7 +180,7 @@ def test_an_evaluation_that_stalls_inside_of_a_training_call_is_the_one_that_end
             watch,
             pytest.raises(StalledError, match="Evaluation has finished no batch"),
         ):
-            PatientSession(session, watch).run(zero)
+            ReconnectingSession(session, watch).run(zero)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_call_as_long_as_those_before_it_is_worth_no_line(caplog):
         seconds = v1.placeholder(tf.float32, ())
         sleep = tf.numpy_function(lambda x: time.sleep(float(x)) or x, [seconds], tf.float32)
         with v1.train.MonitoredSession() as session, watch:
-            patient = PatientSession(session, watch)
+            patient = ReconnectingSession(session, watch)
             for each in (0.15, 0.35, 1.5):
                 patient.run(sleep, {seconds: each})
                 assert any("has finished no" in line for line in caplog.messages) == (each == 1.5)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import as_input_tensors
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import as_input_tensors
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode, row_slices

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator._engine.templates import batches_of, make_template, settings_in
-from tfx_tpu_trainer.estimator._engine.predicting.prediction import predict_batches
+from tfx_tpu_trainer.estimator._engine.prediction import predict_batches
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode, row_slices
 from tfx_tpu_trainer.estimator.tpu.cores.prediction import (

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.loops.loop_hook import (
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     LoopLength,
     LoopLengthFromTime,
     TunedLoopLength,

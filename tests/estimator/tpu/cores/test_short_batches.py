@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import (
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
     as_input_tensors,
     hide,
     hide_open_batches,

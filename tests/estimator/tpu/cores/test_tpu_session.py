@@ -16,9 +16,9 @@ from tests.estimator import linear_model
 from tests.estimator._engine.tpu_bridge import Split, split_by_tensorflow
 from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator._engine.checking.shardings import tiled
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.place import bind_call
+from tfx_tpu_trainer.estimator.places.shardings import tiled
 from tfx_tpu_trainer.estimator.tpu.cores.emulated import OnEmulatedCores
 from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun, loops_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_session import OnTPU

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator.tpu.cores import tpu_system
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import (
     TPUSystemHook,

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import placed_by_need
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.tpu.cores import turns
 

@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.whole_files import try_writing
-from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoint_fit
-from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_damage import (
+from tfx_tpu_trainer.estimator._engine.checkpointing import restored_variables
+from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import wait_for_writes
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import (
     checkpoint_paths,
     damaged,
     newest_sound_checkpoint,
     open_checkpoint,
 )
-from tfx_tpu_trainer.estimator._engine.checkpointing.pending_writes import wait_for_writes
 
 v1 = tf.compat.v1
 
@@ -85,7 +85,7 @@ def global_step_of(model_dir: str) -> int:
     path = latest_checkpoint(model_dir)
     if path is None:
         return 0
-    key = checkpoint_fit.key_of(path, v1.GraphKeys.GLOBAL_STEP)
+    key = restored_variables.key_of(path, v1.GraphKeys.GLOBAL_STEP)
     return 0 if key is None else int(_read(path, key))
 
 

@@ -14,15 +14,10 @@ import contextlib
 import types
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-
-from tfx_tpu_trainer.estimator._engine.copying.one_core import (
-    put_on_one_core,
-    read_rows_of_one_core,
-)
 
 v1 = tf.compat.v1
 
@@ -158,34 +153,8 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
         _CONVERTED_ONCE.remove(graph)
         del graph.as_graph_def
         if not isinstance(convert, types.MethodType):
-            # It is that of a `OneCoreGraphHook`.
+            # A place has its own, such as the graph of one replica alone.
             graph.as_graph_def = convert
-
-
-class OneCoreGraphHook(v1.train.SessionRunHook):
-    """Lets all who turn a session's graph into a GraphDef have that of one core.
-
-    What a session on cores runs stands in functions. Beside them the graph has the model as it was
-    traced, from which `import_meta_graph` takes it by the names of its tensors. It has there what
-    reads other cores, which a host has no kernels for, and the rows of a core come from nowhere.
-    """
-
-    def __init__(self, *, cores: int, sources: Mapping[str, str] | None = None) -> None:
-        self._cores = cores
-        self._sources = sources or {}
-
-    def begin(self) -> None:
-        """Changes the graph's conversion, once the engine has taken it apart for the cores."""
-        graph = v1.get_default_graph()
-        convert = graph.as_graph_def
-
-        def as_graph_def(*args: Any, **kwargs: Any) -> v1.GraphDef:
-            graph_def = convert(*args, **kwargs)
-            put_on_one_core(graph_def, cores=self._cores)
-            read_rows_of_one_core(graph_def, self._sources)
-            return graph_def
-
-        graph.as_graph_def = as_graph_def
 
 
 def write_as_text(graph: tf.Graph, path: str) -> None:

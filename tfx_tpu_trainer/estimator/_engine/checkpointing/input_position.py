@@ -1,4 +1,4 @@
-"""Where the input stands, saved with each checkpoint, so that a later session resumes from there.
+"""Saves where the input stands with each checkpoint, so that a later session resumes from there.
 
 The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of
 a checkpoint. So checkpoints stay what every other program reads, and their size is what it was. Where
@@ -8,23 +8,171 @@ several processes draw the input of the same steps, each saves its own part's.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoint_damage
-from tfx_tpu_trainer.estimator._engine.checkpointing.writes_aside import PatientListener
-from tfx_tpu_trainer.estimator._engine.feeding.saved_iterators import (
-    DESCRIPTION,
-    IGNORED,
-    REFUSED,
-    SavedInput,
-    iterators_of_default_graph,
-)
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoint_errors
+from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import PatientListener
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+DESCRIPTION = "input"
+"""The key under which a file describes its input."""
+
+IGNORED, REFUSED = 1, 2
+"""The policies for state outside tf.data, in Python code and random ops: leave it out, or raise an error."""
+
+# The collection in which TensorFlow keeps the iterators of a graph.
+_ITERATORS = "iterators"
+
+
+class SavedInput(Protocol):
+    """An input whose position can be written to a file."""
+
+    # What the input is, as far as it is the same in every process.
+    description: str
+    # Number of this process among those that draw a part of the input each.
+    process: int
+    # How many there are.
+    processes: int
+
+    def any_process(self, flag: bool) -> bool:
+        """Tells whether a flag is set in any of the processes; to be asked by all of them at once."""
+
+    def save(self, session: v1.Session, path: str, *, policy: int) -> None:
+        """Writes the position."""
+
+    def check(self, session: v1.Session, path: str) -> None:
+        """Reads a position to its end and leaves the input as it is."""
+
+    def restore(self, session: v1.Session, path: str) -> None:
+        """Goes on from a position."""
+
+    def start(self, session: v1.Session) -> None:
+        """Goes on from the beginning."""
+
+
+class SessionIterators:
+    """The iterators of a graph, for a session; a `SavedInput`."""
+
+    process, processes = 0, 1
+
+    def __init__(self, iterators: Sequence[tf.Tensor]) -> None:
+        """Adds the ops to the default graph."""
+        self.description = json.dumps([_description(iterator) for iterator in iterators])
+        with tf.name_scope("input_position"), v1.device("/device:CPU:0"):
+            self._prefix = v1.placeholder(tf.string, (), name="prefix")
+            self._save = {
+                policy: write(self._prefix, iterators, self.description, policy=policy)
+                for policy in (REFUSED, IGNORED)
+            }
+            states = read(self._prefix, len(iterators))
+            self._read = states[0].op
+            self._restore = restore(iterators, states)
+        self._start = [
+            op
+            for op in v1.get_default_graph().get_operations()
+            if op.type == "MakeIterator" and any(op.inputs[1] is each for each in iterators)
+        ]
+
+    def any_process(self, flag: bool) -> bool:
+        """Returns the flag: there is no other process."""
+        return flag
+
+    def save(self, session: v1.Session, path: str, *, policy: int) -> None:
+        """Writes the position; see `SavedInput`."""
+        session.run(self._save[policy], {self._prefix: path})
+
+    def check(self, session: v1.Session, path: str) -> None:
+        """Reads a position; see `SavedInput`."""
+        session.run(self._read, {self._prefix: path})
+
+    def restore(self, session: v1.Session, path: str) -> None:
+        """Goes on from a position; see `SavedInput`."""
+        session.run(self._restore, {self._prefix: path})
+
+    def start(self, session: v1.Session) -> None:
+        """Goes on from the beginning; see `SavedInput`."""
+        session.run(self._start)
+
+
+def iterators_of_default_graph() -> SessionIterators | None:
+    """Returns the iterators of the default graph; `None` where it has none."""
+    iterators = v1.get_collection(_ITERATORS)
+    return SessionIterators(iterators) if iterators else None
+
+
+def write(prefix: Any, iterators: Sequence[tf.Tensor], description: str, *, policy: int) -> Any:
+    """Writes the state of iterators and a description, as a checkpoint at a path; returns the op, if in a graph."""
+    states = [
+        tf.raw_ops.SerializeIterator(resource_handle=iterator, external_state_policy=policy)
+        for iterator in iterators
+    ]
+    return tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=[DESCRIPTION, *_names(len(iterators))],
+        shape_and_slices=[""] * (1 + len(iterators)),
+        tensors=[tf.constant(description), *states],
+    )
+
+
+def read(prefix: Any, count: int) -> list[tf.Tensor]:
+    """Reads the states of iterators."""
+    return tf.raw_ops.RestoreV2(
+        prefix=prefix,
+        tensor_names=_names(count),
+        shape_and_slices=[""] * count,
+        dtypes=[tf.variant] * count,
+    )
+
+
+def restore(iterators: Sequence[tf.Tensor], states: Sequence[tf.Tensor]) -> list[Any]:
+    """Sets iterators to the states that were read; returns the ops, where there is a graph."""
+    return [
+        tf.raw_ops.DeserializeIterator(resource_handle=iterator, serialized=state)
+        for iterator, state in zip(iterators, states, strict=True)
+    ]
+
+
+def _names(count: int) -> list[str]:
+    return [f"iterator_{number}" for number in range(count)]
+
+
+def _description(iterator: tf.Tensor) -> list[Any]:
+    """Describes what makes an input, as far as it is the same in every process.
+
+    Names are not; nor where files are, which may have been moved.
+    """
+    if iterator.op.type == "OneShotIterator":
+        name = iterator.op.get_attr("dataset_factory").name
+        library = v1.get_default_graph().as_graph_def().library.function
+        nodes: Iterable[v1.NodeDef] = next(f.node_def for f in library if f.signature.name == name)
+        return sorted(node.op for node in nodes)
+    made = [op for op in iterator.consumers() if op.type == "MakeIterator"]
+    pending = [op.inputs[0].op for op in made]
+    described: list[Any] = []
+    while pending:
+        op = pending.pop()
+        numbers = [int(tf.get_static_value(tensor)) for tensor in op.inputs if _is_number(tensor)]
+        if op.type == "TensorSliceDataset":  # Slices are batches where these are cut out of arrays.
+            numbers += [size for tensor in op.inputs for size in tensor.shape[1:].as_list()]
+        described.append([op.type, *numbers])
+        pending += [tensor.op for tensor in op.inputs if tensor.dtype == tf.variant]
+    return described
+
+
+def _is_number(tensor: tf.Tensor) -> bool:
+    value = (
+        tf.get_static_value(tensor) if tensor.dtype.is_integer and not tensor.shape.rank else None
+    )
+    return value is not None
+
 
 POSITIONS_FOLDER = "input_position"
 """Name of the folder below that of the checkpoints."""
@@ -33,6 +181,15 @@ POSITIONS_FOLDER = "input_position"
 _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$")
 
 
+# How a position stays that of its checkpoint. The problem: a checkpoint of step 100 must go with the
+# rows that step 101 would have read, though a kill may come between any two writes, and several
+# processes may each have a part of the input. The order decides: position first, checkpoint next,
+# and old positions are removed last, so that every checkpoint that can be found has its position:
+#   save position 100 -> write checkpoint 100 -> remove the positions of checkpoints that are gone
+# A kill after the first arrow leaves a position without a checkpoint, which nobody reads. The
+# position is of the same moment as the variables, since rows are drawn only for steps that are made.
+# With several processes the chief's `save` sets a flag that all ask for in the same session call
+# (`any_process`), each writes its own, and a second exchange holds the chief back until all have.
 class InputPosition(v1.train.SessionRunHook):
     """Saves where the input stands with each checkpoint, and resumes from there.
 
@@ -100,25 +257,25 @@ class InputPosition(v1.train.SessionRunHook):
 
     def _save_with_chief(self, session: v1.Session) -> None:
         """Asks once for each session call and once at the end, as the chief does when it saves."""
-        if self._input is not None and self._input.hosts > 1 and not self._others_told:
+        if self._input is not None and self._input.processes > 1 and not self._others_told:
             self._save_if_any(session, int(session.run(self._global_step)), asked=False)
         self._others_told = False
 
     def _save_if_any(self, session: v1.Session, step: int, *, asked: bool) -> None:
         assert self._input is not None
-        if not self._input.any_host(asked):
+        if not self._input.any_process(asked):
             return
         if self._can_save:
             tf.io.gfile.makedirs(os.path.join(self._model_dir, POSITIONS_FOLDER))
             self._write(session, self._path(step))
         # All positions are there before the checkpoint is.
-        self._input.any_host(False)
+        self._input.any_process(False)
 
     def remove_without_checkpoint(self, *, kept: int) -> None:
         """Removes the positions whose checkpoints are gone."""
         if self._input is None:
             return
-        found = checkpoint_damage.checkpoint_paths(self._model_dir)
+        found = checkpoint_errors.checkpoint_paths(self._model_dir)
         steps = {kept, *(int(path.rpartition("-")[2]) for path in found)}
         for file in tf.io.gfile.glob(os.path.join(self._model_dir, POSITIONS_FOLDER, "host*")):
             step = _WRITTEN.match(os.path.basename(file))
@@ -128,8 +285,8 @@ class InputPosition(v1.train.SessionRunHook):
                     tf.io.gfile.remove(file)
 
     def _path(self, step: int) -> str:
-        host = 0 if self._input is None else self._input.host
-        return os.path.join(self._model_dir, POSITIONS_FOLDER, f"host{host}-{step}")
+        process = 0 if self._input is None else self._input.process
+        return os.path.join(self._model_dir, POSITIONS_FOLDER, f"host{process}-{step}")
 
     def _write(self, session: v1.Session, path: str) -> None:
         assert self._input is not None

@@ -1,1 +1,1 @@
-"""Copies of a traced graph, once for each core."""
+"""Copies of a traced graph, once for each replica."""

@@ -1,4 +1,4 @@
-"""Ops that know the core they run on or read other cores, made of ordinary ops for emulated cores.
+"""Makes ops that know their replica, or read other replicas, of ordinary ops.
 
 TensorFlow has CPU kernels for none of them, except for `XlaReplicaId`, whose kernel ends the process.
 """
@@ -16,11 +16,11 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 v1 = tf.compat.v1
 
 SUM = "CrossReplicaSum"
-"""The name of the op that adds up a tensor over all cores."""
-CORE_NUMBER = "XlaReplicaId"
+"""The name of the op that adds up a tensor over all replicas."""
+REPLICA_NUMBER = "XlaReplicaId"
 
-# Between the op-level seeds of two cores. TensorFlow seeds an op with its number in the graph, so a
-# small stride would give an op on one core the random numbers of its neighbour on another.
+# Between the op-level seeds of two replicas. TensorFlow seeds an op with its number in the graph, so a
+# small stride would give an op on one replica the random numbers of its neighbour on another.
 _SEED_STRIDE = 7919
 
 # The attribute of a constant that is such a seed.
@@ -32,57 +32,57 @@ _PERMUTE = "CollectivePermute"
 _ALL_TO_ALL = "AllToAll"
 
 EXCHANGES = frozenset({SUM, _REDUCE, _SCATTER, _PERMUTE, _ALL_TO_ALL})
-"""Types of ops that read other cores; their second input selects which."""
+"""Types of ops that read other replicas; their second input selects which."""
 
-# What the cores' tensors become, two by two; sums have an op that takes them all.
+# What the replicas' tensors become, two by two; sums have an op that takes them all.
 _REDUCTIONS = {b"Min": "Minimum", b"Max": "Maximum", b"Mul": "Mul"}
 
 Read = Callable[[int], str]
-"""Returns the reference to one core's contribution to an exchange."""
+"""Returns the reference to one replica's contribution to an exchange."""
 
 
-def give_seed_of_core(node: v1.NodeDef, core: int) -> None:
-    """Lets a copy of a seeded random op draw other numbers on each core, the same in each run.
+def give_seed_of_replica(node: v1.NodeDef, replica: int) -> None:
+    """Lets a copy of a seeded random op draw other numbers on each replica, the same in each run.
 
-    An op without a seed draws others on each core and in each run as it is: it stays so.
+    An op without a seed draws others on each replica and in each run as it is: it stays so.
     """
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-        node.attr["seed2"].i += core * _SEED_STRIDE
+        node.attr["seed2"].i += replica * _SEED_STRIDE
     elif _SEED in node.attr:
-        seed = tf.make_ndarray(node.attr["value"].tensor) + np.uint64(core * _SEED_STRIDE)
+        seed = tf.make_ndarray(node.attr["value"].tensor) + np.uint64(replica * _SEED_STRIDE)
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.uint64))
 
 
 def has_seed(node: v1.NodeDef) -> bool:
-    """Tells whether `give_seed_of_core` may make a node differ between cores."""
+    """Tells whether `give_seed_of_replica` may make a node differ between replicas."""
     return "seed2" in node.attr or _SEED in node.attr
 
 
 def mark_seed(constant: tf.Operation) -> None:
-    """Makes `give_seed_of_core` take a constant for the op-level seed of what reads it."""
+    """Makes `give_seed_of_replica` take a constant for the op-level seed of what reads it."""
     tf_private.set_attribute(constant, _SEED, v1.AttrValue(b=True))
 
 
-def senders(node: v1.NodeDef, assignment: np.ndarray, core: int) -> tuple[int, ...]:
-    """Returns the cores that an exchange reads for one of them."""
+def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int, ...]:
+    """Returns the replicas that an exchange reads for one of them."""
     rows = assignment.tolist()
     if node.op == _PERMUTE:
         for column, role in enumerate(("source", "target")):
-            cores = [pair[column] for pair in rows]
-            if len(set(cores)) < len(cores):
+            replicas = [pair[column] for pair in rows]
+            if len(set(replicas)) < len(replicas):
                 raise ValueError(
                     f"{node.name}: a core occurs twice as a {role} in the source_target_pairs "
                     f"{rows}; name it once."
                 )
-        return tuple(source for source, target in rows if target == core)
+        return tuple(source for source, target in rows if target == replica)
     for group in rows:
-        if core in group:
+        if replica in group:
             return tuple(group)
-    raise ValueError(f"{node.name}: core {core} is in no group of the group_assignment {rows}.")
+    raise ValueError(f"{node.name}: core {replica} is in no group of the group_assignment {rows}.")
 
 
 def same_on_all(node: v1.NodeDef) -> bool:
-    """Tells whether all cores of a group get the same of an exchange."""
+    """Tells whether all replicas of a group get the same of an exchange."""
     return node.op in (SUM, _REDUCE)
 
 
@@ -91,21 +91,31 @@ def result_name(node: v1.NodeDef) -> str:
     return "sum" if node.op == SUM else "output"
 
 
-def core_number(name: str, core: int) -> v1.NodeDef:
-    """Makes a core's number, which stands for an `XlaReplicaId`."""
+def replica_number(name: str, replica: int) -> v1.NodeDef:
+    """Makes a replica's number, which stands for an `XlaReplicaId`."""
     number = v1.NodeDef(name=name, op="Const")
     number.attr["dtype"].type = tf.int32.as_datatype_enum
-    number.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(core, tf.int32))
+    number.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(replica, tf.int32))
     return number
 
 
+# How an exchange becomes ordinary ops. The problem: `CrossReplicaSum`, `AllToAll` and their like have
+# no kernel on a CPU. The idea: all replicas stand in one graph (or in one function), so an exchange
+# is an op that reads the tensors of several of them. `senders` are those that the op's groups name,
+# `replicas` those that are in this graph; `read(r)` is the reference to the tensor of replica r:
+#   CrossReplicaSum, groups [[0, 1]], on replica 1   ->  AddN(read(0), read(1))
+#   CollectivePermute [[0, 1]], on replica 0         ->  zeros: nobody sends to it
+#   AllToAll of two pieces, on replica 1             ->  Concat(second half of read(0), of read(1))
+# Where a sender is not in the graph (the short last batch runs on one replica alone), a sum adds up
+# what there is, since all get the same of it; any other op fails when it runs, with the reason.
+# The last node that is returned bears `name` and has the result: who reads the op reads it.
 def exchange(
     node: v1.NodeDef,
     name: str,
     *,
-    core: int,
+    replica: int,
     senders: Sequence[int],
-    cores: Sequence[int],
+    replicas: Sequence[int],
     read: Read,
     scatter_dimension: int | None = None,
     in_function: bool = False,
@@ -113,21 +123,21 @@ def exchange(
 ) -> list[v1.NodeDef]:
     """Makes an exchange of ordinary ops."""
     made = _Nodes(node, name, in_function=in_function)
-    present = [sender for sender in senders if sender in cores]
+    present = [sender for sender in senders if sender in replicas]
     if len(present) < len(senders) and not same_on_all(node):
-        made.fail(read(core))
+        made.fail(read(replica))
     elif node.op == _PERMUTE and not present:
-        zeros = made.op("ZerosLike", "/zeros", [read(core)], output="y", T=made.dtype)
+        zeros = made.op("ZerosLike", "/zeros", [read(replica)], output="y", T=made.dtype)
         made.op("Identity", "", [zeros], T=made.dtype)
     elif node.op == _PERMUTE:
         made.op("Identity", "", [read(present[0])], T=made.dtype)
     elif node.op == _ALL_TO_ALL:
-        _exchange_pieces(made, node, present.index(core), [read(each) for each in present])
+        _exchange_pieces(made, node, present.index(replica), [read(each) for each in present])
     elif node.op == _SCATTER:
         if scatter_dimension is None:
             raise ValueError(f"{node.name}: scatter_dimension must be a constant.")
         total = _reduced(made, node, [read(each) for each in present], "/reduced")
-        made.piece("", total, scatter_dimension, len(present), present.index(core))
+        made.piece("", total, scatter_dimension, len(present), present.index(replica))
     else:
         inputs = [read(each) for each in present]
         if one_by_one and node.op == SUM:
@@ -139,7 +149,7 @@ def exchange(
 
 
 def _exchange_pieces(made: _Nodes, node: v1.NodeDef, place: int, inputs: Sequence[str]) -> None:
-    """Puts together the piece at the core's own place of what each core of its group has."""
+    """Puts together the piece at the replica's own place of what each replica of its group has."""
     count = node.attr["split_count"].i
     split = node.attr["split_dimension"].i
     pieces = [

@@ -1,4 +1,4 @@
-"""Copies nodes of a traced graph into the graph under construction, for cores or replicas."""
+"""Copies nodes of a traced graph into the graph under construction, once for each replica."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying import cross_replica_ops
 from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import (
-    CORE_NUMBER,
     EXCHANGES,
-    give_seed_of_core,
+    REPLICA_NUMBER,
+    give_seed_of_replica,
 )
-from tfx_tpu_trainer.estimator._engine.copying.joint_functions import (
-    JointFunctions,
+from tfx_tpu_trainer.estimator._engine.copying.replicated_functions import (
+    ReplicatedFunctions,
     deciding_inputs,
 )
-from tfx_tpu_trainer.estimator._engine.copying.spared_copies import SparedCopies
+from tfx_tpu_trainer.estimator._engine.copying.shared_ops import SharedOps
 from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
     VariableChanges,
     reads_before_changes,
@@ -35,19 +35,16 @@ _MANY_CONTROLS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Fetch:
-    """What is wanted of a copy.
+    """What is wanted of a copy."""
 
-    Attributes:
-        core: Which core's copy, from 0.
-        node: A tensor or an operation of the traced graph.
-    """
-
-    core: int
+    # Which replica's copy, from 0.
+    replica: int
+    # A tensor or an operation of the traced graph.
     node: tf.Tensor | tf.Operation
 
 
-class CoreCopier(Protocol):
-    """Copies a traced graph onto cores."""
+class ReplicaCopier(Protocol):
+    """Copies a traced graph onto replicas."""
 
     def copy(
         self,
@@ -65,15 +62,15 @@ class GraphCopier:
     What makes a handle (variables, tables, iterators, summary writers) is never copied but
     captured: all copies share it.
 
-    `copy` makes emulated cores of this graph, which read each other in it. A `CrossReplicaSum`
-    becomes a plain sum over the copies of its group, so that gradients are combined as on TPU
-    cores, and the other ops by which cores read each other likewise (see `cross_replica_ops`);
-    calls of functions with one inside become one call of all cores. `XlaReplicaId` becomes the
-    core's number. Where another core than the first waits for a change of a variable that it does
-    not read, it waits for the first core's: moving averages are the first core's.
+    `copy` makes all replicas in this graph, which read each other in it. A `CrossReplicaSum`
+    becomes a plain sum over the copies of its group, so that gradients are combined as on a TPU,
+    and the other ops by which replicas read each other likewise (see `cross_replica_ops`); calls of
+    functions with one inside become one call of all replicas. `XlaReplicaId` becomes the replica's
+    number. Where another replica than the first waits for a change of a variable that it does not
+    read, it waits for the first one's: moving averages are the first replica's.
 
     `copy_replica` makes one replica, for a runtime that runs the others and brings their values
-    together itself: a TPU, or a strategy.
+    together itself: a TPU's, or that of `tf.distribute`.
     """
 
     def __init__(self, graph: tf.Graph) -> None:
@@ -82,7 +79,7 @@ class GraphCopier:
         graph_def = graph.as_graph_def()
         self._versions, self._library = graph_def.versions, graph_def.library
         self._changes = VariableChanges(graph_def.library)
-        self.joint_functions = JointFunctions(graph, graph_def.library, self._changes)
+        self.replicated_functions = ReplicatedFunctions(graph, graph_def.library, self._changes)
         self._node_defs: dict[str, v1.NodeDef] = {}
         self._order = {op.name: index for index, op in enumerate(graph.get_operations())}
 
@@ -116,7 +113,7 @@ class GraphCopier:
         """Adds a job's copies to the default graph and returns those that were fetched."""
         standing = [job.standing_for(fetch) for fetch in fetches]
         names = [
-            job.request(fetch.core, fetch.node)
+            job.request(fetch.replica, fetch.node)
             for fetch, tensor in zip(fetches, standing)
             if tensor is None
         ]
@@ -127,7 +124,7 @@ class GraphCopier:
             # A graph that has the functions must not get them again: what it had would be freed,
             # and with it what TensorFlow's runtime knows by their names.
             graph_def.library.CopyFrom(self._library)
-        graph_def.library.function.extend(self.joint_functions.made)
+        graph_def.library.function.extend(self.replicated_functions.made)
         given = {key: tf_private.capture(destination, job.input_map[key]) for key in job.input_map}
         with tf_private.importing(destination):
             made = tf.graph_util.import_graph_def(
@@ -146,21 +143,32 @@ class GraphCopier:
         """Tells whether an operation itself changes a variable."""
         return self._changes.made_by(self.node_def(op))
 
-    def reads_other_cores(self, op: tf.Operation) -> bool:
-        """Tells whether an operation is an exchange between cores, or calls a function with one."""
-        return op.type in EXCHANGES or self.joint_functions.exchanges_inside(self.node_def(op))
+    def reads_other_replicas(self, op: tf.Operation) -> bool:
+        """Tells whether an operation is an exchange between replicas, or calls a function with one."""
+        return op.type in EXCHANGES or self.replicated_functions.exchanges_inside(self.node_def(op))
 
     def order(self, op: tf.Operation) -> int:
         """Returns an operation's place among those of its graph, in the order of their making."""
         return self._order[op.name]
 
     def node_def(self, op: tf.Operation) -> v1.NodeDef:
-        """Returns an operation's definition; made once, as it is requested by every core."""
+        """Returns an operation's definition; made once, as it is requested by every replica."""
         if op.name not in self._node_defs:
             self._node_defs[op.name] = op.node_def
         return self._node_defs[op.name]
 
 
+# How a graph is copied. The problem: N replicas of a model are to run in one graph, on N parts of a
+# batch, and give what N devices would. The idea: walk upstream from what is fetched and make a node
+# (op, replicas) for each op that is met, named after both; what stands in `replaced` (the part of
+# the batch) ends the walk. `_pending` holds what is asked for and not made yet.
+# Which replicas share a node is decided in `_copy_of`: all of them a handle, the members of a group
+# a sum, all of them a call with a sum inside, all of them what depends on no row (`shared_ops`); every
+# other op has a node for each replica.
+# Example: y = CrossReplicaSum(x * w), two replicas, x replaced by x0 and x1, gives
+#   mul0 = x0 * w, mul1 = x1 * w, sum = AddN(mul0, mul1), and the ys of both replicas are the sum.
+# The invariant: a session on the copies reads each variable before or after a change of it exactly
+# as a session on the model would; `finish` orders the nodes for that.
 class _CopyJob:
     """The GraphDef of one call, growing from the fetches upstream."""
 
@@ -180,11 +188,11 @@ class _CopyJob:
         self._ends_of_turns = ends_of_turns
         self._left_out = left_out
         self._replaced = replaced
-        self._spared = SparedCopies(
+        self._spared = SharedOps(
             node_def=copier.node_def,
             is_handle=makes_handle,
-            is_first_cores=copier.changes_variable,
-            differing=(name for of_core in replaced.values() for name in of_core),
+            is_of_first=copier.changes_variable,
+            differing=(name for of_replica in replaced.values() for name in of_replica),
         )
         self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
         self._names: dict[Any, str] = {}
@@ -197,17 +205,17 @@ class _CopyJob:
         """Returns what stands for a fetch that is not to be copied itself, else `None`."""
         if isinstance(fetch.node, tf.Operation):
             return None
-        if fetch.node.name in self._replaced[fetch.core]:
-            return self._replaced[fetch.core][fetch.node.name]
+        if fetch.node.name in self._replaced[fetch.replica]:
+            return self._replaced[fetch.replica][fetch.node.name]
         if makes_handle(fetch.node.op):
             return tf_private.capture(v1.get_default_graph(), fetch.node)
         return None
 
-    def request(self, core: int, node: tf.Tensor | tf.Operation) -> str:
+    def request(self, replica: int, node: tf.Tensor | tf.Operation) -> str:
         """Returns the name under which the copy of a fetch can be returned."""
         if isinstance(node, tf.Operation):
-            return self._copy_of(core, node)
-        name = self._input_of(core, node)
+            return self._copy_of(replica, node)
+        name = self._input_of(replica, node)
         return name if ":" in name else f"{name}:0"
 
     def finish(self) -> v1.GraphDef:
@@ -216,24 +224,25 @@ class _CopyJob:
         The copies stand in an order in which a function reads and changes variables as a session
         does that runs the model itself: see `reads_before_changes`.
         """
-        functions = self._copier.joint_functions
+        functions = self._copier.replicated_functions
         while self._pending:
-            name, op, cores = self._pending.pop()
+            name, op, replicas = self._pending.pop()
             if op.name in self._left_out:
-                nodes = [v1.NodeDef(name=name, op="NoOp", input=self._controls(cores[0], op))]
+                nodes = [v1.NodeDef(name=name, op="NoOp", input=self._controls(replicas[0], op))]
             elif self._kept:
-                nodes = [self._copy(name, op, cores[0])]
+                nodes = [self._copy(name, op, replicas[0])]
             elif op.type in EXCHANGES:
-                nodes = self._exchange(name, op, cores)
-            elif op.type == CORE_NUMBER:
-                nodes = [cross_replica_ops.core_number(name, cores[0])]
+                nodes = self._exchange(name, op, replicas)
+            elif op.type == REPLICA_NUMBER:
+                nodes = [cross_replica_ops.replica_number(name, replicas[0])]
             elif self._is_joint(op) or functions.numbers_inside(self._node_def(op)):
-                nodes = [self._join(name, op, cores)]
+                nodes = [self._join(name, op, replicas)]
             else:
-                nodes = [self._copy(name, op, cores[0])]
-            entry = self._copier.order(op), cores[0], self._copier.is_change(op)
+                nodes = [self._copy(name, op, replicas[0])]
+            entry = self._copier.order(op), replicas[0], self._copier.is_change(op)
             self._nodes.extend((*entry, node) for node in nodes)
-        # They were asked for in an order that depends on the fetches; the model's own is kept.
+        # They were asked for in an order that depends on the fetches; the model's own is kept, as
+        # TensorFlow seeds an op by its place and a function runs what has effects in this order.
         self._nodes.sort(key=lambda entry: entry[:2])
         nodes = [node for *_, node in self._nodes]
         numbers = {node.name: number for number, node in enumerate(nodes)}
@@ -246,46 +255,46 @@ class _CopyJob:
         ordered = [nodes[number] for number in order]
         return v1.GraphDef(node=waiting_for_reads(ordered, [changes[number] for number in order]))
 
-    def _input_of(self, core: int, tensor: tf.Tensor) -> str:
-        if tensor.name in self._replaced[core]:
-            key = f"replaced/core{core}/{tensor.name.replace(':', '_')}"
-            self.input_map[f"{key}:0"] = self._replaced[core][tensor.name]
+    def _input_of(self, replica: int, tensor: tf.Tensor) -> str:
+        if tensor.name in self._replaced[replica]:
+            key = f"replaced/core{replica}/{tensor.name.replace(':', '_')}"
+            self.input_map[f"{key}:0"] = self._replaced[replica][tensor.name]
             return key
         if makes_handle(tensor.op):
             key = f"captured/{tensor.name.replace(':', '_')}"
             self.input_map[f"{key}:0"] = tensor
             return key
-        name, index = self._copy_of(core, tensor.op), tensor.value_index
+        name, index = self._copy_of(replica, tensor.op), tensor.value_index
         if self._is_joint(tensor.op):
-            index += self._joint_cores(core).index(core) * len(tensor.op.outputs)
+            index += self._joint_replicas(replica).index(replica) * len(tensor.op.outputs)
         return f"{name}:{index}" if index else name
 
-    def _read(self, core: int, tensor: tf.Tensor) -> str:
+    def _read(self, replica: int, tensor: tf.Tensor) -> str:
         """Returns what an op's copy reads; what a gate on the way waits for, the copy's `_controls` do."""
-        return self._input_of(core, tensor if self._kept else self._spared.behind_gates(tensor))
+        return self._input_of(replica, tensor if self._kept else self._spared.behind_gates(tensor))
 
-    def _copy_of(self, core: int, op: tf.Operation) -> str:
-        cores: tuple[int, ...] = (core,)
+    def _copy_of(self, replica: int, op: tf.Operation) -> str:
+        replicas: tuple[int, ...] = (replica,)
         if (
             op.type in EXCHANGES
             and not self._alone
             and cross_replica_ops.same_on_all(self._node_def(op))
         ):
-            # One sum for the group: a sum for each core would add up the same again.
-            cores = self._senders(op, core)
+            # One sum for the group: a sum for each replica would add up the same again.
+            replicas = self._senders(op, replica)
         elif self._is_joint(op):
-            cores = self._joint_cores(core)
+            replicas = self._joint_replicas(replica)
         elif not self._kept:
             op = self._spared.constant_like(op)
-            if core > 0 and self._spared.same_on_all(op):
-                cores = (0,)
-        key = (op.name, cores)
+            if replica > 0 and self._spared.same_on_all(op):
+                replicas = (0,)
+        key = (op.name, replicas)
         if key not in self._names:
-            self._names[key] = op.name if self._kept else f"core{cores[0]}/{op.name}"
-            self._pending.append((self._names[key], op, cores))
+            self._names[key] = op.name if self._kept else f"core{replicas[0]}/{op.name}"
+            self._pending.append((self._names[key], op, replicas))
         return self._names[key]
 
-    def _copy(self, name: str, op: tf.Operation, core: int) -> v1.NodeDef:
+    def _copy(self, name: str, op: tf.Operation, replica: int) -> v1.NodeDef:
         node = v1.NodeDef()
         node.CopyFrom(self._copier.node_def(op))
         node.name = name
@@ -294,53 +303,55 @@ class _CopyJob:
         if self._kept:
             # Whoever runs the replicas places each whole; a device of the trace would split it.
             node.device = ""
-        give_seed_of_core(node, core)
+        give_seed_of_replica(node, replica)
         del node.input[:]
-        node.input.extend(self._read(core, tensor) for tensor in op.inputs)
-        node.input.extend(self._controls(core, op))
-        if self._ends_of_turns and any(t.name in self._replaced[core] for t in op.inputs):
-            node.input.extend(self._turn_before(core, op))
+        node.input.extend(self._read(replica, tensor) for tensor in op.inputs)
+        node.input.extend(self._controls(replica, op))
+        if self._ends_of_turns and any(t.name in self._replaced[replica] for t in op.inputs):
+            node.input.extend(self._turn_before(replica, op))
         return node
 
-    def _turn_before(self, core: int, op: tf.Operation) -> list[str]:
-        """Returns control inputs that wait for the turn of the core before, if there is one."""
-        if core == 0:
+    def _turn_before(self, replica: int, op: tf.Operation) -> list[str]:
+        """Returns control inputs that wait for the turn of the replica before, if there is one."""
+        if replica == 0:
             return []
-        made = (f"^{self._copy_of(core - 1, tensor.op)}" for tensor in self._ends_of_turns)
+        made = (f"^{self._copy_of(replica - 1, tensor.op)}" for tensor in self._ends_of_turns)
         return self._together(op, list(dict.fromkeys(made)))
 
-    def _join(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> v1.NodeDef:
+    def _join(self, name: str, op: tf.Operation, replicas: tuple[int, ...]) -> v1.NodeDef:
         definition = self._copier.node_def(op)
-        node = self._copier.joint_functions.join(definition, name, cores)
+        node = self._copier.replicated_functions.join(definition, name, replicas)
         deciding = deciding_inputs(definition)
         inputs = list(op.inputs)
-        node.input.extend(self._read(cores[0], tensor) for tensor in inputs[:deciding])
-        for core in cores:
-            node.input.extend(self._read(core, tensor) for tensor in inputs[deciding:])
-        for core in cores:
-            node.input.extend(self._controls(core, op))
+        node.input.extend(self._read(replicas[0], tensor) for tensor in inputs[:deciding])
+        for replica in replicas:
+            node.input.extend(self._read(replica, tensor) for tensor in inputs[deciding:])
+        for replica in replicas:
+            node.input.extend(self._controls(replica, op))
         return node
 
-    def _controls(self, core: int, op: tf.Operation) -> list[str]:
+    def _controls(self, replica: int, op: tf.Operation) -> list[str]:
         """Returns the control inputs of an op's copy.
 
-        A change of a variable is the first core's for all, so that is what every core waits for.
+        A change of a variable is the first replica's for all, so that is what every replica waits for.
         """
         waits = op.control_inputs if self._kept else self._spared.waits_for(op)
         if not waits:
             return []
         # Hundreds of ops wait for the same hundred changes, in other orders.
-        key = core, frozenset(waits)
+        key = replica, frozenset(waits)
         if key not in self._controlled:
-            self._controlled[key] = self._waiting_for(core, waits, op)
+            self._controlled[key] = self._waiting_for(replica, waits, op)
         return self._controlled[key]
 
-    def _waiting_for(self, core: int, waits: Sequence[tf.Operation], op: tf.Operation) -> list[str]:
+    def _waiting_for(
+        self, replica: int, waits: Sequence[tf.Operation], op: tf.Operation
+    ) -> list[str]:
         controls: dict[str, None] = {}
         changed: dict[str, None] = {}
         for control in waits:
             changes = not self._kept and self._copier.changes_variable(control)
-            waits_for = 0 if changes else core
+            waits_for = 0 if changes else replica
             if control.name in self._replaced[waits_for]:
                 controls[self._done(control, self._replaced[waits_for][control.name])] = None
             elif not self._stands_outside(waits_for, control):
@@ -373,34 +384,36 @@ class _CopyJob:
         return key
 
     def _is_joint(self, op: tf.Operation) -> bool:
-        return not self._kept and self._copier.joint_functions.exchanges_inside(self._node_def(op))
+        return not self._kept and self._copier.replicated_functions.exchanges_inside(
+            self._node_def(op)
+        )
 
-    def _joint_cores(self, core: int) -> tuple[int, ...]:
-        return (core,) if self._alone else tuple(self._replaced)
+    def _joint_replicas(self, replica: int) -> tuple[int, ...]:
+        return (replica,) if self._alone else tuple(self._replaced)
 
-    def _exchange(self, name: str, op: tf.Operation, cores: tuple[int, ...]) -> list[v1.NodeDef]:
+    def _exchange(self, name: str, op: tf.Operation, replicas: tuple[int, ...]) -> list[v1.NodeDef]:
         dimension = self._constant(op, 2) if op.inputs[2:] else None
         nodes = cross_replica_ops.exchange(
             self._node_def(op),
             name,
-            core=cores[0],
-            senders=self._senders(op, cores[0]),
-            cores=self._joint_cores(cores[0]),
-            read=lambda core: self._read(core, op.inputs[0]),
+            replica=replicas[0],
+            senders=self._senders(op, replicas[0]),
+            replicas=self._joint_replicas(replicas[0]),
+            read=lambda replica: self._read(replica, op.inputs[0]),
             scatter_dimension=None if dimension is None else int(dimension),
             one_by_one=bool(self._ends_of_turns),
         )
-        nodes[-1].input.extend(self._controls(cores[0], op))
+        nodes[-1].input.extend(self._controls(replicas[0], op))
         return nodes
 
-    def _senders(self, op: tf.Operation, core: int) -> tuple[int, ...]:
-        return cross_replica_ops.senders(self._node_def(op), self._constant(op, 1), core)
+    def _senders(self, op: tf.Operation, replica: int) -> tuple[int, ...]:
+        return cross_replica_ops.senders(self._node_def(op), self._constant(op, 1), replica)
 
     def _constant(self, op: tf.Operation, index: int) -> np.ndarray:
         """Returns the value of an input that must be known before the graph runs."""
         value = tf.get_static_value(op.inputs[index])
         if value is None:
-            value = self._copier.joint_functions.scope.value(op.inputs[index].name)
+            value = self._copier.replicated_functions.scope.value(op.inputs[index].name)
         if value is None:
             raise ValueError(
                 f"{op.name} ({op.type}) has groups of cores that are not constant: give it a list."
@@ -410,8 +423,8 @@ class _CopyJob:
     def _node_def(self, op: tf.Operation) -> v1.NodeDef:
         return self._copier.node_def(op)
 
-    def _stands_outside(self, core: int, op: tf.Operation) -> bool:
-        replaced = any(tensor.name in self._replaced[core] for tensor in op.outputs)
+    def _stands_outside(self, replica: int, op: tf.Operation) -> bool:
+        replaced = any(tensor.name in self._replaced[replica] for tensor in op.outputs)
         return replaced or makes_handle(op)
 
 
@@ -421,7 +434,7 @@ def _node_name(reference: str) -> str:
 
 
 def makes_handle(op: tf.Operation) -> bool:
-    """Tells whether an operation makes a handle of something that all cores share."""
+    """Tells whether an operation makes a handle of something that all replicas share."""
     return (
         not op.inputs
         and bool(op.outputs)

@@ -1,4 +1,4 @@
-"""Which ops change variables, and the order in which copies of them stand in a function."""
+"""Finds the ops that change variables, and the order in which copies of them stand in a function."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Runs an evaluation in a session, and writes its result for TensorBoard."""
+"""Runs an evaluation in a session, writes its result for TensorBoard, and logs how much it has read."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from tfx_tpu_trainer._support.progress import Batches, Progress
+from tfx_tpu_trainer._support.waiting import FIRST_NOTICE_SECONDS, NOTICE_SECONDS
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoints import check_writable
 from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import converted_once
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
@@ -21,23 +22,125 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     LOSS_BY_ROWS,
     SECONDS_PER_CALL,
     EvaluationPlan,
+    sums_so_far,
 )
-from tfx_tpu_trainer.estimator._engine.evaluating.rows_read import TellBatches
-from tfx_tpu_trainer.estimator._engine.loops.pace import allows_loops
-from tfx_tpu_trainer.estimator._engine.sessions.closing import closed_aside
-from tfx_tpu_trainer.estimator._engine.sessions.opening import (
-    SessionSettings,
-    folder_of,
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook, allows_loops
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import (
+    Optimizing,
+    closed_in_thread,
     open_restored_session,
 )
-from tfx_tpu_trainer.estimator._engine.sessions.patient_creator import hosts_of
-from tfx_tpu_trainer.estimator._engine.sessions.patient_session import PatientSession
+from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import (
+    ReconnectingSession,
+    needed_tasks,
+)
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
-from tfx_tpu_trainer.estimator._engine.sessions.session_configs import Optimizing
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StallWatch
+from tfx_tpu_trainer.estimator._engine.settings import SessionSettings, folder_of
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+_LOOK_SECONDS = 1.0
+
+
+class RowsReadHook(LoopEndHook):
+    """Looks from time to time how many batches and rows an evaluation has read."""
+
+    def __init__(self, first_secs: float, every_secs: float) -> None:
+        self._first = first_secs
+        self._every = every_secs
+
+    def begin(self) -> None:
+        """Finds the sums of the evaluation in the default graph."""
+        self._sums = sums_so_far()
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Starts the clock."""
+        del session, coord
+        self._started = time.monotonic()
+        self._due = self._started + self._first
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
+        """Asks for the sums when a look is due."""
+        del run_context
+        return v1.train.SessionRunArgs(self._sums) if time.monotonic() >= self._due else None
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Looks at them."""
+        del run_context
+        if run_values.results is not None:
+            now = time.monotonic()
+            self._due = now + self._every
+            batches, rows = run_values.results
+            self.look(int(batches), int(rows), now - self._started)
+
+    def look(self, batches: int, rows: int, seconds: float) -> None:
+        """Is told what has been read."""
+
+
+class SayRowsRead(RowsReadHook):
+    """Says each minute how much an evaluation to the end of its input has read."""
+
+    def __init__(
+        self, first_secs: float = FIRST_NOTICE_SECONDS, every_secs: float = NOTICE_SECONDS
+    ) -> None:
+        super().__init__(first_secs, every_secs)
+
+    def look(self, batches: int, rows: int, seconds: float) -> None:
+        """Says it."""
+        _logger.warning(
+            "Evaluation has read %d batches (%d rows) in %.0f s. It ends when its input ends; if "
+            "the input is endless, give evaluate(steps=...), EvalSpec(steps=...) or "
+            "eval_args.num_steps.",
+            batches,
+            rows,
+            seconds,
+        )
+
+
+class TellBatches(RowsReadHook):
+    """Tells a `Progress` of an evaluation's batches, when it is due."""
+
+    def __init__(self, progress: Progress, *, steps: int | None) -> None:
+        super().__init__(0.0, 0.0)
+        self._progress = progress
+        self._steps = steps
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
+        """Asks for the sums when it is due."""
+        return super().before_run(run_context) if self._progress.is_due() else None
+
+    def look(self, batches: int, rows: int, seconds: float) -> None:
+        """Tells."""
+        del seconds
+        self._progress.counted(batches, total=self._steps, rows=rows)
+
+
+class RefuseMoreRows(RowsReadHook):
+    """Ends an evaluation that has read more rows than there can be."""
+
+    def __init__(
+        self, most: int, error: Callable[[int], Exception], *, every_secs: float = _LOOK_SECONDS
+    ) -> None:
+        """Takes the limit.
+
+        Args:
+            most: The most rows.
+            error: Makes the error from the rows that were read.
+            every_secs: Seconds from one look to the next. Defaults to 1.
+        """
+        super().__init__(every_secs, every_secs)
+        self._most = most
+        self._error = error
+
+    def look(self, batches: int, rows: int, seconds: float) -> None:
+        """Raises the error where there are more."""
+        del seconds
+        if max(batches, rows) > self._most:
+            raise self._error(max(batches, rows))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +149,8 @@ class EvalResult:
 
     Attributes:
         metrics: Name -> NumPy value, as `evaluate()` returns it: the model's metrics, `loss`
-            (on the host the mean of the batch losses, each batch weighing the same, as in the
-            original; on cores `loss_by_rows`) and `global_step`.
+            (of a template that runs as it is the mean of the batch losses, each batch weighing the
+            same, as in the original; of replicas `loss_by_rows`) and `global_step`.
         loss_by_rows: The mean of the batch losses, each weighing by its rows: exact for losses
             that are means over rows. NaN where batches have no rows.
         num_examples: Rows seen; `None` where the features have no axis to count.
@@ -129,10 +232,10 @@ def evaluate(
         unit="batch",
         timeout_secs=settings.stall_timeout_secs,
         steps_done=plan.sums.values["batches"] if asks else None,
-        hosts=hosts_of(settings, master),
+        tasks=needed_tasks(settings, master),
     )
-    calls = PatientSession(session, watch)
-    aside = closed_aside(session, calls, master=master)
+    calls = ReconnectingSession(session, watch)
+    aside = closed_in_thread(session, calls, master=master)
     # The values are read when the session ends.
     with run_errors_explained(plan.template), watch, aside:
         while not calls.should_stop():

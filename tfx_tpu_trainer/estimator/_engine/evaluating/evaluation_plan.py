@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.sessions.opening import SessionCreatorFn
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import SessionCreatorFn
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
@@ -30,45 +30,39 @@ holds up, and hooks can stop the evaluation.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationLoop:
-    """Many batches in one session call.
+    """Many batches in one session call."""
 
-    Attributes:
-        all_done: Runs them when it is fetched.
-        stop_hook: Stops the session after the last batch.
-        options: Of the session calls. Defaults to `None`.
-    """
-
+    # Runs them when it is fetched.
     all_done: tf.Tensor
+    # Stops the session after the last batch.
     stop_hook: v1.train.SessionRunHook
+    # Of the session calls. Defaults to `None`.
     options: v1.RunOptions | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
-    """An evaluation, placed and ready to run.
+    """An evaluation, placed and ready to run."""
 
-    Attributes:
-        template: The model.
-        update_op: What a session call runs: a batch, or all of them.
-        values: Metric name -> final value, to be read at the end; nested structures may be.
-        sums: What is counted beside the metrics.
-        stop_hook: Stops the session after the last batch.
-        make_loop: Returns a loop of batches, from whether the session's master is this process;
-            `None` where `update_op` runs many, or where every call must be seen.
-        seconds_per_call: Placeholder of how long a call of `update_op` takes before it comes back,
-            in seconds, float64; it may be left unfed. `None` where a call is one batch.
-        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
-        ran_on: Where it runs, in words. Defaults to "this host".
-    """
-
+    # The model.
     template: ModelTemplate
+    # What a session call runs: a batch, or all of them.
     update_op: Any
+    # Metric name -> final value, to be read at the end; nested structures may be.
     values: Mapping[str, Any]
+    # What is counted beside the metrics.
     sums: EvaluationSums
+    # Stops the session after the last batch.
     stop_hook: v1.train.SessionRunHook
+    # Returns a loop of batches, from whether the session's master is this process; `None` where
+    # `update_op` runs many, or where every call must be seen.
     make_loop: Callable[[bool], EvaluationLoop] | None = None
+    # Placeholder of how long a call of `update_op` takes before it comes back, in seconds, float64;
+    # it may be left unfed. `None` where a call is one batch.
     seconds_per_call: tf.Tensor | None = None
+    # Makes the session's creator. Defaults to `ChiefSessionCreator`.
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+    # Where it runs, in words. Defaults to this machine.
     ran_on: str = "this host"
 
 
@@ -167,15 +161,12 @@ _SUMS_SO_FAR = "tfx_tpu_trainer/evaluated"
 
 
 class EvaluationSums:
-    """Sums of one evaluation, in local variables: batches are many and float32 is short.
-
-    Attributes:
-        values: Name -> final value, to be read after the last batch.
-    """
+    """Sums of one evaluation, in local variables: batches are many and float32 is short."""
 
     def __init__(self) -> None:
         with v1.variable_scope("evaluation_sums"):
             self._totals = {name: _local_variable(name, tf.float64) for name in _NAMES}
+        # Name -> final value, to be read after the last batch.
         self.values: dict[str, tf.Tensor] = {
             name: total.read_value() for name, total in self._totals.items()
         }

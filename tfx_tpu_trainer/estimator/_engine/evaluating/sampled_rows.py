@@ -1,4 +1,4 @@
-"""A bounded sample of the rows of an evaluation, taken in the same pass, and how far metrics may be off."""
+"""Samples rows of an evaluation in the same pass, and estimates how far its metrics may be off."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
-from tfx_tpu_trainer.estimator._engine.evaluating.separate_metrics import (
-    NotSeparableError,
-    SeparateMetrics,
+from tfx_tpu_trainer.estimator._engine.evaluating.isolated_metrics import (
+    IsolatedMetrics,
+    NotIsolatedError,
 )
 
 v1 = tf.compat.v1
@@ -111,15 +111,7 @@ class RowSampler:
         )
 
     def add(self, before: np.int64, *tensors: np.ndarray) -> np.int64:
-        """Takes a batch.
-
-        Args:
-            before: Number of batches of this evaluation before this one: 0 begins again.
-            *tensors: The values of each row.
-
-        Returns:
-            The number of batches of this evaluation.
-        """
+        """Takes a batch, given how many the evaluation had before it (0 begins anew); returns how many it has."""
         if before == 0:
             self._start()
         after = np.int64(before + 1)
@@ -218,8 +210,8 @@ def _deviations(
     metric_fn: MetricFn, specs: Any, columns: Sequence[np.ndarray], seen: int
 ) -> dict[str, np.ndarray]:
     try:
-        metrics = SeparateMetrics(metric_fn, specs)
-    except NotSeparableError as error:
+        metrics = IsolatedMetrics(metric_fn, specs)
+    except NotIsolatedError as error:
         _logger.info("The metrics have no intervals: %s.", error)
         return {}
     random, rows = np.random.default_rng(_SEED), len(columns[0])

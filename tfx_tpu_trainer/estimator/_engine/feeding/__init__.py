@@ -1,1 +1,1 @@
-"""From what input_fn returns to the rows of each core."""
+"""From what input_fn returns to the rows of a step."""

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.gpus import decided_on_host
+from tfx_tpu_trainer.estimator._engine.gpus import decided_on_cpu
 from tfx_tpu_trainer.estimator._engine.graph_nodes import functions_of, nodes_called, upstream
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
@@ -44,20 +44,17 @@ class CannotCompileError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class CompiledLoop:
-    """A loop of the template's own steps, as `HostLoop` is one.
+    """A loop of the template's own steps, as `TemplateLoop` is one."""
 
-    Attributes:
-        count: Placeholder of the number of steps, an int32 scalar.
-        loss: The loss of the last step; fetching it runs the loop.
-        made: How many steps the loop made.
-        global_step: The global step after the loop.
-        compiled: Fetching it compiles the function and makes no step.
-    """
-
+    # Placeholder of the number of steps, an int32 scalar.
     count: tf.Tensor
+    # The loss of the last step; fetching it runs the loop.
     loss: tf.Tensor
+    # How many steps the loop made.
     made: tf.Tensor
+    # The global step after the loop.
     global_step: tf.Tensor
+    # Fetching it compiles the function and makes no step.
     compiled: tf.Tensor
 
     def compile(self, session: v1.Session, *, within: float | None = None) -> None:
@@ -120,7 +117,7 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     def all_steps(count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def goes_on(made: tf.Tensor, loss: tf.Tensor, drawn: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             del made
-            with decided_on_host():
+            with decided_on_cpu():
                 return tf.logical_and(drawn > 0, _is_number(loss))
 
         def one_stack(

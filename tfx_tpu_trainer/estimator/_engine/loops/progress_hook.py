@@ -1,50 +1,52 @@
-"""Tells a training's progress what the session has at hand."""
+"""Reports the steps and losses of a session to the progress display."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.progress import Progress
-from tfx_tpu_trainer.estimator._engine.checkpointing.writes_aside import PatientListener
+from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import PatientListener
 
 v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """How it is told how far a training is."""
+
+    # Whom to tell; a phase of it is under way.
+    progress: Progress
+    # Steps to make from where the session starts, or the global step to stop at.
+    steps: int | None = None
+    max_steps: int | None = None
+    # Rows of a step over all replicas; `None` where nobody has said.
+    rows_per_step: int | None = None
+    # Steps from one log line to the next, at least; `None` where none are requested.
+    every_steps: int | None = None
 
 
 class ProgressHook(v1.train.SessionRunHook):
     """Tells a `Progress` of steps and losses when it is due, and of each checkpoint.
 
-    It asks each call for the loss only, which the training fetches anyway, and bounds no loop; the global step is
-    read when somebody is to be shown it.
-
-    Attributes:
-        every_n_steps: `None`: it bounds no loop.
-        listener: To be told of checkpoints; a hook can't be one, as their `end` differs.
+    It asks each call for the loss only, which the training fetches anyway; the global step is read when somebody is to
+    be shown it.
     """
 
+    # It bounds no loop.
     every_n_steps: int | None = None
 
-    def __init__(
-        self,
-        progress: Progress,
-        loss: tf.Tensor,
-        *,
-        steps: int | None,
-        max_steps: int | None,
-        rows_per_step: int | None = None,
-        report_every: int | None = None,
-        is_resumed: bool = False,
-    ) -> None:
-        self._progress = progress
+    def __init__(self, reporting: Reporting, loss: tf.Tensor, *, is_resumed: bool = False) -> None:
+        self._reporting = reporting
+        self._progress = reporting.progress
         self._loss = loss
-        self._steps = steps
-        self._max_steps = max_steps
-        self._settings = {"rows_per_step": rows_per_step, "report_every": report_every}
         self._is_resumed = is_resumed
         self._last_step: int | None = None
         self._latest: Any = None
-        self.listener: v1.train.CheckpointSaverListener = _Checkpoints(progress)
+        # A hook can't be a listener itself, as their `end` differs.
+        self.listener: v1.train.CheckpointSaverListener = _Checkpoints(reporting.progress)
 
     def begin(self) -> None:
         """Finds the global step."""
@@ -55,11 +57,13 @@ class ProgressHook(v1.train.SessionRunHook):
         del coord
         step = int(session.run(self._global_step))
         if self._last_step is None:
-            self._last_step = self._max_steps if self._steps is None else step + self._steps
+            steps, max_steps = self._reporting.steps, self._reporting.max_steps
+            self._last_step = max_steps if steps is None else step + steps
         self._progress.trains(
             last=self._last_step,
             checkpoint=step if self._is_resumed else None,
-            **self._settings,
+            rows_per_step=self._reporting.rows_per_step,
+            report_every=self._reporting.every_steps,
         )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:

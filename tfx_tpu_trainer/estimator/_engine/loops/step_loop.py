@@ -1,20 +1,22 @@
-"""Many steps in one session call: the loop in the graph, on cores and on this host."""
+"""Many steps in one session call: the loop in the graph, and how its steps draw their batches."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.gpus import decided_on_host
+from tfx_tpu_trainer.estimator._engine.gpus import decided_on_cpu
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.graph_optimizer import optimize_dependencies_only
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
-
 
 FIRST_LENGTH = 1
 """How many steps a loop makes in a new session, until it is told."""
@@ -22,15 +24,12 @@ FIRST_LENGTH = 1
 
 @dataclasses.dataclass(frozen=True)
 class StepLoop:
-    """A loop of training steps.
+    """A loop of training steps."""
 
-    Attributes:
-        iterations: Local variable: how many steps the next session call makes, so a shorter last
-            loop needs no second graph. A smaller value ends a loop that is running.
-        loss: The loss of the loop's last step; fetching it runs the loop.
-    """
-
+    # Local variable: how many steps the next session call makes, so a shorter last loop needs no
+    # second graph. A smaller value ends a loop that is running.
     iterations: tf.Variable
+    # The loss of the loop's last step; fetching it runs the loop.
     loss: tf.Tensor
 
 
@@ -84,7 +83,7 @@ def steps_in_function(
         not_done = number < count
         if not stop_if_not_finite:
             return not_done
-        with decided_on_host():
+        with decided_on_cpu():
             return tf.logical_and(not_done, tf.math.is_finite(loss))
 
     def one_step(
@@ -114,17 +113,14 @@ def create_iterations() -> tf.Variable:
 
 
 @dataclasses.dataclass(frozen=True)
-class HostLoop:
-    """A loop of the template's own steps.
+class TemplateLoop:
+    """A loop of the template's own steps."""
 
-    Attributes:
-        count: What to feed the number of steps to, an int32 scalar; 1 where it is not fed.
-        loss: The loss of the last step; fetching it runs the loop.
-        global_step: The global step after the loop.
-    """
-
+    # What to feed the number of steps to, an int32 scalar; 1 where it is not fed.
     count: tf.Tensor
+    # The loss of the last step; fetching it runs the loop.
     loss: tf.Tensor
+    # The global step after the loop.
     global_step: tf.Tensor
 
     def prepare(self, session: v1.Session) -> None:
@@ -136,7 +132,7 @@ class HostLoop:
         return loss, int(step)
 
 
-def build_host_loop(template: ModelTemplate) -> HostLoop:
+def build_template_loop(template: ModelTemplate) -> TemplateLoop:
     """Makes a loop of the template's own steps.
 
     The loop's body is a copy of what a step runs, the input's get_next included, on the same
@@ -154,4 +150,45 @@ def build_host_loop(template: ModelTemplate) -> HostLoop:
     count = v1.placeholder_with_default(tf.constant(1), shape=(), name="steps_ahead")
     loss = repeat_step(step, count, loss_dtype=template.loss_dtype, stop_if_not_finite=True)
     with tf.control_dependencies([loss]):
-        return HostLoop(count, loss, v1.train.get_global_step().read_value())
+        return TemplateLoop(count, loss, v1.train.get_global_step().read_value())
+
+
+IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
+"""Runs all of a session call on the thread that asks for it."""
+
+
+# `IteratorGetNext` hands itself to a thread of its own, since the iterator may keep it waiting, and the
+# loop goes on when that thread wakes it: for small batches that takes as long as the draw. Its
+# synchronous form, which TensorFlow uses in eager execution, is for threads that nothing else needs
+# while they wait: the thread of a session call (`inter_op_thread_pool=-1`), or that of a loop with
+# threads of its own, which no dataset of the program runs on.
+def copy_with_direct_draws(
+    copier: GraphCopier, step: Sequence[tf.Tensor | tf.Operation], *, name: str
+) -> list[Any]:
+    """Copies a step whose batch is drawn by the thread that runs it.
+
+    All of the step waits for the batch: at the end of the input nothing of it has run, neither
+    a count of steps nor a metric that reads no feature.
+    """
+    drawn = _direct_draws(step)
+    with tf.control_dependencies(list(drawn.values())):
+        return copier.copy([Fetch(0, node) for node in step], replaced=[drawn], name=name)
+
+
+def _direct_draws(step: Sequence[tf.Tensor | tf.Operation]) -> dict[str, tf.Tensor]:
+    """Adds a step's draws, and returns what stands for each tensor that it draws, by its name."""
+    ops = list(upstream(step))
+    draws = [op for op in ops if op.type == "IteratorGetNext"]
+    waited_for = {control for op in ops for control in op.control_inputs}
+    if any(draw.control_inputs or draw in waited_for for draw in draws):
+        return {}
+    made: dict[str, tf.Tensor] = {}
+    for draw in draws:
+        values = tf.raw_ops.IteratorGetNextSync(
+            iterator=tf_private.capture(v1.get_default_graph(), draw.inputs[0]),
+            output_types=draw.get_attr("output_types"),
+            output_shapes=draw.get_attr("output_shapes"),
+            name="IteratorGetNext",  # Errors of the input are told by it.
+        )
+        made.update((old.name, new) for old, new in zip(draw.outputs, values))
+    return made

@@ -30,14 +30,11 @@ _GRADIENTS = ("grad", "delta")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is written of a model besides its own summaries.
+    """What is written of a model besides its own summaries."""
 
-    Attributes:
-        gradient_norms: The norm of the gradients, of all and of each variable.
-        histograms: Histograms of gradients and weights.
-    """
-
+    # The norm of the gradients, of all and of each variable.
     gradient_norms: bool = False
+    # Histograms of gradients and weights.
     histograms: bool = False
 
     def __bool__(self) -> bool:
@@ -48,7 +45,7 @@ class Asked:
 def find_gradients(template: ModelTemplate, *, replicas: int = 1) -> dict[str, tf.Tensor]:
     """Finds the gradients by which the train_op of a template changes each trainable variable.
 
-    They are what TensorFlow's ops of optimizers are given: clipped, and summed over cores. An
+    They are what TensorFlow's ops of optimizers are given: clipped, and summed over replicas. An
     optimizer that is written with assignments has no such op, nor has Adam for the rows of an
     embedding: there the gradient of the loss is added to the graph.
     """
@@ -158,17 +155,15 @@ class FirstStepOfLoop:
     """The summary of the gradients of a loop's first step, made in loops that a hook asks for it.
 
     A loop that is not asked does nothing for it.
-
-    Attributes:
-        tensors: The gradients, of which the loop is given copies.
-        is_due: Local variable by which the next loop is asked.
     """
 
     def __init__(self, gradients: Mapping[str, tf.Tensor], asked: Asked) -> None:
         """Makes the variables, in the default graph."""
         self._names = tuple(gradients)
         self._asked = asked
+        # The gradients, of which the loop is given copies.
         self.tensors = tuple(gradients.values())
+        # Local variable by which the next loop is asked.
         self.is_due = _local("gradients_are_due", False, tf.bool)
         # What a loop of a graph can give beside its loss.
         self._summary = _local("summary_of_gradients", "", tf.string)
@@ -242,7 +237,7 @@ class GradientHook(v1.train.SessionRunHook):
         del run_context
         if run_values.results is None:
             return
-        # What stands for a strategy's value is an array.
+        # What stands for the value of all replicas is an array.
         summary = np.asarray(run_values.results, object).item()
         if summary:
             self._timer.update_last_triggered_step(self._step)

@@ -28,8 +28,8 @@ _WARNINGS = 5
 class LossLogHook(v1.train.SessionRunHook):
     """Logs the loss, and the step as the original's LoggingTensorHook shows it.
 
-    On the host that is the global step before the one that gave the loss, read next to it; on cores the one that a loop
-    of steps ends at.
+    Of steps made one by one that is the global step before the one that gave the loss, read next to
+    it; of a loop of steps the one that it ends at.
     """
 
     def __init__(

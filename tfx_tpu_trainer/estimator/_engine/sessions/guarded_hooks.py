@@ -1,4 +1,4 @@
-"""Tells which hook asks a session for what exists on TPU cores only."""
+"""Names the hook that asks a session for what exists in replicas only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 # TensorFlow's words, which the original's users see.
 _NOT_FETCHABLE = "has been marked as not fetchable."
 
-# The collection of the ops from which the cores' computation is made.
+# The collection of the ops from which the replicas' computation is made.
 _INPUTS = "tfx_tpu_trainer/inputs_of_cores"
 
 
@@ -23,21 +23,21 @@ def keep_from_hooks(inputs: Iterable[tf.Tensor]) -> None:
     """Marks what depends on some tensors of the default graph as not to be fetched.
 
     TensorFlow marks everything that model_fn makes for a TPU so. What depends on variables and
-    constants only has a value on the host too, and stays as it is.
+    constants only has a value outside of replicas too, and stays as it is.
     """
     graph = v1.get_default_graph()
-    on_cores = {tensor.op for tensor in inputs}
-    for op in on_cores:
+    on_replicas = {tensor.op for tensor in inputs}
+    for op in on_replicas:
         graph.add_to_collection(_INPUTS, op)
     for op in graph.get_operations():
         before = (*(tensor.op for tensor in op.inputs), *op.control_inputs)
-        if op in on_cores or not on_cores.isdisjoint(before):
-            on_cores.add(op)
+        if op in on_replicas or not on_replicas.isdisjoint(before):
+            on_replicas.add(op)
             graph.prevent_fetching(op)
 
 
 def guarded(hooks: Iterable[v1.train.SessionRunHook]) -> list[v1.train.SessionRunHook]:
-    """Wraps hooks so that an error of fetching from the cores says whose it is."""
+    """Wraps hooks so that an error of fetching from the replicas says whose it is."""
     inputs = frozenset(v1.get_collection(_INPUTS))
     return [_GuardedHook(hook, inputs) if inputs else hook for hook in hooks]
 

@@ -1,4 +1,4 @@
-"""Says in a model's own words what TensorFlow's errors of a run mean."""
+"""Explains TensorFlow's errors of a run in the words of the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.messages import is_of_this_package
-from tfx_tpu_trainer.estimator._engine.feeding.input_values import named_leaves
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import named_leaves
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 # The names under which placements copy a model, which the model's author does not know.

@@ -1,4 +1,4 @@
-"""Session calls that do not come back: said in the log, and ended after `stall_timeout_secs`."""
+"""Logs session calls that do not come back, and ends them after `stall_timeout_secs`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CLOSE_SECONDS = 10.0
 # TensorFlow gives the threads of queues 120 s when it closes a session.
 _END_SECONDS = 150.0
 
-_WHEN_HOSTS_ARE_AWAY = (
+_WHEN_TASKS_ARE_AWAY = (
     "Start what is missing or repair the network, then restart this: it resumes from its last "
     "checkpoint"
 )
@@ -72,7 +72,7 @@ class StallWatch:
         timeout_secs: float | None,
         steps_done: Any = None,
         unit: str = "step",
-        hosts: Mapping[str, str] | None = None,
+        tasks: Mapping[str, str] | None = None,
         first_notice_secs: float = FIRST_NOTICE_SECONDS,
         notice_secs: float = NOTICE_SECONDS,
         close_secs: float = _CLOSE_SECONDS,
@@ -83,7 +83,7 @@ class StallWatch:
         self._timeout = timeout_secs
         self._steps_done = steps_done
         self._unit = unit
-        self._hosts = hosts or {}
+        self._tasks = tasks or {}
         self._first_notice = first_notice_secs
         self._notice = notice_secs
         self._close_secs = close_secs
@@ -131,8 +131,8 @@ class StallWatch:
             raise StalledError(self._stalled)
 
     def silence(self) -> str:
-        """Returns words that name the hosts that do not answer; `""` where all do."""
-        silent = without_answer(self._hosts)
+        """Returns words that name the tasks that do not answer; `""` where all do."""
+        silent = without_answer(self._tasks)
         return f"no answer from {named(silent)}" if silent else ""
 
     def _begin(self, session: Any) -> _Call:
@@ -183,7 +183,7 @@ class StallWatch:
 
     def _end(self, session: Any, waited: float) -> None:
         if silence := self.silence():
-            reason = f"{silence}. {_WHEN_HOSTS_ARE_AWAY}"
+            reason = f"{silence}. {_WHEN_TASKS_ARE_AWAY}"
         else:
             reason = (
                 f"its input delivers nothing, or its {self._unit} takes that long. Restart it, and "
@@ -207,19 +207,19 @@ class StallWatch:
 
 
 @contextlib.contextmanager
-def ended_without_hosts(
+def ended_without_tasks(
     what: str,
-    hosts: Mapping[str, str],
+    tasks: Mapping[str, str],
     *,
     seconds: float | None,
     setting: str,
     end_process: Callable[[int], Any] = os._exit,
 ) -> Iterator[None]:
-    """Ends the process if hosts that the block waits for do not answer for some time.
+    """Ends the process if tasks that the block waits for do not answer for some time.
 
-    TensorFlow waits forever for a host that goes away while a session opens, in a call that nothing cancels.
+    TensorFlow waits forever for a task that goes away while a session opens, in a call that nothing cancels.
     """
-    if seconds is None or not hosts:
+    if seconds is None or not tasks:
         yield
         return
     ended = threading.Event()
@@ -227,12 +227,12 @@ def ended_without_hosts(
     def watch() -> None:
         since: float | None = None
         while not ended.wait(min(_LONGEST_NAP_SECONDS, seconds / 4)):
-            silent, now = without_answer(hosts), time.monotonic()
+            silent, now = without_answer(tasks), time.monotonic()
             since = (since or now) if silent else None
             if since is not None and now - since >= seconds:
                 _end_process(
                     f"HostsMissingError: {what} waits for {named(silent)}, which has not answered for "
-                    f"{now - since:.0f} s ({setting}={seconds:g}). {_WHEN_HOSTS_ARE_AWAY}",
+                    f"{now - since:.0f} s ({setting}={seconds:g}). {_WHEN_TASKS_ARE_AWAY}",
                     end_process,
                 )
                 return

@@ -1,62 +1,133 @@
-"""A training, placed and ready to run."""
+"""The plan of a training, and a check that its train_op trains."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.checking.train_op_check import check_train_op
-from tfx_tpu_trainer.estimator._engine.feeding.saved_iterators import SavedInput
-from tfx_tpu_trainer.estimator._engine.loops.one_thread_loop import build_one_thread_loop
-from tfx_tpu_trainer.estimator._engine.loops.small_steps import is_small
-from tfx_tpu_trainer.estimator._engine.loops.step_loop import HostLoop, build_host_loop
-from tfx_tpu_trainer.estimator._engine.sessions.opening import SessionCreatorFn
+from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import SavedInput
+from tfx_tpu_trainer.estimator._engine.copying.variable_changes import CHANGES, VariableChanges
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.loops.one_thread_loop import build_one_thread_loop, is_small
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import TemplateLoop, build_template_loop
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import SessionCreatorFn
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+# What may change a variable out of sight.
+_HIDDEN_CHANGES = (
+    "LookupTableImport",
+    "LookupTableInsert",
+    "PyFunc",
+    "EagerPyFunc",
+    "SendTPUEmbeddingGradients",
+)
+
+
+def check_train_op(template: ModelTemplate) -> bool:
+    """Warns of a train_op that changes no variable but counters, where there is something to train.
+
+    Dry runs have such a train_op on purpose, so training goes on. Others lost their optimizer's op
+    on the way: the run would go through all its steps and change nothing.
+    """
+    trainable = {variable.op.name for variable in v1.trainable_variables()}
+    graph_def = template.graph.as_graph_def()
+    changes = VariableChanges(graph_def.library, changes=(*CHANGES, *_HIDDEN_CHANGES))
+    # Each op's own `node_def` would be a message made anew, sent as bytes and read again.
+    changing = {node.name for node in graph_def.node if changes.made_by(node)}
+    made = [op for op in upstream([template.train_op]) if op.name in changing and not _counts(op)]
+    if not made and trainable:
+        _logger.warning(
+            "train_op %r changes no variable except the global step, although the model has %d "
+            "trainable ones: training will not change them. %s",
+            getattr(template.train_op, "name", None),
+            len(trainable),
+            _likely_cause(template.graph, changing, trainable),
+        )
+    changed = {_variable_of(op) for op in made}
+    return bool(trainable) and (None in changed or not trainable.isdisjoint(changed))
+
+
+def _likely_cause(graph: tf.Graph, changing: Collection[str], trainable: Collection[str]) -> str:
+    unused = [
+        op.name
+        for op in graph.get_operations()
+        if op.name in changing and _variable_of(op) in trainable and not _initializes(op)
+    ]
+    if unused:
+        return (
+            f"The graph has {unused[-1]!r}, which would change one, but train_op does not run it: "
+            "return the result of the optimizer's minimize() or apply_gradients(), alone or in a "
+            "tf.group with the rest."
+        )
+    return (
+        "The graph has no op of an optimizer: return the result of an optimizer's minimize() or "
+        "apply_gradients(), such as tf.compat.v1.train.AdamOptimizer's; a dry run needs none."
+    )
+
+
+def _counts(op: tf.Operation) -> bool:
+    """Tells whether an op changes a counter: the global step, or an optimizer's own."""
+    variable = op.inputs[0].op if op.inputs else None
+    return (
+        variable is not None
+        and variable.type == "VarHandleOp"
+        and variable.get_attr("dtype").is_integer
+        and not variable.get_attr("shape").dim
+    )
+
+
+def _variable_of(op: tf.Operation) -> str | None:
+    """Returns the name of the variable that an op takes first; `None` where it takes another input."""
+    first = op.inputs[0].op if op.inputs else None
+    return first.name if first is not None and first.type == "VarHandleOp" else None
+
+
+def _initializes(op: tf.Operation) -> bool:
+    # TensorFlow names a resource variable's initializer after the variable.
+    return op.name == f"{_variable_of(op)}/Assign"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """A training, placed and ready to run.
+    """A training, placed and ready to run."""
 
-    Attributes:
-        template: The model.
-        train_op: What a session call runs: a step, or a loop of them.
-        loss: Loss of the call's last step.
-        stop_hook: Stops the session at the last step; `None` goes to the end of the input.
-        steps_per_call: Steps of a session call, at most.
-        make_loop: Returns a loop of steps that may run between the calls that hooks must see, from
-            whether each op runs on one thread; `None` where every call must be seen.
-        last_step_of: Returns the last step of a session that starts at a step; `None` where the
-            end of the input ends it.
-        session_creator: Makes the session's creator. Defaults to `ChiefSessionCreator`.
-        saved_input: The input, where it is none of the session's graph. Defaults to `None`.
-        end_loop: Ends a loop that is running after its current step; called in another thread.
-            Defaults to `None`: calls are short, or can't be ended.
-        agreed_stop: Hook by which several processes that make the same steps stop together: none
-            of them may leave the others by itself. Defaults to `None`: there are no others.
-        log_loss_every: Steps between log lines of loss and step, where the settings have no
-            `log_step_count_steps`. Defaults to `None`, no lines.
-        ran_on: Where it runs, in words. Defaults to "this host".
-    """
-
+    # The model.
     template: ModelTemplate
+    # What a session call runs: a step, or a loop of them.
     train_op: Any
+    # Loss of the call's last step.
     loss: tf.Tensor
+    # Stops the session at the last step; `None` goes to the end of the input.
     stop_hook: v1.train.SessionRunHook | None
+    # Steps of a session call, at most.
     steps_per_call: int = 1
-    make_loop: Callable[[bool], HostLoop] | None = None
+    # Returns a loop of steps that may run between the calls that hooks must see, from whether each
+    # op runs on one thread; `None` where every call must be seen.
+    make_loop: Callable[[bool], TemplateLoop] | None = None
+    # Returns the last step of a session that starts at a step; `None` where the end of the input
+    # ends it.
     last_step_of: Callable[[int], int | None] = lambda start: None
+    # Makes the session's creator. Defaults to `ChiefSessionCreator`.
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+    # The input, where it is none of the session's graph. Defaults to `None`.
     saved_input: SavedInput | None = None
+    # Ends a loop that is running after its current step; called in another thread. Defaults to
+    # `None`: calls are short, or can't be ended.
     end_loop: Callable[[], None] | None = None
+    # Hook by which several processes that make the same steps stop together: none of them may leave
+    # the others by itself. Defaults to `None`: there are no others.
     agreed_stop: v1.train.SessionRunHook | None = None
+    # Steps between log lines of loss and step, where the settings have no `log_step_count_steps`.
+    # Defaults to `None`, no lines.
     log_loss_every: int | None = None
+    # Where it runs, in words. Defaults to this machine.
     ran_on: str = "this host"
 
     @functools.cached_property
@@ -65,10 +136,10 @@ class TrainingPlan:
         return is_small([self.template.train_op, self.template.loss])
 
 
-def plan_training_on_host(
+def plan_training(
     template: ModelTemplate, *, steps: int | None, max_steps: int | None
 ) -> TrainingPlan:
-    """Plans a training on this host, a step in each session call that hooks must see."""
+    """Plans a training that runs the template as it is, a step in each session call that hooks must see."""
     check_train_op(template)
     limited = steps is not None or max_steps is not None
 
@@ -83,7 +154,7 @@ def plan_training_on_host(
             v1.train.StopAtStepHook(num_steps=steps, last_step=max_steps) if limited else None
         ),
         make_loop=lambda one_thread: (
-            build_one_thread_loop(template) if one_thread else build_host_loop(template)
+            build_one_thread_loop(template) if one_thread else build_template_loop(template)
         ),
         last_step_of=last_step_of,
     )

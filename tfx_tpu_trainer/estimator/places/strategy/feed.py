@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import split_features_and_labels
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import split_features_and_labels
 from tfx_tpu_trainer.estimator.places.strategy import tf_private_strategy
 from tfx_tpu_trainer.estimator.places.strategy.lost_process import ProcessLostError, lost_process
 

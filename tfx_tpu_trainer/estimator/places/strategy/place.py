@@ -10,24 +10,12 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.checking.captured_tensors import refuse_captured_tensors
-from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings, tiled
-from tfx_tpu_trainer.estimator._engine.checking.train_op_check import (
-    check_gradients_are_combined,
-    check_train_op,
-)
-from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
 from tfx_tpu_trainer.estimator._engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
-from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
-from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
-    outside_marked,
-    with_effects,
-)
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import create_iterations
-from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,
@@ -37,14 +25,21 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     log_not_written,
 )
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
-from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan, check_train_op
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._on_cores import on_cores
 from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
+from tfx_tpu_trainer.estimator.places.captured_tensors import refuse_captured_tensors
+from tfx_tpu_trainer.estimator.places.combined_gradients import check_gradients_are_combined
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.input_partitions import (
     check_input_partitions,
     input_partitions,
+)
+from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
+from tfx_tpu_trainer.estimator.places.outside_compilation import (
+    outside_marked,
+    with_effects,
 )
 from tfx_tpu_trainer.estimator.places.place import (
     Call,
@@ -54,6 +49,8 @@ from tfx_tpu_trainer.estimator.places.place import (
     gradient_hook,
 )
 from tfx_tpu_trainer.estimator.places.refused_ops import refuse_ops_that_end_the_process
+from tfx_tpu_trainer.estimator.places.shardings import check_shardings, tiled
+from tfx_tpu_trainer.estimator.places.stateless_random import draw_by_step
 from tfx_tpu_trainer.estimator.places.strategy import tf_private_strategy
 from tfx_tpu_trainer.estimator.places.strategy.feed import (
     StrategyFeed,

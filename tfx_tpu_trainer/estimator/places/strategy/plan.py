@@ -11,17 +11,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.estimator._engine.checkpointing import input_position
+from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import SavedInput
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
-from tfx_tpu_trainer.estimator._engine.feeding import saved_iterators
-from tfx_tpu_trainer.estimator._engine.feeding.input_values import count_rows
-from tfx_tpu_trainer.estimator._engine.feeding.saved_iterators import SavedInput
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import count_rows
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
-from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import (
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
     HostCallHook,
     leave_out_summaries,
 )
-from tfx_tpu_trainer.estimator._engine.sessions import polite_stop
+from tfx_tpu_trainer.estimator._engine.sessions import preemption
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.estimator.places.strategy.session import (
@@ -34,6 +33,7 @@ from tfx_tpu_trainer.estimator.places.strategy.steps import (
     with_tensors,
 )
 from tfx_tpu_trainer.estimator.places.strategy.tables import StrategyTables
+from tfx_tpu_trainer.estimator.places.traced_host_function import trace_host_function
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -72,28 +72,26 @@ class _StrategyInput:
     def __init__(self, steps: TrainingSteps, feed: StrategyFeed) -> None:
         self._steps = steps
         self.description = feed.description
-        self.host = feed.pipeline.input_pipeline_id
-        self.hosts = feed.pipeline.num_input_pipelines
+        self.process = feed.pipeline.input_pipeline_id
+        self.processes = feed.pipeline.num_input_pipelines
 
-    def any_host(self, flag: bool) -> bool:
-        return self._steps.any_process(flag)[0] if self.hosts > 1 else flag
+    def any_process(self, flag: bool) -> bool:
+        return self._steps.any_process(flag)[0] if self.processes > 1 else flag
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
         del session
         self._steps.with_iterator(
-            lambda iterator: saved_iterators.write(
-                path, [iterator], self.description, policy=policy
-            )
+            lambda iterator: input_position.write(path, [iterator], self.description, policy=policy)
         )
 
     def check(self, session: v1.Session, path: str) -> None:
         del session
-        self._steps.with_iterator(lambda iterator: saved_iterators.read(path, 1))
+        self._steps.with_iterator(lambda iterator: input_position.read(path, 1))
 
     def restore(self, session: v1.Session, path: str) -> None:
         del session
         self._steps.with_iterator(
-            lambda iterator: saved_iterators.restore([iterator], saved_iterators.read(path, 1))
+            lambda iterator: input_position.restore([iterator], input_position.read(path, 1))
         )
 
     def start(self, session: v1.Session) -> None:
@@ -116,13 +114,13 @@ class AgreedStopHook(v1.train.SessionRunHook):
     ) -> None:
         """Asks the others."""
         del run_values
-        asked = polite_stop.signal_received()
+        asked = preemption.signal_received()
         stops, *signals = self._steps.any_process(
-            run_context.stop_requested, *(number == asked for number in polite_stop.SIGNALS)
+            run_context.stop_requested, *(number == asked for number in preemption.SIGNALS)
         )
-        for number, received in zip(polite_stop.SIGNALS, signals):
+        for number, received in zip(preemption.SIGNALS, signals):
             if received:
-                polite_stop.ask_to_stop(number)
+                preemption.ask_to_stop(number)
         if stops or any(signals):
             run_context.request_stop()
 

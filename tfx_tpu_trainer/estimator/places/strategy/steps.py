@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import TracedHostFunction
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator.places.replica_cores import cut_variables
@@ -24,6 +23,7 @@ from tfx_tpu_trainer.estimator.places.strategy.tf_private_strategy import (
     sum_in_replicas,
 )
 from tfx_tpu_trainer.estimator.places.strategy.variables import StrategyVariables
+from tfx_tpu_trainer.estimator.places.traced_host_function import TracedHostFunction
 
 v1 = tf.compat.v1
 

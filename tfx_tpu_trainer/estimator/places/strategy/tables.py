@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import trace_host_function
-from tfx_tpu_trainer.estimator._engine.embedding.lookups import Lookups
+from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
+from tfx_tpu_trainer.estimator.places.traced_host_function import trace_host_function
 
 v1 = tf.compat.v1
 

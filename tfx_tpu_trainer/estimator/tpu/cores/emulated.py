@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.checking.ops_on_tpu import nodes_of_step
-from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings
-from tfx_tpu_trainer.estimator._engine.checking.train_op_check import check_training_on_cores
-from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import trace_host_function
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop, build_step_loop
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
@@ -17,10 +13,14 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     log_no_gradients,
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places.combined_gradients import check_training_on_cores
+from tfx_tpu_trainer.estimator.places.ops_on_tpu import nodes_of_step
 from tfx_tpu_trainer.estimator.places.refused_ops import (
     refuse_ops_not_emulated,
     warn_of_ops_for_hosts,
 )
+from tfx_tpu_trainer.estimator.places.shardings import check_shardings
+from tfx_tpu_trainer.estimator.places.traced_host_function import trace_host_function
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, OnCores
 from tfx_tpu_trainer.estimator.tpu.cores.turns import ends_of_turns
@@ -67,7 +67,7 @@ class OnEmulatedCores(OnCores):
         """Returns where a call runs, in words."""
         return f"{cores} emulated TPU core{'' if cores == 1 else 's'}"
 
-    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> CoreCopier:
+    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> ReplicaCopier:
         """Returns the same copier: emulated cores are on this host, as all else is."""
         del trace
         return copier

@@ -8,11 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import (
-    TracedHostFunction,
-    trace_host_function,
-)
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
@@ -28,6 +24,10 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     is_time_up,
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places.traced_host_function import (
+    TracedHostFunction,
+    trace_host_function,
+)
 from tfx_tpu_trainer.estimator.tpu.cores.short_batches import DrawnBatches, FiniteFeed
 
 v1 = tf.compat.v1
@@ -40,7 +40,7 @@ def plan_evaluation_on_cores(
     cores: int,
     broadcast: bool,
     steps: int | None,
-    for_cores: Callable[[GraphCopier], CoreCopier],
+    for_cores: Callable[[GraphCopier], ReplicaCopier],
 ) -> EvaluationPlan:
     """Plans an evaluation over cores: as many batches in one session call as hooks need not see.
 
@@ -73,7 +73,7 @@ class _CoreEvaluation:
         cores: int,
         broadcast: bool,
         steps: int | None,
-        for_cores: Callable[[GraphCopier], CoreCopier],
+        for_cores: Callable[[GraphCopier], ReplicaCopier],
     ) -> None:
         self._template = template
         self._feed = feed

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors
-from tfx_tpu_trainer.estimator._engine.feeding.input_values import (
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
+    InputTensors,
     is_number,
     named_leaves,
     structure_difference,

@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import trace_host_function
-from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier, ReplicaCopier
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places.traced_host_function import trace_host_function
 from tfx_tpu_trainer.estimator.tpu.cores.short_batches import FiniteFeed
 
 _MAX_BYTES = 1 << 30
@@ -25,7 +25,7 @@ def plan_prediction_on_cores(
     *,
     cores: int,
     broadcast: bool,
-    for_cores: Callable[[GraphCopier], CoreCopier],
+    for_cores: Callable[[GraphCopier], ReplicaCopier],
 ) -> PredictionPlan:
     """Plans predictions over cores, a batch in each session call."""
     check_predictions(template.predictions)

@@ -8,13 +8,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.loops.loop_hook import (
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     LoopLength,
     LoopLengthFromTime,
     Loops,
     TunedLoopLength,
+    whole_steps,
 )
-from tfx_tpu_trainer.estimator._engine.loops.pace import whole_steps
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores

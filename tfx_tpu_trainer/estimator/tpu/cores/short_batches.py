@@ -11,7 +11,7 @@ import dataclasses
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import hide
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import hide
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 
 

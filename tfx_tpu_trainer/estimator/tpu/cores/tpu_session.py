@@ -21,13 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.checking.shardings import check_shardings
-from tfx_tpu_trainer.estimator._engine.checking.train_op_check import check_training_on_cores
-from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.traced_host_function import (
-    TracedHostFunction,
-    trace_host_function,
-)
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop, create_iterations
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
@@ -36,12 +30,18 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     log_not_written,
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places.combined_gradients import check_training_on_cores
 from tfx_tpu_trainer.estimator.places.input_partitions import input_partitions
 from tfx_tpu_trainer.estimator.places.replica_cores import (
     ONE_CORE,
     CutVariable,
     ReplicaCores,
     cut_variables,
+)
+from tfx_tpu_trainer.estimator.places.shardings import check_shardings
+from tfx_tpu_trainer.estimator.places.traced_host_function import (
+    TracedHostFunction,
+    trace_host_function,
 )
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem, TPUSystemHook
@@ -95,7 +95,7 @@ class OnTPU(OnCores):
         """Returns where a call runs, in words."""
         return f"{cores} TPU core{'' if cores == 1 else 's'}"
 
-    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> CoreCopier:
+    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> ReplicaCopier:
         """Returns what copies onto the TPU's cores."""
         return TPUCopier(copier, _replica_cores(trace))
 
@@ -140,7 +140,7 @@ def place_training_on_tpu(
 
 
 class TPUCopier:
-    """A `CoreCopier` onto the cores of a TPU, where a `GraphCopier` copies onto this host.
+    """A `ReplicaCopier` onto the cores of a TPU, where a `GraphCopier` copies onto this host.
 
     What evaluation and prediction on emulated cores do for full batches runs on a TPU with this.
     """
@@ -176,7 +176,7 @@ class TPUCopier:
         rows = [[self._replica_cores.cut(name, fed[name]) for name in names] for fed in replaced]
         results = self._replica_cores.replicate(one_core, rows)
         places = {node: index for index, node in enumerate(nodes)}
-        return [results[fetch.core][places[fetch.node.name]] for fetch in fetches]
+        return [results[fetch.replica][places[fetch.node.name]] for fetch in fetches]
 
 
 class _TransferLoop:
@@ -287,7 +287,8 @@ class _TransferLoop:
 
         def call(number: tf.Tensor) -> tf.Tensor:
             copies = [
-                stacked[fetch.core][order[fetch.node.name]][number] for fetch in host_call.fetches()
+                stacked[fetch.replica][order[fetch.node.name]][number]
+                for fetch in host_call.fetches()
             ]
             gathered = host_call.gathered(copies)
             with tf.control_dependencies([host_call.run(self._copier, gathered, name="host_call")]):

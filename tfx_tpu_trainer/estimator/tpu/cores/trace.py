@@ -12,28 +12,19 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import _spec_checks
-from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.checking import nan_checks
-from tfx_tpu_trainer.estimator._engine.checking.captured_tensors import refuse_captured_tensors
-from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import OneCoreGraphHook
-from tfx_tpu_trainer.estimator._engine.copying.draws_by_step import draw_by_step
-from tfx_tpu_trainer.estimator._engine.copying.graph_copy import CoreCopier, GraphCopier
-from tfx_tpu_trainer.estimator._engine.copying.outside_compilation import (
-    outside_marked,
-    with_effects,
-)
-from tfx_tpu_trainer.estimator._engine.embedding.lookups import Lookups
+from tfx_tpu_trainer.estimator._engine import nan_checks, tf_private
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import InputTensors, as_input_tensors
-from tfx_tpu_trainer.estimator._engine.loops.loop_hook import Loops
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import InputTensors, as_input_tensors
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop
-from tfx_tpu_trainer.estimator._engine.predicting.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,
     add_histograms_of_weights,
 )
-from tfx_tpu_trainer.estimator._engine.reporting.summary_hooks import (
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
     HostCallHook,
     leave_out_summaries,
 )
@@ -43,7 +34,14 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPla
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
+from tfx_tpu_trainer.estimator.places.captured_tensors import refuse_captured_tensors
+from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
 from tfx_tpu_trainer.estimator.places.input_partitions import check_input_partitions
+from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
+from tfx_tpu_trainer.estimator.places.outside_compilation import (
+    outside_marked,
+    with_effects,
+)
 from tfx_tpu_trainer.estimator.places.place import (
     Call,
     Hooks,
@@ -51,6 +49,7 @@ from tfx_tpu_trainer.estimator.places.place import (
     asked_of,
     gradient_hook,
 )
+from tfx_tpu_trainer.estimator.places.stateless_random import draw_by_step
 from tfx_tpu_trainer.estimator.tpu._is_padding import with_padding
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
@@ -217,7 +216,7 @@ class OnCores(abc.ABC):
         """Returns where a call runs, in words, given the number of replicas."""
 
     @abc.abstractmethod
-    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> CoreCopier:
+    def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> ReplicaCopier:
         """Returns what copies a trace's template onto the cores, given what copies it onto this host."""
 
     def trace_to_run(self) -> CoreTrace:

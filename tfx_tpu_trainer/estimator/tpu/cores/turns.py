@@ -36,6 +36,6 @@ def ends_of_turns(
     if (cores - 1) * held <= _MOST_BYTES_AT_ONCE:
         return []
     before = list(upstream(summed, given=given))
-    if any(copier.reads_other_cores(op) or copier.is_change(op) for op in before):
+    if any(copier.reads_other_replicas(op) or copier.is_change(op) for op in before):
         return []
     return summed

@@ -8,10 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.embedding.embedding_lookup import is_there
-from tfx_tpu_trainer.estimator._engine.feeding.input_pipeline import split_features_and_labels
-from tfx_tpu_trainer.estimator._engine.feeding.input_values import as_tensors
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
+    as_tensors,
+    split_features_and_labels,
+)
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
+from tfx_tpu_trainer.estimator.tpu.embedding.embedding_lookup import is_there
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
 
 _IDS_DTYPE = tf.int64

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.embedding.sparse_adam import SparseAdam
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     AdagradParameters,
@@ -21,6 +20,7 @@ from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     StochasticGradientDescentParameters,
 )
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
+from tfx_tpu_trainer.estimator.tpu.embedding.sparse_adam import SparseAdam
 
 v1 = tf.compat.v1
 

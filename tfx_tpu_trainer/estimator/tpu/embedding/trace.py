@@ -9,15 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.embedding import embedding_lookup
-from tfx_tpu_trainer.estimator._engine.embedding.embedding_lookup import GradientTap
-from tfx_tpu_trainer.estimator._engine.embedding.lookups import Lookups
 from tfx_tpu_trainer.estimator._engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
 from tfx_tpu_trainer.estimator.places.place import Call
 from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, trace_on_cores
-from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
+from tfx_tpu_trainer.estimator.tpu.embedding import embedding_lookup, tf_private
+from tfx_tpu_trainer.estimator.tpu.embedding.embedding_lookup import GradientTap
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
 from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan, plan_embeddings
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec, refuse_embeddings

@@ -1,1 +1,0 @@
-"""What is refused before and during a run."""

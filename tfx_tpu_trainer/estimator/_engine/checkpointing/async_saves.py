@@ -1,0 +1,384 @@
+"""Checkpoints that a thread writes while the training makes its next steps.
+
+A session call fetches what the saver's `SaveV2` ops read, between two steps. The ops themselves run in a graph and a
+session of their own, on the CPU, with the copy fed in: they share nothing with the training but the process. Who reads
+the folder waits for the thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.processes import available_memory
+from tfx_tpu_trainer._support.waiting import said_while_waiting
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import write_errors_explained
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+_under_way: dict[str, threading.Thread] = {}
+
+
+class PendingWrite:
+    """A write that a thread has begun."""
+
+    def __init__(self, folder: str, write: Callable[[], object]) -> None:
+        """Begins."""
+        self._folder = folder
+        self._write = write
+        self._error: BaseException | None = None
+        # Not a daemon: a process that ends waits for it.
+        self._thread = threading.Thread(target=self._run, name="checkpoint-write")
+        _under_way[_key(folder)] = self._thread
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has come to its end, good or bad."""
+        return not self._thread.is_alive()
+
+    def finish(self) -> None:
+        """Waits for its end."""
+        _wait(self._folder, self._thread)
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except BaseException as error:
+            self._error = error
+
+
+def wait_for_writes(folder: str) -> None:
+    """Waits until no thread of this process writes a checkpoint into a folder, whatever comes of it."""
+    thread = _under_way.get(_key(folder))
+    if thread is not None and thread is not threading.current_thread():
+        _wait(folder, thread)
+
+
+def _wait(folder: str, thread: threading.Thread) -> None:
+    if thread.is_alive():
+        with said_while_waiting(
+            f"the checkpoint that is being written to {folder}", change="This has no time limit."
+        ):
+            thread.join()
+    if _under_way.get(_key(folder)) is thread:
+        del _under_way[_key(folder)]
+
+
+def _key(folder: str) -> str:
+    return os.path.normpath(folder)
+
+
+# What a tf.compat.v1.train.Saver makes. A graph with anything else is somebody's own.
+_OF_SAVERS = frozenset(
+    (
+        "Const",
+        "Identity",
+        "MergeV2Checkpoints",
+        "Pack",
+        "Placeholder",
+        "PlaceholderWithDefault",
+        "RegexFullMatch",
+        "SaveV2",
+        "Select",
+        "SelectV2",
+        "ShardedFilename",
+        "StaticRegexFullMatch",
+        "StringJoin",
+    )
+)
+# The inputs of a SaveV2 op before those that it writes: a prefix, names, and slices.
+_NOT_WRITTEN = 3
+
+
+class CopiedState:
+    """Takes the values that a saver writes, and writes them."""
+
+    @classmethod
+    def of(cls, saver: v1.train.Saver, graph: tf.Graph) -> CopiedState | None:
+        """Makes the graph that writes."""
+        if saver.saver_def is None:
+            return None
+        save = graph.get_tensor_by_name(saver.saver_def.save_tensor_name)
+        saving = [op for op in upstream([save]) if op.type == "SaveV2"]
+        written = [tensor for op in saving for tensor in list(op.inputs)[_NOT_WRITTEN:]]
+        values = {each.name: each for each in written if each.op.type != "Const"}
+        ops = list(upstream([save], given=values.keys()))
+        known = {op.type for op in ops} <= _OF_SAVERS
+        if not saving or not known or not all(map(_can_be_copied, values.values())):
+            return None
+        return cls(ops, list(values.values()), graph)
+
+    def __init__(self, ops: list[tf.Operation], values: list[tf.Tensor], graph: tf.Graph) -> None:
+        self._values = values
+        # Bytes of the values.
+        self.size = sum(each.shape.num_elements() * each.dtype.size for each in values)
+        names = {tensor.name: f"copied_value_{at}" for at, tensor in enumerate(values)}
+        graph_def = v1.GraphDef(versions=graph.graph_def_versions)
+        for tensor in values:
+            node = graph_def.node.add(name=names[tensor.name], op="Placeholder")
+            node.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
+        for op in ops:
+            node = graph_def.node.add()
+            node.CopyFrom(op.node_def)
+            # Its order is that of the calls below; its place is the CPU.
+            node.input[:] = [names.get(tensor.name, tensor.name) for tensor in op.inputs]
+            node.device = ""
+            node.attr.pop("_class", None)
+        with tf.Graph().as_default() as writing:
+            v1.import_graph_def(graph_def, name="")
+        self._fed = [f"{names[tensor.name]}:0" for tensor in values]
+        of_type = {
+            kind: [op for op in writing.get_operations() if op.type == kind]
+            for kind in ("SaveV2", "MergeV2Checkpoints")
+        }
+        self._steps = [ops for ops in of_type.values() if ops]
+        self._graph = writing
+
+    def take(self, session: v1.Session) -> list[Any]:
+        """Returns a copy of the values as they are in a session now."""
+        copied: list[Any] = session.run(self._values)
+        return copied
+
+    def write(
+        self,
+        values: list[Any],
+        save: Callable[[v1.Session], str | None],
+        *,
+        before_commit: Callable[[], None],
+    ) -> str | None:
+        """Writes values."""
+        feeds = {}
+        for name in self._fed:
+            feeds[name] = _aligned(values.pop(0))
+        # In a thread of its own a Saver would take itself to be eager but for the block.
+        with _WritingSession(self._graph, self._steps, feeds, before_commit) as session:
+            return save(session)
+
+
+class _WritingSession(v1.Session):
+    """A session that a Saver saves in, though its graph does not tell what comes after what."""
+
+    def __init__(
+        self,
+        graph: tf.Graph,
+        steps: list[list[tf.Operation]],
+        values: dict[str, Any],
+        before_commit: Callable[[], None],
+    ) -> None:
+        config = v1.ConfigProto(device_count={"GPU": 0})
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        super().__init__(graph=graph, config=config)
+        self._writing_steps = steps
+        self._values_of_state = values
+        self._before_commit = before_commit
+
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        # In this thread: the training has the others.
+        here = v1.RunOptions(inter_op_thread_pool=-1)
+        for step in self._writing_steps:
+            if step is self._writing_steps[-1]:
+                self._before_commit()
+            writes = step is self._writing_steps[0]
+            super().run(step, {**feed_dict, **(self._values_of_state if writes else {})}, here)
+            self._values_of_state = {}
+        return super().run(fetches, feed_dict, here)
+
+
+def _can_be_copied(tensor: tf.Tensor) -> bool:
+    dtype = tensor.dtype.base_dtype
+    numbers = dtype.is_floating or dtype.is_integer or dtype.is_complex or dtype.is_bool
+    return numbers and tensor.shape.is_fully_defined() and tensor.graph.is_fetchable(tensor)
+
+
+def _aligned(value: Any) -> Any:
+    """Returns a value in memory that TensorFlow uses as it is: fed from any other, there would be two copies."""
+    if not isinstance(value, np.ndarray) or value.nbytes < mmap.PAGESIZE:
+        return value
+    # Pages of its own, which go back to the system with it.
+    copy = np.frombuffer(mmap.mmap(-1, value.nbytes), value.dtype).reshape(value.shape)
+    np.copyto(copy, value)
+    return copy
+
+
+WORTH_SECONDS = 0.1
+"""Seconds below which writing a checkpoint costs less than copying the next one."""
+
+_MEMORY_SHARE = 0.25
+
+
+class PatientListener(v1.train.CheckpointSaverListener):
+    """A listener that need not hear of a checkpoint before the next step, and stops no training."""
+
+    def before_commit(self, step: int) -> None:
+        """Is called, in the thread that writes, before a checkpoint gets its name.
+
+        Args:
+            step: The checkpoint's global step.
+
+        Raises:
+            Exception: The checkpoint must not get its name; the training ends with it.
+        """
+
+
+class AsyncSaves(v1.train.CheckpointSaverListener):
+    """Writes checkpoints of one training in a thread, one at a time, and tells its listeners of them.
+
+    The values are copied between two session calls, so a checkpoint is of one moment, that of `before_save`.
+    Listeners hear of it in the main thread: `before_save` before the copy, `after_save` when it is there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._joined = False
+        self._listeners: Sequence[v1.train.CheckpointSaverListener] = ()
+        self._step = 0
+        self._pending: tuple[int, PendingWrite] | None = None
+        self._allowed = False
+        self._copied: tuple[v1.train.Saver, tf.Graph, CopiedState | None] | None = None
+        self._seconds = 0.0
+        self._said = False
+
+    def join(
+        self, listeners: Sequence[v1.train.CheckpointSaverListener]
+    ) -> list[v1.train.CheckpointSaverListener]:
+        """Returns what a hook is to tell instead of its listeners.
+
+        One that has an `after_save` of its own is to find the checkpoint, and the model of that step, when it
+        is called: with such a one the hook tells its listeners itself, and no checkpoint is written aside.
+        """
+        told_at_once = v1.train.CheckpointSaverListener.after_save
+        for listener in listeners:
+            own = getattr(listener.after_save, "__func__", None) is not told_at_once
+            if own and not isinstance(listener, PatientListener):
+                return list(listeners)
+        self._joined, self._listeners = True, listeners
+        return [self]
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Lets a save of the block be written aside, where listeners, saver and memory let it."""
+        self._allowed = self._joined
+        try:
+            yield
+        finally:
+            self._allowed = False
+
+    def begin(self) -> None:
+        """Tells the listeners."""
+        for listener in self._listeners:
+            listener.begin()
+
+    def before_save(self, session: v1.Session, global_step_value: int) -> None:
+        """Waits for the checkpoint before, and tells the listeners of this one."""
+        self.settle(session)
+        self._step = int(global_step_value)
+        for listener in self._listeners:
+            listener.before_save(session, global_step_value)
+
+    def after_save(self, session: v1.Session, global_step_value: int) -> None:
+        """Tells the listeners, unless it is being written."""
+        if self._pending is None:
+            for listener in self._listeners:
+                listener.after_save(session, global_step_value)
+
+    def end(self, session: v1.Session, global_step_value: int) -> None:
+        """Tells the listeners."""
+        for listener in self._listeners:
+            listener.end(session, global_step_value)
+
+    def settle(self, session: v1.Session, *, wait: bool = True) -> None:
+        """Tells the listeners of a checkpoint that has been written aside."""
+        if self._pending is None or not (wait or self._pending[1].is_done):
+            return
+        step = self._finish(*self._pending)
+        for listener in self._listeners:
+            listener.after_save(session, step)
+
+    def close(self) -> None:
+        """Waits for a checkpoint that is being written when the training fails, and says what comes of it."""
+        if self._pending is None:
+            return
+        step, write = self._pending
+        try:
+            self._finish(step, write)
+        except Exception as error:
+            _logger.warning(
+                "The checkpoint of step %d was not written: %s",
+                step,
+                getattr(error, "message", error),
+            )
+
+    def _finish(self, step: int, write: PendingWrite) -> int:
+        try:
+            write.finish()
+        finally:
+            # A second signal may end the wait.
+            if write.is_done:
+                self._pending = None
+        return step
+
+    def write(
+        self,
+        saver: v1.train.Saver,
+        session: v1.Session,
+        save: Callable[[v1.Session], str | None],
+    ) -> str | None:
+        """Writes a checkpoint: aside, or as it is where that is not allowed or not worth it."""
+        is_worth_it = self._allowed and self._seconds >= WORTH_SECONDS
+        copied = self._copied_state(saver, session.graph) if is_worth_it else None
+        if copied is None or not self._has_room(copied):
+            with self._timed():
+                return save(session)
+        values, step = copied.take(session), self._step
+
+        def write() -> None:
+            with write_errors_explained(self._folder), self._timed():
+                copied.write(values, save, before_commit=lambda: self._before_commit(step))
+
+        self._pending = step, PendingWrite(self._folder, write)
+        return None
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._seconds = time.monotonic() - started
+
+    def _before_commit(self, step: int) -> None:
+        for listener in self._listeners:
+            if isinstance(listener, PatientListener):
+                listener.before_commit(step)
+
+    def _copied_state(self, saver: v1.train.Saver, graph: tf.Graph) -> CopiedState | None:
+        if self._copied is None or self._copied[0] is not saver or self._copied[1] is not graph:
+            self._copied = saver, graph, CopiedState.of(saver, graph)
+        return self._copied[2]
+
+    def _has_room(self, copied: CopiedState) -> bool:
+        room = available_memory() * _MEMORY_SHARE
+        if copied.size <= room:
+            return True
+        if not self._said:
+            self._said = True
+            _logger.info(
+                "Training waits while checkpoints are written: a copy of the variables (%d MiB) would "
+                "take more than a quarter of the free memory (%d MiB).",
+                copied.size >> 20,
+                int(room) >> 20,
+            )
+        return False

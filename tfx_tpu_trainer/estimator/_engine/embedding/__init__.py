@@ -1,1 +1,0 @@
-"""Embeddings that train outside of a model."""

@@ -1,0 +1,314 @@
+"""Turns what an input_fn returned into tensors, counts its rows, and names its tensors as a user would write them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.feeding.dataset_rewrites import (
+    batches_to_cut_out,
+    edited,
+    tuned_where_it_helps,
+)
+from tfx_tpu_trainer.estimator._engine.graph_nodes import all_nodes
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+def as_tensors(structure: Any) -> Any:
+    """Makes a tensor of each value of an input.
+
+    A number, a string or an array is one; so is a list or tuple of scalars, however deeply nested.
+    Lists and tuples of tensors or arrays that have rows of their own are structure.
+    """
+    if all(_is_tensor(leaf) and not _is_variable(leaf) for leaf in _values(structure)):
+        return structure
+    return _map_values(_as_tensor, structure)
+
+
+def count_rows(*structures: Any) -> tf.Tensor | None:
+    """Counts the rows of a batch: axis 0 of its first value that has one.
+
+    Args:
+        *structures: Features and labels: nested structures of dense, sparse or ragged tensors and
+            of what `as_tensors` makes tensors of.
+
+    Returns:
+        An int64 scalar tensor, or `None` when no value has an axis.
+    """
+    for leaf in itertools.chain.from_iterable(map(_values, structures)):
+        if isinstance(leaf, (tf.SparseTensor, v1.SparseTensorValue)):
+            return tf.cast(leaf.dense_shape[0], tf.int64)
+        if isinstance(leaf, tf.RaggedTensor):
+            return tf.cast(leaf.nrows(), tf.int64)
+        if not _is_tensor(leaf):
+            if isinstance(leaf, (list, tuple)) or np.ndim(leaf):
+                return tf.constant(len(leaf), tf.int64)
+        elif leaf.shape.rank != 0:
+            return tf.shape(leaf, out_type=tf.int64)[0]
+    return None
+
+
+def is_number(leaf: Any) -> bool:
+    """Tells whether a tensor is a scalar whose value is known: the same in every batch."""
+    scalar = isinstance(leaf, tf.Tensor) and leaf.shape.rank == 0
+    return scalar and tf.get_static_value(leaf) is not None
+
+
+def _values(structure: Any) -> Iterator[Any]:
+    """Yields what is one tensor, or can be made one, in the order of `tf.nest`."""
+    if isinstance(structure, Mapping):
+        for key in sorted(structure):
+            yield from _values(structure[key])
+    elif _is_structure(structure):
+        for part in structure:
+            yield from _values(part)
+    elif structure is not None:
+        yield structure
+
+
+def _map_values(function: Callable[[Any], Any], structure: Any) -> Any:
+    if isinstance(structure, Mapping):
+        mapped = {key: _map_values(function, part) for key, part in structure.items()}
+        return type(structure)(mapped) if isinstance(structure, dict) else mapped
+    if _is_structure(structure):
+        parts = [_map_values(function, part) for part in structure]
+        return type(structure)(*parts) if _is_named(structure) else type(structure)(parts)
+    return None if structure is None else function(structure)
+
+
+def _is_structure(value: Any) -> bool:
+    """Tells whether a value is a list or tuple of several tensors rather than one."""
+    if not isinstance(value, (list, tuple)) or _is_tensor(value):
+        return False
+    leaves = tf.nest.flatten(value)
+    if _is_named(value) or not all(map(_is_scalar, leaves)):
+        return True
+    return isinstance(value, tuple) and (not leaves or any(map(_is_tensor, leaves)))
+
+
+def _is_scalar(leaf: Any) -> bool:
+    if _is_tensor(leaf):
+        return isinstance(leaf, tf.Tensor) and leaf.shape.rank == 0
+    return leaf is not None and not np.ndim(leaf)
+
+
+def _is_tensor(value: Any) -> bool:
+    return tf.is_tensor(value) or isinstance(value, v1.SparseTensorValue)
+
+
+def _is_variable(value: Any) -> bool:
+    return isinstance(value, tf.Variable)
+
+
+def _is_named(value: Any) -> bool:
+    return hasattr(value, "_fields")
+
+
+def _as_tensor(value: Any) -> Any:
+    if _is_tensor(value) and not _is_variable(value):
+        return value
+    return tf.convert_to_tensor(value)
+
+
+def named_leaves(features: Any, labels: Any) -> dict[str, Any]:
+    """Names the tensors of an input.
+
+    Args:
+        features: Nested structure of tensors.
+        labels: The same, or `None`.
+
+    Returns:
+        Name, such as `features['x']` or `labels`, -> tensor, in the order in which a Dataset
+        counts its components.
+    """
+    named = dict(_walk("features", features))
+    return named if labels is None else {**named, **dict(_walk("labels", labels))}
+
+
+def structure_difference(first: Any, second: Any) -> str | None:
+    """Says in which tensor two inputs differ."""
+    named, others = named_leaves(*first), named_leaves(*second)
+    for name in {**named, **others}:
+        if name not in named or name not in others:
+            return f"{name} is in only one of them"
+        one, other = named[name], others[name]
+        if one.dtype != other.dtype or not one.shape.is_compatible_with(other.shape):
+            return (
+                f"{name} is {one.dtype.name} {one.shape} in one and {other.dtype.name} "
+                f"{other.shape} in another"
+            )
+    return None
+
+
+def _walk(name: str, structure: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(structure, Mapping):
+        for key in sorted(structure):
+            yield from _walk(f"{name}[{key!r}]", structure[key])
+    elif isinstance(structure, (tuple, list)) and not tf.is_tensor(structure):
+        fields = getattr(structure, "_fields", None)
+        for index, part in enumerate(structure):
+            yield from _walk(f"{name}.{fields[index]}" if fields else f"{name}[{index}]", part)
+    elif structure is not None:
+        yield name, structure
+
+
+@dataclasses.dataclass(frozen=True)
+class InputTensors:
+    """The tensors of one batch.
+
+    Attributes:
+        features: Nested structure of tensors; where input_fn returned no Dataset, of whatever it
+            returned.
+        labels: The same, or `None`.
+        hooks: What must run in the session before the tensors can be read.
+        iterator: The iterator that the tensors are drawn from; `None` where input_fn gave
+            tensors of its own.
+    """
+
+    features: Any
+    labels: Any
+    hooks: tuple[v1.train.SessionRunHook, ...] = ()
+    iterator: v1.data.Iterator | None = None
+
+    def with_tensors(self) -> InputTensors:
+        """Returns the input with a tensor for each Python value and array in it."""
+        if self.iterator is not None:
+            return self
+        return dataclasses.replace(
+            self, features=as_tensors(self.features), labels=as_tensors(self.labels)
+        )
+
+    def with_hidden_batches(self) -> InputTensors:
+        """Hides short batches from a model that must not be taken at its word of them.
+
+        Training does without, as it does in the original: its gradients are reckoned in fewer
+        ops where the optimizer has the shapes.
+        """
+        if self.iterator is None:
+            return self
+        features, labels = hide_open_batches((self.features, self.labels))
+        return dataclasses.replace(self, features=features, labels=labels)
+
+
+class DatasetInitializerHook(v1.train.SessionRunHook):
+    """Starts a dataset's iterator whenever a session is made or recovered.
+
+    A hook and not an entry of the TABLE_INITIALIZERS collection, because a user's
+    `Scaffold(local_init_op=...)` replaces what would run that collection.
+    """
+
+    def __init__(self, iterator: v1.data.Iterator):
+        self._initializer = iterator.initializer
+
+    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
+        """Runs the initializer."""
+        del coord
+        session.run(self._initializer)
+
+
+def as_input_tensors(returned: Any) -> InputTensors:
+    """Turns what an input_fn returned into the tensors of one batch.
+
+    Args:
+        returned: A `tf.data.Dataset` of features or of (features, labels); or features; or
+            a pair (features, labels) of tensors or of what can be made tensors.
+
+    Returns:
+        The tensors, in the default graph.
+
+    Raises:
+        ValueError: If a tuple or list does not have two elements.
+    """
+    if isinstance(returned, tf.data.Dataset):
+        dataset = edited(returned, batches_to_cut_out(returned))
+        iterator = v1.data.make_initializable_iterator(tuned_where_it_helps(dataset))
+        features, labels = split_features_and_labels(iterator.get_next())
+        return InputTensors(features, labels, (DatasetInitializerHook(iterator),), iterator)
+    return InputTensors(*split_features_and_labels(returned))
+
+
+def split_features_and_labels(element: Any) -> tuple[Any, Any]:
+    """Splits an element of an input into features and labels."""
+    features, labels = element, None
+    if isinstance(element, (tuple, list)) and not tf.is_tensor(element):
+        if len(element) != 2:
+            raise ValueError(
+                "input_fn should return (features, labels) as a len 2 tuple; got "
+                f"{len(element)} elements: {element!r}. Put several features into a dict."
+            )
+        features, labels = element
+    if features is None:
+        what = "None" if element is None else "no features (None)"
+        _logger.warning("input_fn returned %s: model_fn gets None as features.", what)
+    return features, labels
+
+
+# Python code can tell when it is called, and an input may wait for what was made of the rows
+# before: a service that predicts feeds a generator with its requests.
+_FROM_OUTSIDE = (
+    "Barrier",
+    "DataServiceDataset",
+    "EagerPyFunc",
+    "GeneratorDataset",
+    "PyFunc",
+    "Queue",
+    "ReaderRead",
+    "Recv",
+    "Stage",
+    "Unstage",
+)
+
+
+def can_be_read_ahead(graph: tf.Graph) -> bool:
+    """Tells whether nobody but the clock could notice that an input is read ahead."""
+    ops = {node.op for node in all_nodes(graph.as_graph_def())}
+    return not any(op.startswith(_FROM_OUTSIDE) or _is_foreign_dataset(op) for op in ops)
+
+
+def _is_foreign_dataset(op: str) -> bool:
+    return "Dataset" in op and not hasattr(tf.raw_ops, op)
+
+
+def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
+    """Passes tensors through an optional, which shape inference does not look into.
+
+    A model that reshapes to `params["batch_size"]` rows tells shape inference that every batch has
+    as many, short ones included: TensorFlow's graph optimizer then drops the reshape as useless,
+    and counts rows that are not there. What reads a tensor through this detour says nothing about
+    what stands before it.
+    """
+    if not tensors:
+        return []
+    return tf.raw_ops.OptionalGetValue(
+        optional=tf.raw_ops.OptionalFromValue(components=list(tensors)),
+        output_types=[tensor.dtype for tensor in tensors],
+        output_shapes=list(shapes),
+    )
+
+
+def hide_open_batches(structure: Any) -> Any:
+    """Hides what is not known of the shapes in a nested structure.
+
+    Python code sees the shapes as before; the optimizer sees none, not even a rank, as one
+    unknown dimension beside known ones can be reckoned back from a reshape.
+    """
+    leaves = tf.nest.flatten(structure)
+    hidden = [i for i, leaf in enumerate(leaves) if _is_open(leaf)]
+    if not hidden:
+        return structure
+    unknown = [tf.TensorShape(None)] * len(hidden)
+    for i, tensor in zip(hidden, hide([leaves[i] for i in hidden], unknown)):
+        tensor.set_shape(leaves[i].shape)
+        leaves[i] = tensor
+    return tf.nest.pack_sequence_as(structure, leaves)
+
+
+def _is_open(leaf: Any) -> bool:
+    return isinstance(leaf, tf.Tensor) and not leaf.shape.is_fully_defined()

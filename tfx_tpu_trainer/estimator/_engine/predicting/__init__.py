@@ -1,1 +1,0 @@
-"""From a template to predictions."""

@@ -1,0 +1,323 @@
+"""Predicts a plan's batches in a session, one in each call or many in a loop."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.progress import Batches, Progress
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import can_be_read_ahead
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import (
+    IN_CALLERS_THREAD,
+    copy_with_direct_draws,
+)
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopLengthFromTime, allows_loops
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import (
+    Optimizing,
+    SessionCreatorFn,
+    closed_in_thread,
+    open_restored_session,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import (
+    ReconnectingSession,
+    needed_tasks,
+)
+from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StallWatch
+from tfx_tpu_trainer.estimator._engine.settings import SessionSettings
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+
+v1 = tf.compat.v1
+
+# A session call costs about a tenth of a millisecond: more in one call would win nothing, and
+# would keep the input from being read while the rows are taken apart.
+_LONGEST_SECONDS = 0.02
+_MOST_BYTES = 4 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionLoop:
+    """A loop of batches."""
+
+    # Placeholder of the number of batches to run, an int32 scalar.
+    count: tf.Tensor
+    # For each prediction, the rows of all batches one after the other, and the number of rows of
+    # each batch; fetching them runs the loop.
+    run: tuple[tuple[tf.Tensor, tf.Tensor], ...]
+    # The same for what a loop that failed had finished before.
+    rest: tuple[tuple[tf.Tensor, tf.Tensor], ...]
+    # Names of the predictions; `None` where they are a single tensor.
+    names: tuple[str, ...] | None
+
+    def batches(self, found: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Any]:
+        """Takes what `run` or `rest` gave apart into batches, in the structure of predictions."""
+        columns = [
+            [rows[end - length : end] for length, end in zip(lengths, np.cumsum(lengths))]
+            for rows, lengths in found
+        ]
+        if self.names is None:
+            yield from columns[0]
+        else:
+            for batch in zip(*columns):
+                yield dict(zip(self.names, batch))
+
+
+def allows_prediction_loop(predictions: Any) -> bool:
+    """Tells whether batches of predictions can be put one after the other and taken apart again."""
+    values = columns_of(predictions)
+    return bool(values) and all(
+        isinstance(value, tf.Tensor) and value.shape.rank and value.shape[1:].is_fully_defined()
+        for value in values
+    )
+
+
+def columns_of(predictions: Any) -> list[Any]:
+    """Returns the values of a mapping, in its own order, or the single value."""
+    return list(predictions.values()) if isinstance(predictions, Mapping) else [predictions]
+
+
+def build_prediction_loop(
+    predictions: Any, make_batch: Callable[[], tuple[Sequence[tf.Tensor], tf.Tensor]]
+) -> PredictionLoop:
+    """Puts a loop of batches into the default graph.
+
+    What a batch gives is kept in the session, so that the batches before one that fails, or
+    before the end of the input, are not lost.
+    """
+    columns = [
+        _Column(value.dtype, value.shape, name=f"kept_predictions_{number}")
+        for number, value in enumerate(columns_of(predictions))
+    ]
+
+    def one_batch(number: tf.Tensor, more: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        del more
+        values, more = make_batch()
+        kept = [column.append(value) for column, value in zip(columns, values)]
+        with tf.control_dependencies(kept):
+            return number + 1, tf.identity(more)
+
+    def all_batches(count: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        with tf.control_dependencies([column.clear() for column in columns]):
+            start = (tf.constant(0), tf.constant(True))
+        (done, _) = tf.while_loop(
+            lambda number, more: tf.logical_and(more, number < count),
+            one_batch,
+            start,
+            parallel_iterations=1,
+        )
+        with tf.control_dependencies([done]):
+            return [column.read() for column in columns]
+
+    count = v1.placeholder(tf.int32, shape=(), name="batches_in_a_call")
+    run = tf.function(all_batches, autograph=False)(count)
+    rest = tf.function(lambda: [column.read() for column in columns], autograph=False)()
+    names = tuple(predictions) if isinstance(predictions, Mapping) else None
+    return PredictionLoop(count, tuple(run), tuple(rest), names)
+
+
+def run_prediction_loop(loop: PredictionLoop, session: ReconnectingSession) -> Iterator[Any]:
+    """Yields batches until the input ends.
+
+    A call runs as many batches as were yielded before it, at most: the first one runs a single
+    batch, and the input is never read further ahead than it was read before.
+    """
+    length = LoopLengthFromTime(_LONGEST_SECONDS)
+    count, most = 1, 1
+    while not session.should_stop():
+        started = time.monotonic()
+        try:
+            # To hand each op to another thread costs more than it wins.
+            found = session.run(loop.run, feed_dict={loop.count: count}, options=IN_CALLERS_THREAD)
+        except tf.errors.OpError:
+            yield from _finished_batches(loop, session)
+            raise
+        length.report(seconds=time.monotonic() - started, steps=count)
+        yield from loop.batches(found)
+        if len(found[0][1]) < count:
+            return
+        size = sum(rows.nbytes for rows, _ in found) / count
+        most = min(2 * count, int(_MOST_BYTES / max(size, 1)))
+        count = max(1, min(most, length()))
+
+
+def _finished_batches(loop: PredictionLoop, session: ReconnectingSession) -> Iterator[Any]:
+    try:
+        rest = session.run(loop.rest)
+    except tf.errors.FailedPreconditionError:
+        # A first call that found no kernel for an op of the model has kept nothing.
+        return
+    yield from loop.batches(rest)
+
+
+class _Column:
+    """What the batches of a loop gave for one prediction, kept in the session."""
+
+    def __init__(self, dtype: tf.DType, shape: tf.TensorShape, *, name: str) -> None:
+        self._dtype = dtype
+        self._shape = tf.TensorShape([None, *shape[1:]])
+        self._handle = tf.raw_ops.VarHandleOp(dtype=tf.variant, shape=(), shared_name=name)
+
+    def clear(self) -> tf.Operation:
+        return self._assign(
+            tf.raw_ops.EmptyTensorList(
+                element_shape=self._element_shape(),
+                max_num_elements=-1,
+                element_dtype=self._dtype,
+            )
+        )
+
+    def append(self, value: tf.Tensor) -> tf.Operation:
+        return self._assign(tf.raw_ops.TensorListPushBack(input_handle=self._list(), tensor=value))
+
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        joined = tf.raw_ops.TensorListConcatV2(
+            input_handle=self._list(),
+            element_shape=self._element_shape(),
+            leading_dims=tf.constant([], tf.int64),
+            element_dtype=self._dtype,
+        )
+        return joined.tensor, joined.lengths
+
+    def _list(self) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.variant)
+
+    def _assign(self, value: tf.Tensor) -> tf.Operation:
+        return tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)
+
+    def _element_shape(self) -> tf.Tensor:
+        sizes = [-1 if size is None else size for size in self._shape.as_list()]
+        return tf.constant(sizes, tf.int32)
+
+
+_ENDED = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictionPlan:
+    """A prediction, placed and ready to run."""
+
+    # The model.
+    template: ModelTemplate
+    # The predictions of one batch.
+    fetches: Any
+    # Rows of the batch; none mean that the input has ended. `None` where the end of the input ends
+    # the session by itself.
+    rows: tf.Tensor | None = None
+    # Makes the session's creator. Defaults to `ChiefSessionCreator`.
+    session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
+
+    @property
+    def runs_template(self) -> bool:
+        """Whether the template's own nodes run, and no function of replicas."""
+        return self.rows is None and self.session_creator is v1.train.ChiefSessionCreator
+
+
+def predict_batches(
+    plan: PredictionPlan,
+    *,
+    settings: SessionSettings,
+    hooks: Sequence[v1.train.SessionRunHook],
+    checkpoint_path: str | None,
+    master: str = "",
+) -> Generator[Any, None, None]:
+    """Yields the predictions of each batch until the input ends.
+
+    Closing the generator closes the session. The template's graph is the default one while the
+    generator runs, for hooks, and not between batches, so generators may be interleaved with other
+    work. Where nobody could tell but by the clock, several batches run in one session call.
+    """
+    batches = _batches_of_session(
+        plan, settings=settings, hooks=hooks, checkpoint_path=checkpoint_path, master=master
+    )
+    graph = plan.template.graph
+    try:
+        while True:
+            with graph.as_default():
+                batch = next(batches, _ENDED)
+            if batch is _ENDED:
+                return
+            yield batch
+    finally:
+        with graph.as_default():
+            batches.close()
+
+
+def _batches_of_session(
+    plan: PredictionPlan,
+    *,
+    settings: SessionSettings,
+    hooks: Sequence[v1.train.SessionRunHook],
+    checkpoint_path: str | None,
+    master: str,
+) -> Generator[Any, None, None]:
+    """Yields the predictions of each batch; the template's graph must be the default one."""
+    all_hooks = [*hooks, *plan.template.hooks]
+    loop = None
+    if not master and allows_loops(all_hooks):
+        loop = _make_loop(plan)
+    by_itself = loop is None and plan.runs_template
+    session = open_restored_session(
+        settings=settings,
+        master=master,
+        scaffold=plan.template.make_scaffold(),
+        checkpoint_path=checkpoint_path,
+        hooks=all_hooks,
+        optimizing=Optimizing.CONFIGURED if by_itself else Optimizing.NOTHING,
+        session_creator=plan.session_creator,
+    )
+    # In a session made anew the input begins again, and rows would be yielded twice.
+    watch = StallWatch(
+        "Prediction",
+        unit="batch",
+        timeout_secs=settings.stall_timeout_secs,
+        tasks=needed_tasks(settings, master),
+    )
+    calls = ReconnectingSession(session, watch, retries=0)
+    explained = run_errors_explained(plan.template)
+    aside = closed_in_thread(session, calls, master=master)
+    if loop is not None:
+        with watch, aside, explained:
+            yield from run_prediction_loop(loop, calls)
+        return
+    fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
+    with watch, aside, explained:
+        while not calls.should_stop():
+            predictions, *rows = calls.run(fetches)
+            if rows and not rows[0]:
+                return
+            yield predictions
+
+
+def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
+    """Yields what it is given, and tells a `Progress` of it when that is due."""
+    done, is_shown = 0, False
+    for batch in batches:
+        done += 1
+        if progress.is_due():
+            is_shown = done > 1
+            progress.counted(done)
+        yield batch
+    if is_shown:
+        progress.say(f"predict: {Batches(done=done)}")
+
+
+def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
+    """Returns a loop of the template's batches; `None` where there can be none."""
+    template = plan.template
+    if not plan.runs_template or not allows_prediction_loop(plan.fetches):
+        return None
+    if not can_be_read_ahead(template.graph):
+        return None
+    copier = GraphCopier(template.graph)
+    predictions = columns_of(plan.fetches)
+
+    def make_batch() -> tuple[list[tf.Tensor], tf.Tensor]:
+        return copy_with_direct_draws(copier, predictions, name="batch"), tf.constant(True)
+
+    return build_prediction_loop(plan.fetches, make_batch)

@@ -1,0 +1,249 @@
+"""Stops a training that is asked to by a signal: it ends its loop and writes a checkpoint before the process ends.
+
+Kubernetes ends an evicted pod with SIGTERM and kills it when `terminationGracePeriodSeconds` are over, 30 by
+default; a TPU or a machine that is taken away gives such a notice too; an operator presses Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Collection, Iterator
+from types import FrameType
+from typing import NoReturn
+
+import tensorflow as tf
+
+GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
+"""Environment variable: the seconds from the signal to the end of the process, finished or not."""
+
+_GRACE_SECONDS = 25.0
+# The part of the grace in which a loop may come to its own end; the rest is for its last step and the checkpoint.
+_FOR_LOOPS = 0.25
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""The signals that ask a process to stop."""
+
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+
+_logger = tf.get_logger()
+
+
+class StoppedBySignal(SystemExit):
+    """Ends a process that was asked to stop, with the exit code that a shell gives the signal."""
+
+    def __init__(self, number: int) -> None:
+        """Takes the signal.
+
+        Args:
+            number: The signal's number.
+        """
+        super().__init__(128 + number)
+
+
+class Preemption:
+    """Whether the process has been asked to stop; see `listening`."""
+
+    def __init__(self) -> None:
+        # The signal that asked for it; `None` until one has.
+        self.number: int | None = None
+        # Whether it has been raised, so that what ends the process is the stop, whatever came of it
+        # on its way.
+        self.was_raised = False
+        self._postponed = 0
+        self._end_loop: Callable[[], None] | None = None
+        self._timers: list[threading.Timer] = []
+
+    @contextlib.contextmanager
+    def postponed(self, end_loop: Callable[[], None] | None = None) -> Iterator[None]:
+        """Lets the block end in its own way: it asks for `number` where it can stop."""
+        self._postponed += 1
+        outer, self._end_loop = self._end_loop, end_loop
+        try:
+            yield
+        finally:
+            self._postponed -= 1
+            self._end_loop = outer
+        if self.number is not None and not self._postponed:
+            self._end(self.number)
+
+    def ask(self, number: int) -> None:
+        """Asks for a stop; a second time, it is one."""
+        if self.number is not None:
+            self._end(number)
+        self.number = number
+        if not self._postponed:
+            self._end(number)
+        _logger.warning(
+            "%s: training stops after this loop and its checkpoint, within %g s (%s). A second signal "
+            "ends it at once.",
+            signal.Signals(number).name,
+            grace_seconds(),
+            GRACE_VARIABLE,
+        )
+
+    def start_grace(self, number: int) -> None:
+        """Sees to it that the process ends when the grace is over; another signal ends it now."""
+        if self._timers:
+            _end_now(number)
+        self._start_timer(grace_seconds(), self._grace_is_over, number)
+        self._start_timer(grace_seconds() * _FOR_LOOPS, self._cut_short)
+
+    def close(self) -> None:
+        """Takes the grace back: the process has done what it was asked for."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def _start_timer(self, seconds: float, function: Callable[..., None], *args: int) -> None:
+        timer = threading.Timer(seconds, function, args)
+        timer.daemon = True
+        timer.start()
+        self._timers.append(timer)
+
+    def _cut_short(self) -> None:
+        if self._end_loop is not None:
+            self._end_loop()
+
+    def _grace_is_over(self, number: int) -> None:
+        _logger.error(
+            "The loop of steps did not finish within the %g s of %s: the process ends without a "
+            "checkpoint, and the next attempt resumes from the previous one.",
+            grace_seconds(),
+            GRACE_VARIABLE,
+        )
+        _end_now(number)
+
+    def _end(self, number: int) -> NoReturn:
+        self.was_raised = True
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise StoppedBySignal(number)
+
+
+_listening: Preemption | None = None
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[Preemption]:
+    """Takes SIGTERM and SIGINT while the block runs.
+
+    Outside of `postponed` blocks they raise at once, also in a container's first process, whose
+    kernel ignores a SIGTERM that nobody takes. A signal that the program handles itself stays
+    the program's, and so do both in another than the main thread, where Python has no signals.
+
+    Yields:
+        Whether a stop has been asked for. Inside of another `listening` block it is that one's.
+
+    Raises:
+        ValueError: The environment variable of the grace is no number of seconds: told now, since at a signal it would
+            cost the checkpoint.
+    """
+    global _listening
+    if _listening is not None:
+        yield _listening
+        return
+    grace_seconds()
+    stop = _listening = Preemption()
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {n: signal.getsignal(n) for n in SIGNALS if in_main}
+    taken = {n: handler for n, handler in before.items() if handler in _DEFAULTS}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        stop.ask(number)
+
+    for number in taken:
+        signal.signal(number, handle)
+    try:
+        with _noticed_at_once(stop, taken) if taken else contextlib.nullcontext():
+            yield stop
+    except Exception:
+        # Raised in the middle of others' work, a stop comes out as something else: C++ makes a TypeError without
+        # words of it, and TensorFlow's context managers find their stacks of graphs in disorder.
+        if stop.number is not None and stop.was_raised:
+            stop._end(stop.number)
+        raise
+    finally:
+        _listening = None
+        stop.close()
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def signal_received() -> int | None:
+    """Returns the signal that has asked the training in this process to stop, or `None`."""
+    return None if _listening is None else _listening.number
+
+
+def ask_to_stop(number: int) -> bool:
+    """Asks a training in this process to stop, for programs that handle signals themselves.
+
+    Args:
+        number: The signal.
+
+    Returns:
+        Whether there is such a training. Where there is none nothing happens.
+    """
+    if _listening is None or not _listening._postponed:
+        return False
+    if _listening.number is None:
+        _listening.ask(number)
+    return True
+
+
+def grace_seconds() -> float:
+    """Returns the seconds between a signal and the end of the process."""
+    text = os.environ.get(GRACE_VARIABLE)
+    if text is None:
+        return _GRACE_SECONDS
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(
+            f"{GRACE_VARIABLE}={text!r} is not a number of seconds; give one, such as 25"
+        )
+    return seconds
+
+
+@contextlib.contextmanager
+def _noticed_at_once(stop: Preemption, taken: Collection[int]) -> Iterator[None]:
+    """Lets a thread see signals as they come.
+
+    Python's handlers run in the main thread, after the call into TensorFlow that it waits for: with long loops that is
+    minutes later, when the grace has long been over.
+    """
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    if former != -1:
+        # An event loop, as in a notebook, which waits for it.
+        signal.set_wakeup_fd(former)
+        receiver.close()
+        sender.close()
+        yield
+        return
+
+    def watch() -> None:
+        while number := receiver.recv(1):
+            if number[0] in taken:
+                stop.start_grace(number[0])
+
+    watcher = threading.Thread(target=watch, daemon=True, name="polite-stop")
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(-1)
+        sender.close()
+        watcher.join()
+        receiver.close()
+
+
+def _end_now(number: int) -> NoReturn:
+    logging.shutdown()
+    os._exit(128 + number)

@@ -1,0 +1,164 @@
+"""Finds tensors of model_fn that metric_fn or a host_call's function uses without being given them.
+
+On one host that works, as everything is in one graph. On cores there is one such tensor on each of
+them, and the function would wait for the placeholder that the model was traced on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
+from tfx_tpu_trainer.estimator._engine.source_lines import source_line
+from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+
+v1 = tf.compat.v1
+
+_INPUT = "Placeholder"
+
+# How TensorFlow shows an op whose inputs do not fit: its name and those of its inputs.
+_FAILED = re.compile(r"\{\{node (\S+)\}\} = \w+\[.*?\]\(([^()]*)\)")
+
+
+def refuse_captured_tensors(template: ModelTemplate, *, runs_on: str) -> ModelTemplate:
+    """Lets the functions of eval_metrics and host_call fail where they capture tensors of the model.
+
+    What depends on variables and constants only has a value on the host too and may be captured.
+    """
+    inputs = _names_of_inputs(template)
+
+    def checked(function: HostFunction | None) -> HostFunction | None:
+        if function is None:
+            return None
+        return dataclasses.replace(
+            function, function=_checked(function, runs_on=runs_on, inputs=inputs)
+        )
+
+    return dataclasses.replace(
+        template, eval_metrics=checked(template.eval_metrics), host_call=checked(template.host_call)
+    )
+
+
+def _checked(
+    host_function: HostFunction, *, runs_on: str, inputs: Mapping[tf.Operation, str]
+) -> Callable[..., Any]:
+    name, function = host_function.name, host_function.function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        graph = v1.get_default_graph()
+        known = set(graph.get_operations())
+        flat = tf.nest.flatten((args, kwargs), expand_composites=True)
+        given = {node.name for node in flat if _is_node(node)}
+
+        def check(uses: Iterable[_Use]) -> None:
+            made = (op for op in graph.get_operations() if op not in known)
+            for use in _captures([*_uses(made), *uses], known, given):
+                raise ValueError(_says(name, use, runs_on=runs_on, inputs=inputs))
+
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            # One core's rows do not fit those of all: TensorFlow says so, and what does not fit.
+            check(_uses_of_failed(error, graph))
+            raise
+        check(_Use(node, f"as a result of {name}", None) for node in _nodes(result))
+        return result
+
+    return call
+
+
+class _Use(NamedTuple):
+    """What a host function does with a tensor or an operation.
+
+    Attributes:
+        used: The tensor or operation.
+        how: How it is used, in words.
+        user: The op that uses it, or `None`.
+    """
+
+    used: tf.Tensor | tf.Operation
+    how: str
+    user: tf.Operation | None
+
+
+def _uses(ops: Iterable[tf.Operation]) -> Iterator[_Use]:
+    for op in ops:
+        for used in (*op.inputs, *op.control_inputs):
+            yield _Use(used, f"as input to {op.name!r}", op)
+
+
+def _uses_of_failed(error: Exception, graph: tf.Graph) -> Iterator[_Use]:
+    """Yields the inputs of an op that TensorFlow has refused to make, which its error lists."""
+    for name, inputs in _FAILED.findall(str(error)):
+        for given in inputs.split(", "):
+            with contextlib.suppress(KeyError, ValueError):
+                element = graph.as_graph_element(given.removeprefix("^"))
+                yield _Use(element, f"as input to {name!r}", None)
+
+
+def _captures(
+    uses: Iterable[_Use], known: Collection[tf.Operation], given: Collection[str]
+) -> Iterator[_Use]:
+    """Yields the uses of ops of the model that need its inputs."""
+    checked: dict[str, bool] = {}
+    for use in uses:
+        used = use.used
+        if _op_of(used) in known and used.name not in given:
+            if used.name not in checked:
+                needed = upstream([used], given=given)
+                checked[used.name] = any(op.type == _INPUT for op in needed)
+            if checked[used.name]:
+                yield use
+
+
+def _nodes(result: Any) -> list[tf.Tensor | tf.Operation]:
+    """Returns what runs of a function's result; a Keras metric has updates."""
+    leaves = tf.nest.flatten(result)
+    updates = [update for leaf in leaves for update in getattr(leaf, "updates", ())]
+    return [node for node in (*leaves, *updates) if _is_node(node)]
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, (tf.Tensor, tf.Operation))
+
+
+def _op_of(node: tf.Tensor | tf.Operation) -> tf.Operation:
+    return node if isinstance(node, tf.Operation) else node.op
+
+
+def _says(name: str, use: _Use, *, runs_on: str, inputs: Mapping[tf.Operation, str]) -> str:
+    captured = _op_of(use.used)
+    if captured.type == _INPUT:
+        # The line that made it is that of the call of train or evaluate.
+        origin = f"is model_fn's {inputs.get(captured, 'input')}"
+    else:
+        origin = f"was made at {source_line(captured) or 'an unknown line'}"
+    line = None if use.user is None else source_line(use.user)
+    used = "" if line is None else f", and is used at {line}"
+    return (
+        f"Cannot use {captured.name!r} {use.how} because {captured.name!r} is part of the "
+        f"computation on {runs_on}: the function of {name} runs on the host and must not capture "
+        f"tensors of model_fn. {captured.name!r} {origin}{used}. Give it to the function as an "
+        f"argument, {name}=(function, [..., tensor]); variables, such as the global step, can be "
+        "used as they are."
+    )
+
+
+def _names_of_inputs(template: ModelTemplate) -> dict[tf.Operation, str]:
+    """Returns what a user calls the placeholders that a template was traced on."""
+    names = {}
+    for name, structure in (("features", template.features), ("labels", template.labels)):
+        parts = structure.items() if isinstance(structure, Mapping) else [(None, structure)]
+        for key, part in parts:
+            for leaf in tf.nest.flatten(part, expand_composites=True):
+                if isinstance(leaf, tf.Tensor):
+                    names[leaf.op] = name if key is None else f"{name}[{key!r}]"
+    return names
