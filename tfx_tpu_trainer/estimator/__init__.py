@@ -31,7 +31,7 @@ from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
 from tfx_tpu_trainer.estimator.canned import *
-from tfx_tpu_trainer.estimator.canned._parsing import (
+from tfx_tpu_trainer.estimator.canned._columns import (
     classifier_parse_example_spec,
     regressor_parse_example_spec,
 )

@@ -102,7 +102,7 @@ from tfx_tpu_trainer.estimator.export._tags import (
     HOST_TAGS,
     TPU_TAGS,
 )
-from tfx_tpu_trainer.estimator.heads._keys import (
+from tfx_tpu_trainer.estimator.heads._head import (
     MetricKeys,
     PredictionKeys,
 )
@@ -126,7 +126,7 @@ from tfx_tpu_trainer.estimator.places.outside_compilation import (
     OUTSIDE_MARK,
     is_outside,
 )
-from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
+from tfx_tpu_trainer.estimator.schedule._local import (
     CheckpointEvaluator,
     EvaluatedCheckpoint,
     EvaluationListener,

@@ -13,7 +13,7 @@ import tf_keras
 
 from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import heads, tpu
-from tfx_tpu_trainer.estimator.heads import _train_op
+from tfx_tpu_trainer.estimator._on_cores import on_cores as optimizers_on_cores
 from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
 
 pytestmark = pytest.mark.matrix
@@ -66,7 +66,7 @@ def model_fn_for(name: str, use_tpu: bool) -> Callable[..., Any]:
         del params
         size = head.logits_dimension
         w = v1.get_variable("w", [3, size], initializer=v1.constant_initializer(0.25))
-        with _train_op.on_cores() if use_tpu else contextlib.nullcontext():
+        with optimizers_on_cores() if use_tpu else contextlib.nullcontext():
             return head.create_tpu_estimator_spec(
                 features,
                 mode,

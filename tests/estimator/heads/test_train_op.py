@@ -12,9 +12,9 @@ import tensorflow as tf
 import tf_keras
 
 from tfx_tpu_trainer.estimator import heads
-from tfx_tpu_trainer.estimator.heads import _optimizers
+from tfx_tpu_trainer.estimator._on_cores import on_cores as optimizers_on_cores
+from tfx_tpu_trainer.estimator.heads import _training
 from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
-from tfx_tpu_trainer.estimator.heads._train_op import on_cores as optimizers_on_cores
 
 v1 = tf.compat.v1
 legacy = tf_keras.optimizers.legacy
@@ -95,25 +95,25 @@ def test_a_v1_head_sums_and_runs_the_graphs_updates() -> None:
 
 @pytest.mark.parametrize("name", ["Adagrad", "Adam", "Ftrl", "RMSProp", "SGD"])
 def test_names_give_keras_optimizers_with_their_own_rates(name: str) -> None:
-    optimizer = _optimizers.optimizer_instance(name)
+    optimizer = _training.optimizer_instance(name)
     assert isinstance(optimizer, legacy.Optimizer)
     assert (
         optimizer.get_config()["learning_rate"] == type(optimizer)().get_config()["learning_rate"]
     )
-    assert _optimizers.optimizer_instance(name, 0.5).get_config()["learning_rate"] == 0.5
+    assert _training.optimizer_instance(name, 0.5).get_config()["learning_rate"] == 0.5
 
 
 @pytest.mark.parametrize("name", ["Adagrad", "Adam", "Ftrl", "RMSProp", "SGD"])
 def test_names_give_v1_optimizers_with_the_rate_that_is_given(name: str) -> None:
-    assert isinstance(_optimizers.v1_optimizer_instance(name, 0.5), v1.train.Optimizer)
+    assert isinstance(_training.v1_optimizer_instance(name, 0.5), v1.train.Optimizer)
     with pytest.raises(ValueError, match="learning_rate must be specified"):
-        _optimizers.v1_optimizer_instance(name)
+        _training.v1_optimizer_instance(name)
 
 
 def test_settings_of_todays_keras_optimizers_are_kept() -> None:
     rate = tf_keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
     with tf.Graph().as_default():
-        adam = _optimizers.optimizer_instance(
+        adam = _training.optimizer_instance(
             tf_keras.optimizers.Adam(rate, beta_1=0.8, amsgrad=True, clipnorm=2.0)
         )
     config = adam.get_config()
@@ -125,7 +125,7 @@ def test_settings_of_todays_keras_optimizers_are_kept() -> None:
 def test_a_keras_3_schedule_is_kept() -> None:
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
     with tf.Graph().as_default():
-        sgd = _optimizers.optimizer_instance(keras.optimizers.SGD(rate, momentum=0.5))
+        sgd = _training.optimizer_instance(keras.optimizers.SGD(rate, momentum=0.5))
     assert sgd.get_config()["learning_rate"]["config"]["decay_steps"] == 10
     assert sgd.get_config()["momentum"] == 0.5
 
@@ -146,7 +146,7 @@ def test_a_keras_3_schedule_is_kept() -> None:
 def test_an_optimizer_that_cannot_be_used_is_refused(make: Callable[[], Any], message: str) -> None:
     optimizer = make()
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
-        _optimizers.optimizer_instance(optimizer)
+        _training.optimizer_instance(optimizer)
 
 
 def test_an_optimizer_of_another_graph_is_refused() -> None:
@@ -154,12 +154,12 @@ def test_an_optimizer_of_another_graph_is_refused() -> None:
     with tf.Graph().as_default():
         optimizer.iterations = v1.train.get_or_create_global_step()
     with tf.Graph().as_default(), pytest.raises(ValueError, match="already has variables"):
-        _optimizers.optimizer_instance(optimizer)
+        _training.optimizer_instance(optimizer)
 
 
 def test_a_v1_estimators_optimizer_must_be_a_v1_one() -> None:
     with pytest.raises(ValueError, match=r"not an Optimizer instance.*compat.v1.train"):
-        _optimizers.v1_optimizer_instance(legacy.SGD(0.1))
+        _training.v1_optimizer_instance(legacy.SGD(0.1))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import EvaluationListener
+from tfx_tpu_trainer.estimator.schedule._local import EvaluationListener
 from tfx_tpu_trainer.estimator.schedule._tasks import run_schedule
 
 pytestmark = pytest.mark.matrix

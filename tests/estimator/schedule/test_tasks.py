@@ -22,7 +22,7 @@ from tests.estimator.schedule import plain
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator._construction import call_graph
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
-from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
+from tfx_tpu_trainer.estimator.schedule._local import (
     CheckpointEvaluator,
     EvaluationListener,
 )

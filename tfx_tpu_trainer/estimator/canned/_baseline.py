@@ -1,15 +1,93 @@
-"""The baseline estimators of `tf.estimator`."""
+"""Baseline estimators: one bias for all rows, so they learn what labels are like on average."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._forms import SUM_OVER_BATCH_SIZE, V2
-from tfx_tpu_trainer.estimator.heads import Head
+from tfx_tpu_trainer.estimator.canned._model_fns import (
+    ModelFn,
+    Trained,
+    V1Optimizer,
+    check_features,
+    train_op_fn_of,
+    v1_train_op_fn_of,
+)
+from tfx_tpu_trainer.estimator.heads import Head, RegressionHead, _v1
+from tfx_tpu_trainer.estimator.heads._classification import classification_head
+from tfx_tpu_trainer.estimator.heads._head import check_head
+from tfx_tpu_trainer.estimator.heads._losses import SUM_OVER_BATCH_SIZE
+from tfx_tpu_trainer.estimator.heads._training import optimizer_instance, v1_optimizer_instance
+
+v1 = tf.compat.v1
+
+_RATE: Final = 0.3
+
+
+def _baseline_model_fn(head: Any, optimizer: Any, weight_column: Any = None) -> ModelFn:
+    """Returns the model_fn of the baseline estimators of `tf.estimator`."""
+    check_head(head)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        logits, bias = _logits(features, head.logits_dimension, weight_column, use_resource=True)
+        train_op_fn = None
+        if mode == ModeKeys.TRAIN:
+            trained = Trained(optimizer_instance(optimizer, _RATE), [bias])
+            train_op_fn = train_op_fn_of(head, [trained])
+        return head.create_estimator_spec(
+            features=features, mode=mode, labels=labels, logits=logits, train_op_fn=train_op_fn
+        )
+
+    return model_fn
+
+
+def _v1_baseline_model_fn(head: Any, optimizer: Any, weight_column: Any = None) -> ModelFn:
+    """Returns the model_fn of the baseline estimators of `tf.compat.v1.estimator`."""
+    check_head(head)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        logits, _ = _logits(features, head.logits_dimension, weight_column, use_resource=None)
+        train_op_fn = None
+        if mode == ModeKeys.TRAIN:
+            trained = Trained(v1_optimizer_instance(optimizer, _RATE), None)
+            train_op_fn = v1_train_op_fn_of(head, [trained])
+        return head.create_estimator_spec(
+            features=features, mode=mode, labels=labels, logits=logits, train_op_fn=train_op_fn
+        )
+
+    return model_fn
+
+
+def _logits(
+    features: Any, units: int, weight_column: Any, *, use_resource: bool | None
+) -> tuple[tf.Tensor, tf.Variable]:
+    """Returns the bias once for each row, and the bias."""
+    check_features(features)
+    # A numeric column's feature has another name than the column.
+    weight_key = getattr(weight_column, "key", weight_column)
+    lengths = {
+        name: v1.shape(feature)[0] for name, feature in features.items() if name != weight_key
+    }
+    if not lengths:
+        raise ValueError(
+            f"A baseline needs a feature from which to count the rows; got {list(features)}."
+        )
+    (first, batch_size), *others = lengths.items()
+    same = [
+        v1.debugging.assert_equal(
+            batch_size, length, message=f"Features {first!r} and {name!r} differ in rows."
+        )
+        for name, length in others
+    ]
+    with tf.control_dependencies(same), v1.variable_scope("baseline", use_resource=use_resource):
+        bias = v1.get_variable("bias", [units], initializer=v1.zeros_initializer())
+        return tf.multiply(bias, tf.ones([batch_size, units])), bias
 
 
 class BaselineClassifier(Estimator):
@@ -41,34 +119,24 @@ class BaselineClassifier(Estimator):
         config: RunConfig | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a classifier.
 
         Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             n_classes: How many classes there are. Defaults to 2.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
-                labels are integers in [0, n_classes).
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
-                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'.
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
+            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`: they are integers.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.losses.Reduction`. Defaults to their mean.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
 
         Raises:
-            ValueError: If an argument does not hold.
+            ValueError: If an argument does not hold, such as `n_classes` below 2.
         """
-        super().__init__(
-            V2.baseline(
-                V2.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
-                optimizer=optimizer,
-                weight_column=weight_column,
-            ),
-            model_dir=model_dir,
-            config=config,
-        )
+        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        model_fn = _baseline_model_fn(head, optimizer, weight_column)
+        super().__init__(model_fn, model_dir, config)
 
 
 class BaselineRegressor(Estimator):
@@ -86,32 +154,23 @@ class BaselineRegressor(Estimator):
         config: RunConfig | None = None,
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a regressor.
 
         Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             label_dimension: How many numbers a row's label has. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
-                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'.
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.losses.Reduction`. Defaults to their mean.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
 
         Raises:
-            ValueError: If an argument does not hold.
+            ValueError: If an argument does not hold, such as `label_dimension` below 1.
         """
-        super().__init__(
-            V2.baseline(
-                V2.regression_head(label_dimension, weight_column, loss_reduction),
-                optimizer=optimizer,
-                weight_column=weight_column,
-            ),
-            model_dir=model_dir,
-            config=config,
-        )
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
+        model_fn = _baseline_model_fn(head, optimizer, weight_column)
+        super().__init__(model_fn, model_dir, config)
 
 
 class BaselineEstimator(Estimator):
@@ -127,24 +186,80 @@ class BaselineEstimator(Estimator):
         optimizer: Any = "Ftrl",
         config: RunConfig | None = None,
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a model with a head.
 
         Args:
             head: A `Head`: loss, metrics, predictions and signatures.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
-                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
 
         Raises:
             ValueError: If an argument does not hold.
+            AttributeError: If `head` is no head.
         """
-        super().__init__(
-            V2.baseline(
-                head,
-                optimizer=optimizer,
-            ),
-            model_dir=model_dir,
-            config=config,
-        )
+        model_fn = _baseline_model_fn(head, optimizer)
+        super().__init__(model_fn, model_dir, config)
+
+
+class V1BaselineClassifier(Estimator):
+    """Tells which class a row is of, by a bias, the same for all rows.
+
+    Mirrors `tf.compat.v1.estimator.BaselineClassifier`. The arguments are those of
+    `tfx_tpu_trainer.estimator.BaselineClassifier`, except for an `optimizer` of `tf.compat.v1.train`, and a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str] | None = None,
+        n_classes: int = 2,
+        weight_column: Any = None,
+        label_vocabulary: Sequence[str] | None = None,
+        optimizer: V1Optimizer = "Ftrl",
+        config: RunConfig | None = None,
+        loss_reduction: str = v1.losses.Reduction.SUM,
+    ) -> None:
+        head = _v1.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        model_fn = _v1_baseline_model_fn(head, optimizer, weight_column)
+        super().__init__(model_fn, model_dir, config)
+
+
+class V1BaselineRegressor(Estimator):
+    """Tells the numbers of a row, by a bias, the same for all rows.
+
+    Mirrors `tf.compat.v1.estimator.BaselineRegressor`. The arguments are those of
+    `tfx_tpu_trainer.estimator.BaselineRegressor`, but for what `estimator.v1.BaselineClassifier` names.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str] | None = None,
+        label_dimension: int = 1,
+        weight_column: Any = None,
+        optimizer: V1Optimizer = "Ftrl",
+        config: RunConfig | None = None,
+        loss_reduction: str = v1.losses.Reduction.SUM,
+    ) -> None:
+        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction)
+        model_fn = _v1_baseline_model_fn(head, optimizer, weight_column)
+        super().__init__(model_fn, model_dir, config)
+
+
+class V1BaselineEstimator(Estimator):
+    """A head of your own on a bias, the same for all rows.
+
+    Mirrors `tf.compat.v1.estimator.BaselineEstimator`. The arguments are those of
+    `tfx_tpu_trainer.estimator.BaselineEstimator`, but for what `estimator.v1.BaselineClassifier` names.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        model_dir: str | os.PathLike[str] | None = None,
+        optimizer: V1Optimizer = "Ftrl",
+        config: RunConfig | None = None,
+    ) -> None:
+        model_fn = _v1_baseline_model_fn(head, optimizer)
+        super().__init__(model_fn, model_dir, config)

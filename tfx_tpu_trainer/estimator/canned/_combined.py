@@ -1,17 +1,156 @@
-"""The linear and deep estimators, combined, of `tf.estimator`."""
+"""Wide and deep estimators: a linear and a deep model, each with its optimizer, summed up."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._forms import SUM_OVER_BATCH_SIZE, V2
-from tfx_tpu_trainer.estimator.heads import Head
+from tfx_tpu_trainer.estimator.canned._dnn import (
+    Deep,
+    check_hidden_units,
+    dnn_logits,
+    summarize_layer,
+    v1_dnn_logits,
+)
+from tfx_tpu_trainer.estimator.canned._linear import Linear, summarize_weights
+from tfx_tpu_trainer.estimator.canned._model_fns import (
+    ModelFn,
+    Trained,
+    V1Optimizer,
+    check_features,
+    hidden_partitioner,
+    input_partitioner,
+    linear_rate,
+    train_op_fn_of,
+    trainable_variables,
+    v1_train_op_fn_of,
+)
+from tfx_tpu_trainer.estimator.heads import Head, RegressionHead, _v1
+from tfx_tpu_trainer.estimator.heads._classification import classification_head
+from tfx_tpu_trainer.estimator.heads._head import check_head
+from tfx_tpu_trainer.estimator.heads._losses import SUM_OVER_BATCH_SIZE
+from tfx_tpu_trainer.estimator.heads._training import optimizer_instance, v1_optimizer_instance
+
+v1 = tf.compat.v1
+
+_DNN_RATE: Final = 0.001
+_LINEAR_RATE_LIMIT: Final = 0.005
+
+
+def _halves(linear: Linear, deep: Deep, *, allow_v1: bool) -> tuple[Linear | None, Deep | None]:
+    """Checks both halves; one without columns is left out."""
+    if not linear.columns and not deep.columns:
+        raise ValueError(
+            "Either linear_feature_columns or dnn_feature_columns must be defined; given: "
+            f"{linear.columns!r} and {deep.columns!r}."
+        )
+    linear_half = linear.checked(allow_v1=allow_v1) if linear.columns else None
+    if not deep.columns:
+        return linear_half, None
+    units = check_hidden_units(deep.units or ())
+    if not units:
+        raise ValueError(
+            "dnn_hidden_units must be defined when dnn_feature_columns is specified; given: "
+            f"{units!r}. Give the width of each hidden layer, such as [64, 32]."
+        )
+    return linear_half, deep.checked(allow_v1=allow_v1, prefix="dnn_")
+
+
+def _combined_model_fn(head: Any, linear: Linear, deep: Deep) -> ModelFn:
+    """Returns the model_fn of the combined estimators of `tf.estimator`."""
+    linear_half, deep_half = _halves(linear, deep, allow_v1=False)
+    check_head(head)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        check_features(features)
+        units = head.logits_dimension
+        logits: list[tf.Tensor] = []
+        updates: list[tf.Operation] = []
+        trained: list[Trained] = []
+        # One object for both halves counts the steps of both, as in the original.
+        copies: dict[Any, Any] = {}
+
+        def optimizer_of(given: Any, rate: float) -> Any:
+            is_trained = mode == ModeKeys.TRAIN
+            return optimizer_instance(given, rate, copies=copies) if is_trained else None
+
+        if deep_half:
+            optimizer = optimizer_of(deep_half.optimizer, _DNN_RATE)
+            with v1.variable_scope("dnn", use_resource=True) as scope:
+                of_dnn, updates = dnn_logits(features, mode, deep_half, units)
+            logits.append(of_dnn)
+            trained.append(Trained(optimizer, trainable_variables(scope)))
+        if linear_half:
+            optimizer = optimizer_of(linear_half.optimizer, _linear_rate(linear_half))
+            with v1.variable_scope("linear", use_resource=True, auxiliary_name_scope=False):
+                of_linear, variables = linear_half.logits(features, units)
+            summarize_weights(variables, units)
+            summarize_layer(of_linear, "linear")
+            logits.append(of_linear)
+            trained.append(Trained(optimizer, variables))
+        return head.create_estimator_spec(
+            features=features,
+            mode=mode,
+            labels=labels,
+            logits=tf.add_n(logits),
+            train_op_fn=train_op_fn_of(head, trained, updates),
+        )
+
+    return model_fn
+
+
+def _v1_combined_model_fn(head: Any, linear: Linear, deep: Deep, partitioner: Any) -> ModelFn:
+    """Returns the model_fn of the combined estimators of `tf.compat.v1.estimator`."""
+    linear_half, deep_half = _halves(linear, deep, allow_v1=True)
+    check_head(head)
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        check_features(features)
+        units = head.logits_dimension
+        of_inputs = input_partitioner(config, partitioner)
+        logits: list[tf.Tensor] = []
+        trained: list[Trained] = []
+        if deep_half:
+            optimizer = _v1_optimizer(deep_half.optimizer, _DNN_RATE)
+            with v1.variable_scope("dnn", partitioner=hidden_partitioner(config)) as scope:
+                logits.append(v1_dnn_logits(features, mode, deep_half, units, of_inputs))
+                trained.append(Trained(optimizer, trainable_variables(scope)))
+        if linear_half:
+            optimizer = _v1_optimizer(linear_half.optimizer, _linear_rate(linear_half))
+            with v1.variable_scope("linear", partitioner=of_inputs) as scope:
+                of_linear, variables = linear_half.logits(features, units)
+                summarize_weights(variables, units)
+                summarize_layer(of_linear, scope.name)
+                logits.append(of_linear)
+                trained.append(Trained(optimizer, trainable_variables(scope)))
+        train_op_fn = v1_train_op_fn_of(head, trained)
+        total = tf.add_n(logits)
+        return head.create_estimator_spec(
+            features=features, mode=mode, labels=labels, logits=total, train_op_fn=train_op_fn
+        )
+
+    return model_fn
+
+
+def _v1_optimizer(given: Any, rate: float) -> v1.train.Optimizer:
+    optimizer = v1_optimizer_instance(given, rate)
+    if isinstance(optimizer, v1.train.SyncReplicasOptimizer):
+        raise ValueError(
+            "SyncReplicasOptimizer does not support multi optimizers case. Therefore, it is not "
+            f"supported in DNNLinearCombined model; given: {optimizer!r}. If you want to use this "
+            "optimizer, please use either DNN or Linear model."
+        )
+    return optimizer
+
+
+def _linear_rate(linear: Linear) -> float:
+    return linear_rate(_LINEAR_RATE_LIMIT, len(linear.columns))
 
 
 class DNNLinearCombinedClassifier(Estimator):
@@ -32,7 +171,7 @@ class DNNLinearCombinedClassifier(Estimator):
         ...     linear_feature_columns=[town],
         ...     dnn_feature_columns=[tf.feature_column.embedding_column(town, 2)],
         ...     dnn_hidden_units=[4],
-        ...     model_dir="runs/wide-and-deep",
+        ...     model_dir="runs/linear_half-and-deep",
         ... )
         >>> estimator = estimator.train(input_fn, max_steps=5)
         >>> sorted({name.split("/")[0] for name in estimator.get_variable_names()})
@@ -58,59 +197,36 @@ class DNNLinearCombinedClassifier(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a classifier.
 
         Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
             linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
             dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
-            dnn_hidden_units: Width of each of its hidden layers; needed with
-                `dnn_feature_columns`.
+            dnn_optimizer: Of the deep half: a legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a
+                function that returns one. Defaults to 'Adagrad'.
+            dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to
-                `None`.
+            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to `None`.
             n_classes: How many classes there are. Defaults to 2.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
-                labels are integers in [0, n_classes).
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
+            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`: they are integers.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.losses.Reduction`. Defaults to their mean.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
-                to `False`.
-            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical
-                column in one row are combined.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
+            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
+            linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold.
+            ValueError: If an argument does not hold, such as `n_classes` below 2.
         """
-        halves = V2.halves(
-            linear_columns=linear_feature_columns,
-            linear_optimizer=linear_optimizer,
-            linear_sparse_combiner=linear_sparse_combiner,
-            dnn_columns=dnn_feature_columns,
-            dnn_optimizer=dnn_optimizer,
-            dnn_hidden_units=dnn_hidden_units,
-            dnn_activation_fn=dnn_activation_fn,
-            dnn_dropout=dnn_dropout,
-            batch_norm=batch_norm,
-        )
-        super().__init__(
-            V2.combined(
-                V2.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
-                halves,
-            ),
-            model_dir=model_dir,
-            config=config,
-            warm_start_from=warm_start_from,
-        )
+        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
+        layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
+        deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)
+        model_fn = _combined_model_fn(head, linear, deep)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class DNNLinearCombinedRegressor(Estimator):
@@ -137,57 +253,35 @@ class DNNLinearCombinedRegressor(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a regressor.
 
         Args:
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
             linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
             dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
-            dnn_hidden_units: Width of each of its hidden layers; needed with
-                `dnn_feature_columns`.
+            dnn_optimizer: Of the deep half: a legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a
+                function that returns one. Defaults to 'Adagrad'.
+            dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to
-                `None`.
+            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to `None`.
             label_dimension: How many numbers a row's label has. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.losses.Reduction`. Defaults to their mean.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
-                to `False`.
-            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical
-                column in one row are combined.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
+            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
+            linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold.
+            ValueError: If an argument does not hold, such as `label_dimension` below 1.
         """
-        halves = V2.halves(
-            linear_columns=linear_feature_columns,
-            linear_optimizer=linear_optimizer,
-            linear_sparse_combiner=linear_sparse_combiner,
-            dnn_columns=dnn_feature_columns,
-            dnn_optimizer=dnn_optimizer,
-            dnn_hidden_units=dnn_hidden_units,
-            dnn_activation_fn=dnn_activation_fn,
-            dnn_dropout=dnn_dropout,
-            batch_norm=batch_norm,
-        )
-        super().__init__(
-            V2.combined(
-                V2.regression_head(label_dimension, weight_column, loss_reduction),
-                halves,
-            ),
-            model_dir=model_dir,
-            config=config,
-            warm_start_from=warm_start_from,
-        )
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
+        linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
+        layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
+        deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)
+        model_fn = _combined_model_fn(head, linear, deep)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class DNNLinearCombinedEstimator(Estimator):
@@ -211,47 +305,132 @@ class DNNLinearCombinedEstimator(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a model with a head.
 
         Args:
             head: A `Head`: loss, metrics, predictions and signatures.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
             linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
             dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad',
-                'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns an optimizer. Defaults to 'Adagrad'.
-            dnn_hidden_units: Width of each of its hidden layers; needed with
-                `dnn_feature_columns`.
+            dnn_optimizer: Of the deep half: a legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a
+                function that returns one. Defaults to 'Adagrad'.
+            dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to
-                `None`.
+            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults
-                to `False`.
-            linear_sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical
-                column in one row are combined.
+            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
+            linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
             ValueError: If an argument does not hold.
+            AttributeError: If `head` is no head.
         """
-        halves = V2.halves(
-            linear_columns=linear_feature_columns,
-            linear_optimizer=linear_optimizer,
-            linear_sparse_combiner=linear_sparse_combiner,
-            dnn_columns=dnn_feature_columns,
-            dnn_optimizer=dnn_optimizer,
-            dnn_hidden_units=dnn_hidden_units,
-            dnn_activation_fn=dnn_activation_fn,
-            dnn_dropout=dnn_dropout,
-            batch_norm=batch_norm,
-        )
-        super().__init__(
-            V2.combined(
-                head,
-                halves,
-            ),
-            model_dir=model_dir,
-            config=config,
-        )
+        linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
+        layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
+        deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)
+        model_fn = _combined_model_fn(head, linear, deep)
+        super().__init__(model_fn, model_dir, config)
+
+
+class V1DNNLinearCombinedClassifier(Estimator):
+    """Tells which class a row is of, by a linear and a deep model, summed up.
+
+    Mirrors `tf.compat.v1.estimator.DNNLinearCombinedClassifier`. The arguments are those of
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedClassifier`, except for optimizers of `tf.compat.v1.train`; a
+    `loss_reduction` of `tf.compat.v1.losses.Reduction`, by default the sum; and `input_layer_partitioner`, which cuts
+    the variables of the columns over parameter servers, by default into slices of at least 64 MB.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str] | None = None,
+        linear_feature_columns: Iterable[Any] | None = None,
+        linear_optimizer: V1Optimizer = "Ftrl",
+        dnn_feature_columns: Iterable[Any] | None = None,
+        dnn_optimizer: V1Optimizer = "Adagrad",
+        dnn_hidden_units: Sequence[int] | None = None,
+        dnn_activation_fn: Any = tf.nn.relu,
+        dnn_dropout: float | None = None,
+        n_classes: int = 2,
+        weight_column: Any = None,
+        label_vocabulary: Sequence[str] | None = None,
+        input_layer_partitioner: Callable[..., Any] | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: Any = None,
+        loss_reduction: str = v1.losses.Reduction.SUM,
+        batch_norm: bool = False,
+        linear_sparse_combiner: str = "sum",
+    ) -> None:
+        head = _v1.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
+        layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
+        deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)
+        model_fn = _v1_combined_model_fn(head, linear, deep, input_layer_partitioner)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+
+class V1DNNLinearCombinedRegressor(Estimator):
+    """Tells the numbers of a row, by a linear and a deep model, summed up.
+
+    Mirrors `tf.compat.v1.estimator.DNNLinearCombinedRegressor`. The arguments are those of
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedRegressor`, but for what `estimator.v1.DNNLinearCombinedClassifier`
+    names.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike[str] | None = None,
+        linear_feature_columns: Iterable[Any] | None = None,
+        linear_optimizer: V1Optimizer = "Ftrl",
+        dnn_feature_columns: Iterable[Any] | None = None,
+        dnn_optimizer: V1Optimizer = "Adagrad",
+        dnn_hidden_units: Sequence[int] | None = None,
+        dnn_activation_fn: Any = tf.nn.relu,
+        dnn_dropout: float | None = None,
+        label_dimension: int = 1,
+        weight_column: Any = None,
+        input_layer_partitioner: Callable[..., Any] | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: Any = None,
+        loss_reduction: str = v1.losses.Reduction.SUM,
+        batch_norm: bool = False,
+        linear_sparse_combiner: str = "sum",
+    ) -> None:
+        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction)
+        linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
+        layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
+        deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)
+        model_fn = _v1_combined_model_fn(head, linear, deep, input_layer_partitioner)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+
+class V1DNNLinearCombinedEstimator(Estimator):
+    """A head of your own on a linear and a deep model, summed up.
+
+    Mirrors `tf.compat.v1.estimator.DNNLinearCombinedEstimator`. The arguments are those of
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedEstimator`, but for what `estimator.v1.DNNLinearCombinedClassifier`
+    names.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        model_dir: str | os.PathLike[str] | None = None,
+        linear_feature_columns: Iterable[Any] | None = None,
+        linear_optimizer: V1Optimizer = "Ftrl",
+        dnn_feature_columns: Iterable[Any] | None = None,
+        dnn_optimizer: V1Optimizer = "Adagrad",
+        dnn_hidden_units: Sequence[int] | None = None,
+        dnn_activation_fn: Any = tf.nn.relu,
+        dnn_dropout: float | None = None,
+        input_layer_partitioner: Callable[..., Any] | None = None,
+        config: RunConfig | None = None,
+        batch_norm: bool = False,
+        linear_sparse_combiner: str = "sum",
+    ) -> None:
+        linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
+        layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
+        deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)
+        model_fn = _v1_combined_model_fn(head, linear, deep, input_layer_partitioner)
+        super().__init__(model_fn, model_dir, config)

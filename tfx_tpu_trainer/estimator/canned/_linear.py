@@ -1,15 +1,135 @@
-"""The linear estimators of `tf.estimator`."""
+"""Linear estimators: a weighted sum of feature columns; of `tf.estimator` and, by `V1` names, of its V1 API."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._estimator import Estimator
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._on_cores import is_on_cores
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._forms import SUM_OVER_BATCH_SIZE, V2
-from tfx_tpu_trainer.estimator.heads import Head
+from tfx_tpu_trainer.estimator.canned._columns import check_linear_columns
+from tfx_tpu_trainer.estimator.canned._model_fns import (
+    ModelFn,
+    Trained,
+    V1Optimizer,
+    check_features,
+    input_partitioner,
+    linear_rate,
+    train_op_fn_of,
+    v1_train_op_fn_of,
+)
+from tfx_tpu_trainer.estimator.heads import Head, RegressionHead, _v1
+from tfx_tpu_trainer.estimator.heads._classification import classification_head
+from tfx_tpu_trainer.estimator.heads._head import check_head
+from tfx_tpu_trainer.estimator.heads._losses import SUM_OVER_BATCH_SIZE
+from tfx_tpu_trainer.estimator.heads._training import optimizer_instance, v1_optimizer_instance
+
+v1 = tf.compat.v1
+
+_RATE_LIMIT: Final = 0.2
+
+
+class Linear(NamedTuple):
+    """What a linear model is made of."""
+
+    columns: Any
+    # A name, an instance, a function, or `None` for Ftrl.
+    optimizer: Any
+    # "mean", "sqrtn" or "sum".
+    sparse_combiner: str
+
+    def checked(self, *, allow_v1: bool) -> Linear:
+        """Checks the columns."""
+        return self._replace(columns=check_linear_columns(self.columns, allow_v1=allow_v1))
+
+    def logits(self, features: Any, units: int) -> tuple[tf.Tensor, list[tf.Variable]]:
+        """Makes logits [batch, units] and their variables, bias last, in a variable scope `linear_model`."""
+        column_variables: dict[Any, Any] = {}
+        logits = without_notice(v1.feature_column.linear_model)(
+            features,
+            self.columns,
+            units=units,
+            sparse_combiner=self.sparse_combiner,
+            cols_to_vars=column_variables,
+        )
+        bias = _parts(column_variables.pop("bias"))
+        # In the order of the columns' names, as the original has them.
+        by_name = sorted(column_variables.items(), key=lambda item: item[0].name)
+        weights = [part for _, variables in by_name for part in _parts(variables)]
+        return logits, [*weights, *bias]
+
+    def instance(self, make: Callable[..., Any]) -> Any:
+        """Makes the optimizer; Ftrl by default, with a rate that follows the number of columns."""
+        rate = _RATE_LIMIT if self.optimizer else linear_rate(_RATE_LIMIT, len(self.columns))
+        return make(self.optimizer or "Ftrl", rate)
+
+
+def summarize_weights(variables: Sequence[tf.Variable], units: int) -> None:
+    """Summarizes a linear model's bias and how many of its weights are zero; not on cores."""
+    if is_on_cores():
+        return
+    *weights, bias = variables
+    if units > 1:
+        v1.summary.histogram("bias", bias)
+    else:
+        v1.summary.scalar("bias", bias[0])
+    zeros = [tf.cast(tf.math.count_nonzero(tf.equal(each, 0.0)), tf.float32) for each in weights]
+    sizes = [tf.cast(tf.size(each), tf.float32) for each in weights]
+    v1.summary.scalar("fraction_of_zero_weights", tf.add_n(zeros) / tf.add_n(sizes))
+
+
+def _parts(variables: Any) -> list[tf.Variable]:
+    """Variables one by one: a cut one is given as the list of its parts."""
+    if isinstance(variables, tf.Variable):
+        return [variables]
+    return [part for each in variables for part in _parts(each)]
+
+
+def _linear_model_fn(head: Any, linear: Linear) -> ModelFn:
+    """Returns the model_fn of the linear estimators of `tf.estimator`."""
+    check_head(head)
+    linear = linear.checked(allow_v1=False)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        check_features(features)
+        with v1.variable_scope("linear", use_resource=True, auxiliary_name_scope=False):
+            logits, variables = linear.logits(features, head.logits_dimension)
+        summarize_weights(variables, head.logits_dimension)
+        train_op_fn = None
+        if mode == ModeKeys.TRAIN:
+            trained = Trained(linear.instance(optimizer_instance), variables)
+            train_op_fn = train_op_fn_of(head, [trained])
+        return head.create_estimator_spec(
+            features=features, mode=mode, labels=labels, logits=logits, train_op_fn=train_op_fn
+        )
+
+    return model_fn
+
+
+def _v1_linear_model_fn(head: Any, linear: Linear, partitioner: Any) -> ModelFn:
+    """Returns the model_fn of the linear estimators of `tf.compat.v1.estimator`."""
+    check_head(head)
+    linear = linear.checked(allow_v1=True)
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        check_features(features)
+        # All in one scope: names of summaries and slots begin with it, unlike those of V2.
+        with v1.variable_scope("linear", partitioner=input_partitioner(config, partitioner)):
+            logits, variables = linear.logits(features, head.logits_dimension)
+            summarize_weights(variables, head.logits_dimension)
+            trained = Trained(linear.instance(v1_optimizer_instance), None)
+            train_op_fn = v1_train_op_fn_of(head, [trained])
+            return head.create_estimator_spec(
+                features=features, mode=mode, labels=labels, logits=logits, train_op_fn=train_op_fn
+            )
+
+    return model_fn
 
 
 class LinearClassifier(Estimator):
@@ -43,42 +163,28 @@ class LinearClassifier(Estimator):
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a classifier.
 
         Args:
             feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             n_classes: How many classes there are. Defaults to 2.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`:
-                labels are integers in [0, n_classes).
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
-                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'; with `None`, its rate follows the
-                number of columns.
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
+            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`: they are integers.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.losses.Reduction`. Defaults to their mean.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical column in
-                one row are combined.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
+            sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold.
+            ValueError: If an argument does not hold, such as `n_classes` below 2.
         """
-        super().__init__(
-            V2.linear(
-                V2.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction),
-                feature_columns,
-                optimizer=optimizer,
-                sparse_combiner=sparse_combiner,
-            ),
-            model_dir=model_dir,
-            config=config,
-            warm_start_from=warm_start_from,
-        )
+        head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        linear = Linear(feature_columns, optimizer, sparse_combiner)
+        model_fn = _linear_model_fn(head, linear)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class LinearRegressor(Estimator):
@@ -96,40 +202,27 @@ class LinearRegressor(Estimator):
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a regressor.
 
         Args:
             feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             label_dimension: How many numbers a row's label has. Defaults to 1.
-            weight_column: Name or numeric column of the feature that weights each row's loss.
-                Defaults to `None`, all alike.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
-                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'; with `None`, its rate follows the
-                number of columns.
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
-            loss_reduction: How the losses of the rows become one, a constant of
-                `tf.losses.Reduction`. Defaults to their mean.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical column in
-                one row are combined.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
+            sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold.
+            ValueError: If an argument does not hold, such as `label_dimension` below 1.
         """
-        super().__init__(
-            V2.linear(
-                V2.regression_head(label_dimension, weight_column, loss_reduction),
-                feature_columns,
-                optimizer=optimizer,
-                sparse_combiner=sparse_combiner,
-            ),
-            model_dir=model_dir,
-            config=config,
-            warm_start_from=warm_start_from,
-        )
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
+        linear = Linear(feature_columns, optimizer, sparse_combiner)
+        model_fn = _linear_model_fn(head, linear)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
 class LinearEstimator(Estimator):
@@ -162,33 +255,100 @@ class LinearEstimator(Estimator):
         sparse_combiner: str = "sum",
         warm_start_from: Any = None,
     ) -> None:
-        """Checks the arguments.
+        """Checks the arguments of a model with a head.
 
         Args:
             head: A `Head`: loss, metrics, predictions and signatures.
             feature_columns: Columns of `tf.feature_column`, dense or categorical.
-            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to
-                a temporary folder.
-            optimizer: A `tf.keras.optimizers.legacy.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl', 'RMSProp',
-                'SGD', or a function that returns an optimizer. Defaults to 'Ftrl'; with `None`, its rate follows the
-                number of columns.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default: how several values of a categorical column in
-                one row are combined.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
+            sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
 
         Raises:
             ValueError: If an argument does not hold.
+            AttributeError: If `head` is no head.
         """
-        super().__init__(
-            V2.linear(
-                head,
-                feature_columns,
-                optimizer=optimizer,
-                sparse_combiner=sparse_combiner,
-            ),
-            model_dir=model_dir,
-            config=config,
-            warm_start_from=warm_start_from,
-        )
+        linear = Linear(feature_columns, optimizer, sparse_combiner)
+        model_fn = _linear_model_fn(head, linear)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+
+class V1LinearClassifier(Estimator):
+    """Tells which class a row is of, by a linear model.
+
+    Mirrors `tf.compat.v1.estimator.LinearClassifier`. The arguments are those of
+    `tfx_tpu_trainer.estimator.LinearClassifier`, except for an `optimizer` of `tf.compat.v1.train`; a `loss_reduction`
+    of `tf.compat.v1.losses.Reduction`, by default the sum; and `partitioner`, which cuts the variables of the model
+    over parameter servers, by default into slices of at least 64 MB.
+    """
+
+    def __init__(
+        self,
+        feature_columns: Iterable[Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        n_classes: int = 2,
+        weight_column: Any = None,
+        label_vocabulary: Sequence[str] | None = None,
+        optimizer: V1Optimizer | None = "Ftrl",
+        config: RunConfig | None = None,
+        partitioner: Callable[..., Any] | None = None,
+        warm_start_from: Any = None,
+        loss_reduction: str = v1.losses.Reduction.SUM,
+        sparse_combiner: str = "sum",
+    ) -> None:
+        head = _v1.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
+        linear = Linear(feature_columns, optimizer, sparse_combiner)
+        model_fn = _v1_linear_model_fn(head, linear, partitioner)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+
+class V1LinearRegressor(Estimator):
+    """Tells the numbers of a row, by a linear model.
+
+    Mirrors `tf.compat.v1.estimator.LinearRegressor`. The arguments are those of
+    `tfx_tpu_trainer.estimator.LinearRegressor`, but for what `estimator.v1.LinearClassifier` names.
+    """
+
+    def __init__(
+        self,
+        feature_columns: Iterable[Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        label_dimension: int = 1,
+        weight_column: Any = None,
+        optimizer: V1Optimizer | None = "Ftrl",
+        config: RunConfig | None = None,
+        partitioner: Callable[..., Any] | None = None,
+        warm_start_from: Any = None,
+        loss_reduction: str = v1.losses.Reduction.SUM,
+        sparse_combiner: str = "sum",
+    ) -> None:
+        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction)
+        linear = Linear(feature_columns, optimizer, sparse_combiner)
+        model_fn = _v1_linear_model_fn(head, linear, partitioner)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
+
+
+class V1LinearEstimator(Estimator):
+    """A head of your own on a linear model.
+
+    Mirrors `tf.compat.v1.estimator.LinearEstimator`. The arguments are those of
+    `tfx_tpu_trainer.estimator.LinearEstimator`, but for what `estimator.v1.LinearClassifier` names.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        feature_columns: Iterable[Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        optimizer: V1Optimizer | None = "Ftrl",
+        config: RunConfig | None = None,
+        partitioner: Callable[..., Any] | None = None,
+        sparse_combiner: str = "sum",
+        warm_start_from: Any = None,
+    ) -> None:
+        linear = Linear(feature_columns, optimizer, sparse_combiner)
+        model_fn = _v1_linear_model_fn(head, linear, partitioner)
+        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._callables import call_with
-from tfx_tpu_trainer.estimator.canned._dnn_model import hidden_layers, v1_dnn_logits
-from tfx_tpu_trainer.estimator.canned._linear_model import linear_logits, summarize_weights
+from tfx_tpu_trainer.estimator.canned._dnn import Deep, v1_dnn_logits
+from tfx_tpu_trainer.estimator.canned._linear import Linear, summarize_weights
 
 
 def linear_logit_fn_builder(
@@ -22,14 +22,12 @@ def linear_logit_fn_builder(
         feature_columns: Feature columns.
         sparse_combiner: `"mean"`, `"sqrtn"` or `"sum"`, the default.
     """
-    columns = tuple(feature_columns)
+    linear = Linear(tuple(feature_columns), None, sparse_combiner)
 
     def linear_logit_fn(features: Any) -> tf.Tensor:
-        made = linear_logits(
-            features, columns=columns, units=units, sparse_combiner=sparse_combiner
-        )
-        summarize_weights(made, units)
-        return made.logits
+        logits, variables = linear.logits(features, units)
+        summarize_weights(variables, units)
+        return logits
 
     return linear_logit_fn
 
@@ -60,17 +58,11 @@ def dnn_logit_fn_builder(
     if isinstance(units, bool) or not isinstance(units, int):
         raise ValueError(f"units must be an int.  Given type: {type(units)}, value: {units!r}")
     columns = tuple(feature_columns)
-    hidden = hidden_layers(hidden_units, activation_fn, dropout, batch_norm)
+    deep = Deep(columns, None, hidden_units, activation_fn, dropout, batch_norm)
+    checked = deep.with_checked_layers()
 
     def dnn_logit_fn(features: Any, mode: str) -> tf.Tensor:
-        return v1_dnn_logits(
-            features,
-            mode,
-            columns=columns,
-            hidden=hidden,
-            units=units,
-            partitioner=input_layer_partitioner,
-        )
+        return v1_dnn_logits(features, mode, checked, units, input_layer_partitioner)
 
     return dnn_logit_fn
 

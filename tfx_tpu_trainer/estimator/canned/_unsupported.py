@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 
 class _Unsupported:
@@ -12,12 +12,9 @@ class _Unsupported:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Always fails."""
-        del args, kwargs
-        self._refuse()
-
-    @classmethod
-    def _refuse(cls) -> NoReturn:
-        raise NotImplementedError(f"{cls.__name__} is not part of tfx_tpu_trainer. {cls._advice}")
+        raise NotImplementedError(
+            f"{type(self).__name__} is not part of tfx_tpu_trainer. {self._advice}"
+        )
 
 
 class LinearSDCA(_Unsupported):

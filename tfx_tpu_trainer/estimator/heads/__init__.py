@@ -1,8 +1,7 @@
 """The Head classes of `tf.estimator`: loss, metrics, predictions and signatures from logits."""
 
-from tfx_tpu_trainer.estimator.heads._binary_class import BinaryClassHead
+from tfx_tpu_trainer.estimator.heads._classification import BinaryClassHead, MultiClassHead
 from tfx_tpu_trainer.estimator.heads._head import Head
-from tfx_tpu_trainer.estimator.heads._multi_class import MultiClassHead
 from tfx_tpu_trainer.estimator.heads._multi_head import MultiHead
 from tfx_tpu_trainer.estimator.heads._multi_label import MultiLabelHead
 from tfx_tpu_trainer.estimator.heads._regression import (

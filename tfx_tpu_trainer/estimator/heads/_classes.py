@@ -1,15 +1,19 @@
-"""Predictions of classes: their ids, their names, and all there are."""
+"""Classes of heads: their vocabulary, their ids in labels, and what is predicted of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.tf_private import kept_outside
 from tfx_tpu_trainer.estimator._number_checks import as_items, holds
 from tfx_tpu_trainer.estimator.export._outputs import ClassificationOutput
+from tfx_tpu_trainer.estimator.heads import _shapes
+from tfx_tpu_trainer.estimator.heads._head import PredictionKeys
+
+v1 = tf.compat.v1
 
 
 def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
@@ -56,6 +60,26 @@ def all_classes(logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | N
     )
 
 
+CLASS_KEYS: Final = (
+    PredictionKeys.CLASS_IDS,
+    PredictionKeys.CLASSES,
+    PredictionKeys.ALL_CLASS_IDS,
+    PredictionKeys.ALL_CLASSES,
+)
+
+
+def class_makers(
+    logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
+) -> dict[str, Callable[[], tf.Tensor]]:
+    """Returns what makes each prediction of classes, from a logit for each class."""
+    return {
+        PredictionKeys.CLASS_IDS: lambda: best_class_ids(logits),
+        PredictionKeys.CLASSES: lambda: class_names(best_class_ids(logits), n_classes, vocabulary),
+        PredictionKeys.ALL_CLASS_IDS: lambda: all_class_ids(logits, n_classes),
+        PredictionKeys.ALL_CLASSES: lambda: all_classes(logits, n_classes, vocabulary),
+    }
+
+
 def classification_output(
     scores: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
 ) -> ClassificationOutput:
@@ -86,3 +110,138 @@ def check_n_classes(n_classes: Any, *, least: int, message: str) -> int:
     if int(n_classes) != n_classes:
         raise TypeError(f"n_classes must be a whole number. Given: {n_classes!r}.")
     return int(n_classes)
+
+
+def check_vocabulary(vocabulary: Any, n_classes: int | None = None) -> tuple[str, ...] | None:
+    """Returns a label vocabulary as a tuple."""
+    if vocabulary is None:
+        return None
+    if not isinstance(vocabulary, (list, tuple)):
+        raise ValueError(
+            f"label_vocabulary should be a list or a tuple. Given type: {type(vocabulary)}."
+        )
+    if n_classes is not None and len(vocabulary) != n_classes:
+        raise ValueError(
+            f'"label_vocabulary" does not have "n_classes" items. '
+            f"len(label_vocabulary)={len(vocabulary)}, n_classes={n_classes}, "
+            f"label_vocabulary={vocabulary!r}."
+        )
+    if not vocabulary or not all(isinstance(label, (str, bytes)) for label in vocabulary):
+        raise ValueError(f"label_vocabulary should have strings. Given: {vocabulary!r}.")
+    twice = sorted({label for label in vocabulary if vocabulary.count(label) > 1})
+    if twice:
+        raise ValueError(f"label_vocabulary has {twice} more than once: {vocabulary!r}.")
+    return tuple(vocabulary)
+
+
+def class_ids(
+    labels: tf.Tensor,
+    vocabulary: Sequence[str],
+    *,
+    message: str = "Labels must be >= 0; one that label_vocabulary lacks has the id -1.",
+    error: Callable[[str], Exception] = ValueError,
+) -> tf.Tensor:
+    """Looks labels up."""
+    if labels.dtype != tf.string:
+        raise ValueError(
+            "Labels dtype should be string if there is a vocabulary. Instead got "
+            f"{labels.dtype}. Leave label_vocabulary out where labels are numbers."
+        )
+    ids = list(range(len(vocabulary)))
+    table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer(
+            tf.constant(vocabulary), tf.constant(ids, dtype=tf.int64)
+        ),
+        default_value=-1,
+        name="class_id_lookup",
+    )
+    found = table.lookup(labels)
+    known = tf.greater_equal(found, 0)
+    return _shapes.required(
+        found,
+        tf.reduce_all(known),
+        message,
+        {
+            "labels that it lacks": tf.boolean_mask(
+                tf.reshape(labels, [-1]), tf.reshape(tf.logical_not(known), [-1])
+            ),
+            "label_vocabulary": tf.constant(vocabulary),
+        },
+        error,
+    )
+
+
+def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> tf.Tensor:
+    """Returns labels back, once they are seen to be from 0 to `n_classes - 1`."""
+    with v1.name_scope(None, "check_label_range"):
+        greatest = n_classes - 1
+        if tf.executing_eagerly():
+            least, most = tf.reduce_min(labels), tf.reduce_max(labels)
+            if not most <= tf.cast(greatest, labels.dtype):
+                raise ValueError(
+                    f"{message or f'Labels must be <= {n_classes} - 1'}. The greatest label is "
+                    f"{most.numpy()}."
+                )
+            if not least >= tf.cast(0, labels.dtype):
+                raise ValueError(
+                    f"{message or 'Labels must be >= 0'}. The least label is {least.numpy()}."
+                )
+            return labels
+        checks = [
+            v1.debugging.assert_less_equal(
+                labels,
+                tf.cast(greatest, labels.dtype),
+                message=message or f"Labels must be <= n_classes - 1, {greatest}",
+            ),
+            v1.debugging.assert_non_negative(labels, message=message or "Labels must be >= 0"),
+        ]
+        with tf.control_dependencies(checks):
+            return tf.identity(labels)
+
+
+def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
+    """Returns the labels of rows that may have any number of them, one column for each class."""
+    _shapes.check_labels_given(labels)
+    if not isinstance(labels, tf.SparseTensor):
+        labels = tf.convert_to_tensor(labels)
+        if labels.dtype in (tf.bool, tf.string):
+            given = labels.dtype.name
+            words = (
+                f"Cannot convert 1 to EagerTensor of dtype {given}"
+                if tf.executing_eagerly()
+                else f"Expected {given}, but got 1 of type 'int'"
+            )
+            fix = (
+                "Cast them to int64."
+                if labels.dtype == tf.bool
+                else "Give a SparseTensor of strings, and a label_vocabulary."
+            )
+            raise TypeError(
+                f"{words}: labels must be an integer indicator Tensor with values in [0, 1]. {fix} "
+                f"Given: {labels}."
+            )
+        return in_range(
+            labels, 2, "labels must be an integer indicator Tensor with values in [0, 1]"
+        )
+    if labels.dtype == tf.string:
+        if vocabulary is None:
+            raise ValueError(
+                f"Labels dtype should be integer. Instead got {labels.dtype}: give the head a "
+                "label_vocabulary."
+            )
+        ids = class_ids(
+            labels.values,
+            vocabulary,
+            message="Indices are not valid (out of bounds): one that label_vocabulary lacks is -1.",
+            error=lambda message: tf.errors.InvalidArgumentError(None, None, message),
+        )
+    elif labels.dtype.is_integer:
+        ids = in_range(
+            labels.values,
+            n_classes,
+            f"labels must be an integer SparseTensor with values in [0, {n_classes})",
+        )
+    else:
+        raise ValueError(f"Labels dtype should be integer. Instead got {labels.dtype}.")
+    of_classes = tf.SparseTensor(labels.indices, ids, labels.dense_shape)
+    return tf.cast(tf.sparse.to_indicator(of_classes, n_classes), tf.int64)

@@ -1,19 +1,66 @@
-"""The base of all heads."""
+"""The base of all heads, and the names that they give to metrics, predictions and signatures."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.heads import _train_op
+from tfx_tpu_trainer.estimator._on_cores import is_on_cores
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1
+
+
+class MetricKeys:
+    """Names of metrics and summaries; those with a `%` take a threshold, class id or class name."""
+
+    LOSS: Final = "loss"
+    LOSS_MEAN: Final = "average_loss"
+    LOSS_REGULARIZATION: Final = "regularization_loss"
+    ACCURACY: Final = "accuracy"
+    PRECISION: Final = "precision"
+    RECALL: Final = "recall"
+    ACCURACY_BASELINE: Final = "accuracy_baseline"
+    AUC: Final = "auc"
+    AUC_PR: Final = "auc_precision_recall"
+    LABEL_MEAN: Final = "label/mean"
+    PREDICTION_MEAN: Final = "prediction/mean"
+    ACCURACY_AT_THRESHOLD: Final = "accuracy/positive_threshold_%g"
+    PRECISION_AT_THRESHOLD: Final = "precision/positive_threshold_%g"
+    RECALL_AT_THRESHOLD: Final = "recall/positive_threshold_%g"
+    PROBABILITY_MEAN_AT_CLASS: Final = "probability_mean/class%d"
+    AUC_AT_CLASS: Final = "auc/class%d"
+    AUC_PR_AT_CLASS: Final = "auc_precision_recall/class%d"
+    PROBABILITY_MEAN_AT_NAME: Final = "probability_mean/%s"
+    AUC_AT_NAME: Final = "auc/%s"
+    AUC_PR_AT_NAME: Final = "auc_precision_recall/%s"
+
+
+class PredictionKeys:
+    """Names of predictions."""
+
+    CLASSES: Final = "classes"
+    CLASS_IDS: Final = "class_ids"
+    ALL_CLASSES: Final = "all_classes"
+    ALL_CLASS_IDS: Final = "all_class_ids"
+    LOGISTIC: Final = "logistic"
+    LOGITS: Final = "logits"
+    PREDICTIONS: Final = "predictions"
+    PROBABILITIES: Final = "probabilities"
+
+
+class SignatureKeys:
+    """Names of signatures; TensorFlow Serving defines the first, the rest are a convention."""
+
+    DEFAULT: Final = "serving_default"
+    CLASSIFY: Final = "classification"
+    REGRESS: Final = "regression"
+    PREDICT: Final = "predict"
 
 
 def check_head(head: Any, name: str = "head") -> None:
@@ -193,12 +240,12 @@ class Head(abc.ABC):
                 f"_create_tpu_estimator_spec(). {type(self).__name__} has neither."
             ) from error
         # Summaries of the v1 API can't be read from cores.
-        if mode == ModeKeys.TRAIN and not _train_op.is_on_cores():
+        if mode == ModeKeys.TRAIN and not is_on_cores():
             written = self._summaries(spec.loss, features, logits, labels, regularization_losses)
             with v1.name_scope(""):
                 for name, value in written.items():
                     v1.summary.scalar(name, value)
-        return spec if _train_op.is_on_cores() else spec.as_estimator_spec()
+        return spec if is_on_cores() else spec.as_estimator_spec()
 
     def create_tpu_estimator_spec(self, *args: Any, **kwargs: Any) -> TPUEstimatorSpec:
         """Returns what a model_fn returns to a TPUEstimator.
@@ -215,18 +262,7 @@ class Head(abc.ABC):
         """
         return self._create_tpu_estimator_spec(*args, **kwargs)
 
-    def _create_tpu_estimator_spec(
-        self,
-        features: Any,
-        mode: str,
-        logits: Any,
-        labels: Any = None,
-        optimizer: Any = None,
-        trainable_variables: Sequence[tf.Variable] | None = None,
-        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
-        update_ops: Sequence[Any] | None = None,
-        regularization_losses: Sequence[tf.Tensor] | None = None,
-    ) -> TPUEstimatorSpec:
+    def _create_tpu_estimator_spec(self, *args: Any, **kwargs: Any) -> TPUEstimatorSpec:
         """Returns the spec of either kind of estimator; heads of your own may override it."""
         raise NotImplementedError(
             "TPUEstimatorSpec not available for this model head. "

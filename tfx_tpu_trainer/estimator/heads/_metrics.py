@@ -15,7 +15,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import without_notice
-from tfx_tpu_trainer.estimator.heads._keys import MetricKeys
+from tfx_tpu_trainer.estimator.heads._head import MetricKeys
 
 v1 = tf.compat.v1
 
@@ -25,20 +25,17 @@ _NOT_IN_A_SCOPE = re.compile(r"[^A-Za-z0-9_.\\/-]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasuredBatch:
-    """What a head measures of one batch.
+    """What a head measures of one batch."""
 
-    Attributes:
-        losses: The loss of each row, before weights, [D0, ... DN, dimension].
-        weights: Of a shape that broadcasts to `losses`; `None` for none.
-        labels: The labels, as the loss sees them.
-        predictions: Prediction key -> tensor; those that the head's measures need.
-        regularization_loss: Scalar or [1]; `None` if there is none.
-    """
-
+    # The loss of each row, before weights, [D0, ... DN, dimension].
     losses: tf.Tensor
+    # Of a shape that broadcasts to `losses`.
     weights: tf.Tensor | None
+    # As the loss sees them.
     labels: tf.Tensor
+    # Prediction key -> tensor; those that the head's measures need.
     predictions: Mapping[str, tf.Tensor]
+    # Scalar or [1].
     regularization_loss: tf.Tensor | None = None
 
 
@@ -47,20 +44,17 @@ Pick = Callable[[MeasuredBatch], Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One measure of a head.
+    """One measure of a head."""
 
-    Attributes:
-        key: Its name, without the head's.
-        kind: One of `KINDS`.
-        values: Returns what is measured: values to average, or predictions to compare.
-        labels: Returns what predictions are compared to. Defaults to the labels of the loss.
-        threshold: Predictions above it count as positive. Defaults to `None`: they are classes.
-    """
-
+    # Its name, without the head's.
     key: str
+    # A key of `_KERAS`.
     kind: str
+    # Picks what is measured: values to average, or predictions to compare.
     values: Pick
+    # Picks what predictions are compared to.
     labels: Pick = dataclasses.field(default=lambda seen: seen.labels)
+    # Predictions above it count as positive; without one they are classes.
     threshold: float | None = None
 
     def keras(self) -> Any:
@@ -180,5 +174,3 @@ _STREAMING: Final = {
     "auc_pr": _streaming_auc("PR"),
 }
 _AVERAGED: Final = frozenset(_STREAMING_AVERAGES)
-
-KINDS: Final = tuple(_KERAS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,17 +10,15 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._number_checks import as_items, check_is_number
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput
-from tfx_tpu_trainer.estimator.heads import _losses, _train_op
-from tfx_tpu_trainer.estimator.heads._head import Head, check_head
-from tfx_tpu_trainer.estimator.heads._keys import MetricKeys, SignatureKeys
-from tfx_tpu_trainer.estimator.heads._labels import check_given
-from tfx_tpu_trainer.estimator.heads._single_head import check_is_train, eval_metrics_of
-from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
+from tfx_tpu_trainer.estimator.heads import _losses
+from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys, SignatureKeys, check_head
+from tfx_tpu_trainer.estimator.heads._shapes import check_labels_given
+from tfx_tpu_trainer.estimator.heads._single_head import BuiltInHead
 
 v1 = tf.compat.v1
 
 
-class MultiHead(Head):
+class MultiHead(BuiltInHead):
     """Several heads on one model; mirrors `tf.estimator.MultiHead`.
 
     The loss is the sum of the heads' losses, metrics end in the heads' names, predictions have
@@ -40,6 +38,8 @@ class MultiHead(Head):
         >>> print(head.predictions(logits)["fare", "predictions"].numpy())
         [[12.]]
     """
+
+    _scope = (None, "multi_head")
 
     def __init__(self, heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> None:
         """Checks the heads.
@@ -161,40 +161,6 @@ class MultiHead(Head):
             )
         return eval_metrics
 
-    def _create_tpu_estimator_spec(
-        self,
-        features: Any,
-        mode: str,
-        logits: Any,
-        labels: Any = None,
-        optimizer: Any = None,
-        trainable_variables: Sequence[tf.Variable] | None = None,
-        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
-        update_ops: Sequence[Any] | None = None,
-        regularization_losses: Sequence[tf.Tensor] | None = None,
-    ) -> TPUEstimatorSpec:
-        with v1.name_scope(None, "multi_head"):
-            by_head = self._split_logits(logits)
-            predictions = self.predictions(by_head)
-            if mode == ModeKeys.PREDICT:
-                outputs = self._export_outputs(features, by_head)
-                return TPUEstimatorSpec(mode, predictions, export_outputs=outputs)
-            loss = self.loss(labels, by_head, features, mode, regularization_losses)
-            if mode == ModeKeys.EVAL:
-                needed = self._features_of_metrics(features)
-                metrics = eval_metrics_of(self, needed, by_head, labels, regularization_losses)
-                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
-            check_is_train(mode)
-            op = _train_op.head_train_op(
-                loss,
-                optimizer=optimizer,
-                train_op_fn=train_op_fn,
-                trainable_variables=trainable_variables,
-                update_ops=update_ops,
-                loss_reduction=self.loss_reduction,
-            )
-            return TPUEstimatorSpec(mode, predictions, loss, train_op=op)
-
     def _summaries(
         self,
         loss: tf.Tensor,
@@ -212,8 +178,11 @@ class MultiHead(Head):
             written[MetricKeys.LOSS_REGULARIZATION] = regularization
         return written
 
-    def _export_outputs(self, features: Any, logits: Mapping[str, Any]) -> dict[str, ExportOutput]:
+    def _export_outputs(
+        self, predictions: dict[Any, tf.Tensor], features: Any, logits: Any
+    ) -> dict[str, ExportOutput]:
         """Returns every head's signatures, and one predict signature of all predictions."""
+        del predictions
         exported: dict[str, ExportOutput] = {}
         merged = {}
         for name, head in self._named():
@@ -275,7 +244,7 @@ class MultiHead(Head):
             return {name: part for (name, _), part in zip(self._named(), parts)}
 
     def _check_labels(self, labels: Any) -> None:
-        check_given(labels)
+        check_labels_given(labels)
         if not isinstance(labels, Mapping):
             raise ValueError(
                 f"labels must be a dict. Given: {labels}. Give a dict of head's name to labels."

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._number_checks import as_items
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput
-from tfx_tpu_trainer.estimator.heads import _classes, _labels, _losses, _shapes
-from tfx_tpu_trainer.estimator.heads._binary_class import AT_THRESHOLD
-from tfx_tpu_trainer.estimator.heads._keys import MetricKeys, PredictionKeys, SignatureKeys
+from tfx_tpu_trainer.estimator.heads import _classes, _losses, _shapes
+from tfx_tpu_trainer.estimator.heads._classification import AT_THRESHOLD
+from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads._metrics import Measure, Pick
 from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
 
@@ -124,7 +124,7 @@ class MultiLabelHead(SingleHead):
             raise ValueError(
                 f"label_vocabulary must be a list or tuple. Given type: {type(vocabulary)}."
             )
-        return _labels.check_vocabulary(vocabulary)
+        return _classes.check_vocabulary(vocabulary)
 
     def _class_ids_of(self, named: Sequence[Any]) -> tuple[int, ...]:
         if not any(isinstance(name, str) for name in named):
@@ -149,8 +149,8 @@ class MultiLabelHead(SingleHead):
         return tuple(self._label_vocabulary.index(name) for name in named)
 
     def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
-        indicators = _labels.indicators(given, self._n_classes, self._label_vocabulary)
-        return _labels.dense_labels(indicators, logits, self._n_classes)
+        indicators = _classes.indicators(given, self._n_classes, self._label_vocabulary)
+        return _shapes.dense_labels(indicators, logits, self._n_classes)
 
     def _own_losses(self, logits: tf.Tensor, processed: tf.Tensor) -> tf.Tensor:
         of_classes = tf.nn.sigmoid_cross_entropy_with_logits(
@@ -188,7 +188,9 @@ class MultiLabelHead(SingleHead):
             return by_id % class_id
         return by_name % self._label_vocabulary[class_id]
 
-    def _export_outputs(self, predictions: dict[str, tf.Tensor]) -> dict[str, ExportOutput]:
+    def _export_outputs(
+        self, predictions: dict[str, tf.Tensor], features: Any, logits: Any
+    ) -> dict[str, ExportOutput]:
         classifier = _classes.classification_output(
             predictions[PredictionKeys.PROBABILITIES], self._n_classes, self._label_vocabulary
         )

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._number_checks import holds
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput, RegressionOutput
-from tfx_tpu_trainer.estimator.heads import _classes, _labels, _losses, _shapes
-from tfx_tpu_trainer.estimator.heads._keys import MetricKeys, PredictionKeys, SignatureKeys
+from tfx_tpu_trainer.estimator.heads import _classes, _losses, _shapes
+from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads._metrics import Measure
 from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
 
@@ -102,7 +102,7 @@ class RegressionHead(SingleHead):
         return {key: tensor for key, tensor in made.items() if key in wanted}
 
     def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
-        dense = _labels.dense_labels(given, logits, self._label_dimension)
+        dense = _shapes.dense_labels(given, logits, self._label_dimension)
         if dense.dtype == tf.string:
             raise ValueError(f"Labels dtype should be a number. Instead got {dense}.")
         return tf.cast(dense, tf.float32)
@@ -124,7 +124,9 @@ class RegressionHead(SingleHead):
             Measure(key=MetricKeys.LABEL_MEAN, kind="mean", values=lambda seen: seen.labels),
         )
 
-    def _export_outputs(self, predictions: dict[str, tf.Tensor]) -> dict[str, ExportOutput]:
+    def _export_outputs(
+        self, predictions: dict[str, tf.Tensor], features: Any, logits: Any
+    ) -> dict[str, ExportOutput]:
         value = RegressionOutput(predictions[PredictionKeys.PREDICTIONS])
         return {
             SignatureKeys.DEFAULT: value,
@@ -230,4 +232,4 @@ def _logistic_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 def _from_0_to_1(values: tf.Tensor) -> tf.Tensor:
-    return _labels.in_range(values, 2, "Labels must be in range [0, 1].")
+    return _classes.in_range(values, 2, "Labels must be in range [0, 1].")

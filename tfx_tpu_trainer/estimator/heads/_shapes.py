@@ -32,6 +32,9 @@ def required(
         return tf.identity(tensor)
 
 
+# All checks below go the same way: what the static shapes tell fails here, while the graph is made
+# and the user's line is on the stack; what they leave open becomes an assertion that the session
+# runs before the tensor's first use. Eagerly, shapes are always known.
 def check_logits(logits: Any, dimension: int) -> tf.Tensor:
     """Returns logits as float32, of a shape that fits a head."""
     with v1.name_scope(None, "logits"):
@@ -57,6 +60,33 @@ def check_logits(logits: Any, dimension: int) -> tf.Tensor:
                 "head.logits_dimension says."
             )
         return logits
+
+
+def check_labels_given(labels: Any) -> None:
+    """Checks that there are labels."""
+    if labels is None:
+        raise ValueError(
+            "You must provide a labels Tensor. Given: None. Suggested troubleshooting steps: Check "
+            "that your data contains your label feature. Check that your input_fn properly parses "
+            "and returns labels, as (features, labels)."
+        )
+
+
+def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
+    """Returns labels of the shape that goes with the logits."""
+    check_labels_given(labels)
+    if isinstance(labels, (tf.SparseTensor, v1.SparseTensorValue)):
+        raise ValueError(
+            "SparseTensor labels are not supported. Labels must be a Tensor of shape "
+            f"[D0, D1, ..., DN, {dimension}], e.g. [batch_size, {dimension}]. Suggested Fix (1): "
+            f"Check the label feature in your data. Each example must contain {dimension} "
+            "value(s). If not, your choice of label was probably incorrect. Suggested Fix (2): In "
+            "your input_fn, use tf.sparse.to_dense() to turn labels into a Tensor. Given: "
+            f"{labels}."
+        )
+    with v1.name_scope(None, "labels"):
+        labels = with_last_axis(tf.convert_to_tensor(labels), logits)
+        return matching_labels(labels, logits, dimension)
 
 
 def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What heads of one objective have in common."""
+"""How the heads of this package make a spec, and what those of one objective have in common."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput
-from tfx_tpu_trainer.estimator.heads import _losses, _shapes, _train_op
-from tfx_tpu_trainer.estimator.heads._head import Head
-from tfx_tpu_trainer.estimator.heads._keys import MetricKeys
+from tfx_tpu_trainer.estimator.heads import _losses, _shapes
+from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys
+from tfx_tpu_trainer.estimator.heads._losses import WeightColumn
 from tfx_tpu_trainer.estimator.heads._metrics import Measure, MeasuredBatch
-from tfx_tpu_trainer.estimator.heads._weights import WeightColumn
+from tfx_tpu_trainer.estimator.heads._training import head_train_op
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1
@@ -26,7 +26,109 @@ _REGULARIZATION = Measure(
 )
 
 
-class SingleHead(Head):
+class BuiltInHead(Head):
+    """A head of this package: the steps from logits to the spec of each mode, the same for one head and for several."""
+
+    # Name of the scope of all ops, and its name where that is `None`.
+    _scope: tuple[str | None, str]
+
+    @abc.abstractmethod
+    def _export_outputs(
+        self, predictions: dict[Any, tf.Tensor], features: Any, logits: Any
+    ) -> dict[str, ExportOutput]:
+        """Returns the signatures: name -> output."""
+
+    def _split_logits(self, logits: Any) -> Any:
+        """Returns the logits as `predictions` and `loss` take them."""
+        return logits
+
+    def _create_tpu_estimator_spec(
+        self,
+        features: Any,
+        mode: str,
+        logits: Any,
+        labels: Any = None,
+        optimizer: Any = None,
+        trainable_variables: Sequence[tf.Variable] | None = None,
+        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
+        update_ops: Sequence[Any] | None = None,
+        regularization_losses: Sequence[tf.Tensor] | None = None,
+    ) -> TPUEstimatorSpec:
+        with v1.name_scope(*self._scope):
+            logits = self._split_logits(logits)
+            predictions = self.predictions(logits)
+            if mode == ModeKeys.PREDICT:
+                outputs = self._export_outputs(predictions, features, logits)
+                return TPUEstimatorSpec(mode, predictions, export_outputs=outputs)
+            loss = self.loss(
+                labels=labels,
+                logits=logits,
+                features=features,
+                mode=mode,
+                regularization_losses=regularization_losses,
+            )
+            if mode == ModeKeys.EVAL:
+                eval_metrics = self._eval_metrics(features, logits, labels, regularization_losses)
+                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=eval_metrics)
+            if mode != ModeKeys.TRAIN:
+                raise ValueError(
+                    f"mode={mode} unrecognized; it must be one of tf.estimator.ModeKeys."
+                )
+            op = self._train_op(loss, optimizer, train_op_fn, trainable_variables, update_ops)
+            return TPUEstimatorSpec(mode, predictions, loss, train_op=op)
+
+    def _train_op(
+        self,
+        loss: tf.Tensor,
+        optimizer: Any,
+        train_op_fn: Callable[[tf.Tensor], Any] | None,
+        trainable_variables: Sequence[tf.Variable] | None,
+        update_ops: Sequence[Any] | None,
+    ) -> Any:
+        return head_train_op(
+            loss,
+            optimizer=optimizer,
+            train_op_fn=train_op_fn,
+            trainable_variables=trainable_variables,
+            update_ops=update_ops,
+            loss_reduction=self.loss_reduction,
+        )
+
+    def _eval_metrics(
+        self,
+        features: Any,
+        logits: Any,
+        labels: Any,
+        regularization_losses: Sequence[tf.Tensor] | None,
+    ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
+        """Returns the metrics as a TPUEstimatorSpec wants them: a function and its tensors."""
+        # On cores, the function is called outside of them with the tensors of all cores put together:
+        # it may hold no tensor but those that it is given.
+        tensors = {"logits": logits, "labels": labels}
+        needed = self._features_of_metrics(features)
+        if needed:
+            tensors["features"] = needed
+        regularization = _losses.total_regularization(regularization_losses)
+        if regularization is not None:
+            # Tensors of cores are put together along an axis.
+            tensors["regularization"] = tf.reshape(regularization, [1])
+
+        def metric_fn(
+            logits: Any, labels: Any, features: Any = None, regularization: tf.Tensor | None = None
+        ) -> dict[str, Any]:
+            total = None if regularization is None else [tf.reduce_mean(regularization)]
+            return self.update_metrics(
+                eval_metrics=self.metrics(regularization_losses=total),
+                features={} if features is None else features,
+                logits=logits,
+                labels=labels,
+                regularization_losses=total,
+            )
+
+        return metric_fn, tensors
+
+
+class SingleHead(BuiltInHead):
     """A head of one objective.
 
     Subclasses say what the labels are, how a row's loss is computed, what is predicted, measured
@@ -47,6 +149,7 @@ class SingleHead(Head):
         _losses.check_loss_fn(loss_fn)
         self._loss_fn = loss_fn
         self._name = name
+        self._scope = (name, "head")
 
     @property
     def name(self) -> str | None:
@@ -73,10 +176,6 @@ class SingleHead(Head):
     @abc.abstractmethod
     def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the predictions that the measures look at."""
-
-    @abc.abstractmethod
-    def _export_outputs(self, predictions: dict[str, tf.Tensor]) -> dict[str, ExportOutput]:
-        """Returns the signatures: name -> output."""
 
     @property
     def _loss_dimension(self) -> int:
@@ -134,38 +233,6 @@ class SingleHead(Head):
             measure.update(eval_metrics[self._summary_key(measure.key)], seen)
         return eval_metrics
 
-    def _create_tpu_estimator_spec(
-        self,
-        features: Any,
-        mode: str,
-        logits: Any,
-        labels: Any = None,
-        optimizer: Any = None,
-        trainable_variables: Sequence[tf.Variable] | None = None,
-        train_op_fn: Callable[[tf.Tensor], Any] | None = None,
-        update_ops: Sequence[Any] | None = None,
-        regularization_losses: Sequence[tf.Tensor] | None = None,
-    ) -> TPUEstimatorSpec:
-        with v1.name_scope(self._name, "head"):
-            predictions = self.predictions(logits)
-            if mode == ModeKeys.PREDICT:
-                return TPUEstimatorSpec(
-                    mode, predictions, export_outputs=self._export_outputs(predictions)
-                )
-            loss = self.loss(
-                labels=labels,
-                logits=logits,
-                features=features,
-                mode=mode,
-                regularization_losses=regularization_losses,
-            )
-            if mode == ModeKeys.EVAL:
-                eval_metrics = self._eval_metrics(features, logits, labels, regularization_losses)
-                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=eval_metrics)
-            check_is_train(mode)
-            op = self._train_op(loss, optimizer, train_op_fn, trainable_variables, update_ops)
-            return TPUEstimatorSpec(mode, predictions, loss, train_op=op)
-
     def _summaries(
         self,
         loss: tf.Tensor,
@@ -181,34 +248,6 @@ class SingleHead(Head):
         if regularization is not None:
             written[self._summary_key(MetricKeys.LOSS_REGULARIZATION)] = regularization
         return written
-
-    def _train_op(
-        self,
-        loss: tf.Tensor,
-        optimizer: Any,
-        train_op_fn: Callable[[tf.Tensor], Any] | None,
-        trainable_variables: Sequence[tf.Variable] | None,
-        update_ops: Sequence[Any] | None,
-    ) -> Any:
-        return _train_op.head_train_op(
-            loss,
-            optimizer=optimizer,
-            train_op_fn=train_op_fn,
-            trainable_variables=trainable_variables,
-            update_ops=update_ops,
-            loss_reduction=self._loss_reduction,
-        )
-
-    def _eval_metrics(
-        self,
-        features: Any,
-        logits: Any,
-        labels: Any,
-        regularization_losses: Sequence[tf.Tensor] | None,
-    ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-        return eval_metrics_of(
-            self, self._features_of_metrics(features), logits, labels, regularization_losses
-        )
 
     def _features_of_metrics(self, features: Any) -> Any:
         overridden = type(self).update_metrics is not SingleHead.update_metrics
@@ -256,40 +295,3 @@ class SingleHead(Head):
 
     def _all_measures(self, regularized: bool) -> tuple[Measure, ...]:
         return (*self._measures(), _REGULARIZATION) if regularized else self._measures()
-
-
-def eval_metrics_of(
-    head: Head,
-    features: Any,
-    logits: Any,
-    labels: Any,
-    regularization_losses: Sequence[tf.Tensor] | None,
-) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-    """Returns a head's metrics as a TPUEstimatorSpec wants them: a function and its tensors."""
-    tensors = {"logits": logits, "labels": labels}
-    if features:
-        tensors["features"] = features
-    regularization = _losses.total_regularization(regularization_losses)
-    if regularization is not None:
-        # Tensors of cores are put together along an axis.
-        tensors["regularization"] = tf.reshape(regularization, [1])
-
-    def metric_fn(
-        logits: Any, labels: Any, features: Any = None, regularization: tf.Tensor | None = None
-    ) -> dict[str, Any]:
-        total = None if regularization is None else [tf.reduce_mean(regularization)]
-        return head.update_metrics(
-            eval_metrics=head.metrics(regularization_losses=total),
-            features={} if features is None else features,
-            logits=logits,
-            labels=labels,
-            regularization_losses=total,
-        )
-
-    return metric_fn, tensors
-
-
-def check_is_train(mode: str) -> None:
-    """Checks that a mode that is neither `"infer"` nor `"eval"` is `"train"`."""
-    if mode != ModeKeys.TRAIN:
-        raise ValueError(f"mode={mode} unrecognized; it must be one of tf.estimator.ModeKeys.")

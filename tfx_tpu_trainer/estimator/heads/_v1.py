@@ -12,12 +12,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.heads import _binary_class, _losses, _multi_class, _regression
-from tfx_tpu_trainer.estimator.heads._keys import MetricKeys
+from tfx_tpu_trainer.estimator.heads import _classification, _losses, _regression
+from tfx_tpu_trainer.estimator.heads._head import MetricKeys
 from tfx_tpu_trainer.estimator.heads._metrics import MeasuredBatch
-from tfx_tpu_trainer.estimator.heads._optimizers import v1_optimizer_instance
 from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
-from tfx_tpu_trainer.estimator.heads._train_op import check_one_is_given, minimize
+from tfx_tpu_trainer.estimator.heads._training import (
+    check_one_is_given,
+    minimize,
+    v1_optimizer_instance,
+)
 
 v1 = tf.compat.v1
 
@@ -118,7 +121,7 @@ class _V1Head(SingleHead):
             }
 
 
-class BinaryClassHead(_V1Head, _binary_class.BinaryClassHead):
+class BinaryClassHead(_V1Head, _classification.BinaryClassHead):
     """The head of a V1 classifier of two classes; see `heads.BinaryClassHead`."""
 
     def __init__(
@@ -142,7 +145,7 @@ class BinaryClassHead(_V1Head, _binary_class.BinaryClassHead):
         super().__init__(weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name)
 
 
-class MultiClassHead(_V1Head, _multi_class.MultiClassHead):
+class MultiClassHead(_V1Head, _classification.MultiClassHead):
     """The head of a V1 classifier of three classes or more; see `heads.MultiClassHead`."""
 
     def __init__(
@@ -176,7 +179,7 @@ class RegressionHead(_V1Head, _regression.RegressionHead):
         )
 
 
-def binary_or_multi_class_head(
+def classification_head(
     n_classes: int,
     weight_column: Any,
     label_vocabulary: Sequence[str] | None,

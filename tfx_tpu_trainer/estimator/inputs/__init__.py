@@ -1,6 +1,5 @@
 """Input functions of arrays and data frames; mirrors `tf.compat.v1.estimator.inputs`."""
 
-from tfx_tpu_trainer.estimator.inputs._numpy_input import numpy_input_fn
-from tfx_tpu_trainer.estimator.inputs._pandas_input import pandas_input_fn
+from tfx_tpu_trainer.estimator.inputs._in_memory import numpy_input_fn, pandas_input_fn
 
 __all__ = ["numpy_input_fn", "pandas_input_fn"]

@@ -1,8 +1,12 @@
 """When to train, when to evaluate, what to export: `train_and_evaluate` and what it takes."""
 
-from tfx_tpu_trainer.estimator.schedule._best_exporter import BestExporter
-from tfx_tpu_trainer.estimator.schedule._exporters import Exporter, FinalExporter, LatestExporter
-from tfx_tpu_trainer.estimator.schedule._specs import EvalSpec, TrainSpec
+from tfx_tpu_trainer.estimator.schedule._exporters import (
+    BestExporter,
+    Exporter,
+    FinalExporter,
+    LatestExporter,
+)
+from tfx_tpu_trainer.estimator.schedule._local import EvalSpec, TrainSpec
 from tfx_tpu_trainer.estimator.schedule._tasks import train_and_evaluate
 
 __all__ = [

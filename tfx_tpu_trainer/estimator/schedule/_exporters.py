@@ -9,9 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator._callables import argument_names, unexpected_arguments
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP, LOSS
 from tfx_tpu_trainer.estimator._number_checks import holds
+from tfx_tpu_trainer.estimator.hooks._eval_events import read_events
 
 _logger = tf.get_logger()
+
+_COMPARED = ("best_eval_result", "current_eval_result")
 
 
 class Exporter(abc.ABC):
@@ -173,6 +178,130 @@ class LatestExporter(SavedModelExporter):
         exported = self._export(estimator, export_path, checkpoint_path)
         remove_old_exports(export_path, keep=self._exports_to_keep)
         return exported
+
+
+def loss_smaller(
+    best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
+) -> bool:
+    """Tells whether the current loss is smaller than the best one."""
+    for name, result in zip(_COMPARED, (best_eval_result, current_eval_result)):
+        if not result or LOSS not in result:
+            raise ValueError(f"{name} cannot be empty or no loss is found in it: {result!r}.")
+    return bool(best_eval_result[LOSS] > current_eval_result[LOSS])
+
+
+class BestExporter(SavedModelExporter):
+    """Exports a model that is better than all before; mirrors `tf.estimator.BestExporter`.
+
+    After a restart the best result is read from the evaluation's events, so that a worse model is
+    not exported again. (The original exports the first model after every restart.)
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import (
+        ...     BaselineRegressor, BestExporter, EvalSpec, TrainSpec, export, inputs, train_and_evaluate
+        ... )
+        >>> import numpy as np
+        >>> import tensorflow as tf
+        >>> def is_better(best_eval_result, current_eval_result):
+        ...     return current_eval_result["average_loss"] < best_eval_result["average_loss"]
+        >>> receiver_fn = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None])})
+        >>> best = BestExporter("best", receiver_fn, compare_fn=is_better, exports_to_keep=1)
+        >>> rows = np.ones(8, np.float32)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, rows, num_epochs=None, shuffle=False)
+        >>> metrics, exports = train_and_evaluate(
+        ...     BaselineRegressor(model_dir="runs/best"),
+        ...     TrainSpec(input_fn, max_steps=5),
+        ...     EvalSpec(input_fn, steps=1, exporters=best),
+        ... )
+        >>> exports[0].decode().startswith("runs/best/export/best/")
+        True
+    """
+
+    def __init__(
+        self,
+        name: str = "best_exporter",
+        serving_input_receiver_fn: Callable[[], Any] | None = None,
+        event_file_pattern: str | None = "eval/*.tfevents.*",
+        compare_fn: Callable[..., bool] = loss_smaller,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        """Keeps how to compare and how to export.
+
+        Args:
+            name: Name of the folder of the exports. Defaults to `"best_exporter"`.
+            serving_input_receiver_fn: Returns a `ServingInputReceiver`.
+            event_file_pattern: Event files of the evaluation, relative to the model folder.
+                Defaults to those of an unnamed one; `None` forgets the best at a restart.
+            compare_fn: Takes `best_eval_result` and `current_eval_result`, and tells whether the
+                current one is better. Defaults to the smaller loss.
+            assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
+            as_text: Whether the model is written as text. Defaults to `False`.
+            exports_to_keep: Newest exports to keep. Defaults to 5; `None` keeps all.
+
+        Raises:
+            ValueError: If compare_fn has other arguments, or no export would be kept.
+        """
+        _check_compare_fn(compare_fn)
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+        self._event_file_pattern = event_file_pattern
+        self._compare_fn = compare_fn
+        self._exports_to_keep = check_exports_to_keep(exports_to_keep, kind="a positive number")
+        self._model_dir: str | None = None
+        self._best: Mapping[str, Any] | None = None
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Exports the model if it is the best so far; see `Exporter.export`."""
+        del is_the_final_export
+        if self._model_dir != estimator.model_dir:
+            self._model_dir, self._best = estimator.model_dir, None
+            _logger.info("Loading best metric from event files.")
+            # Without an export there is nothing that a worse model could take the place of.
+            if self._event_file_pattern and versions_of(export_path):
+                self._best = self._best_before(eval_result)
+        if self._best is not None and not self._compare_fn(
+            best_eval_result=self._best, current_eval_result=eval_result
+        ):
+            return None
+        _logger.info("Performing best model export.")
+        exported = self._export(estimator, export_path, checkpoint_path)
+        self._best = eval_result
+        remove_old_exports(export_path, keep=self._exports_to_keep)
+        return exported
+
+    def _best_before(self, eval_result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Finds the best result in the events; that of the current step is not yet one of them."""
+        assert self._model_dir is not None and self._event_file_pattern is not None
+        best = None
+        pattern = os.path.join(self._model_dir, self._event_file_pattern)
+        for step, metrics in read_events(pattern):
+            if step == eval_result.get(GLOBAL_STEP):
+                continue
+            if best is None or self._compare_fn(best_eval_result=best, current_eval_result=metrics):
+                best = metrics
+        return best
+
+
+def _check_compare_fn(compare_fn: Callable[..., bool] | None) -> None:
+    if compare_fn is None:
+        raise ValueError("`compare_fn` must not be None. Leave it out to compare the loss.")
+    if not callable(compare_fn):
+        raise TypeError(f"`compare_fn` must be callable; got {compare_fn!r}.")
+    arguments = argument_names(compare_fn)
+    for name in _COMPARED:
+        if name not in arguments:
+            raise ValueError(f"compare_fn ({compare_fn!r}) must include {name} argument.")
+    others = unexpected_arguments(compare_fn, _COMPARED)
+    if others:
+        raise ValueError(f"compare_fn ({compare_fn!r}) has following not expected args: {others}")
 
 
 def check_exports_to_keep(number: int | None, *, kind: str = "positive number") -> int | None:

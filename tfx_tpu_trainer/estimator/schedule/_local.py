@@ -1,24 +1,304 @@
-"""Training and evaluation in turn, in one process."""
+"""Training and evaluation in turn in one process, as a `TrainSpec` and an `EvalSpec` say."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.progress import duration, expecting
+from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator._callables import check_input_fn
+from tfx_tpu_trainer.estimator._construction import check_listeners
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP
+from tfx_tpu_trainer.estimator._number_checks import check_positive, holds
 from tfx_tpu_trainer.estimator.hooks._eval_events import read_eval_metrics
-from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
-    CheckpointEvaluator,
-    EvaluatedCheckpoint,
-    EvaluationListener,
-)
-from tfx_tpu_trainer.estimator.schedule._specs import EvalSpec, TrainSpec
+from tfx_tpu_trainer.estimator.schedule._exporters import Exporter
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+_HOOKS = "All hooks must be `SessionRunHook` instances"
+_LISTENERS = "All saving_listeners must be `CheckpointSaverListener` instances"
+_WARNING_SECONDS = 600
+
+
+class _TrainFields(NamedTuple):
+    input_fn: Callable[..., Any]
+    max_steps: int | None
+    hooks: tuple[v1.train.SessionRunHook, ...]
+    saving_listeners: tuple[v1.train.CheckpointSaverListener, ...]
+
+
+class TrainSpec(_TrainFields):
+    """How to train; mirrors `tf.estimator.TrainSpec`.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import TrainSpec, inputs
+        >>> import numpy as np
+        >>> rows = np.arange(8.0)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, 2 * rows, num_epochs=None, shuffle=True)
+        >>> spec = TrainSpec(input_fn, max_steps=1000)
+        >>> spec.max_steps, spec.hooks
+        (1000, ())
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        input_fn: Callable[..., Any],
+        max_steps: int | None = None,
+        hooks: Iterable[v1.train.SessionRunHook] | None = None,
+        saving_listeners: Iterable[v1.train.CheckpointSaverListener] | None = None,
+    ) -> TrainSpec:
+        """Checks the arguments."""
+        check_input_fn(input_fn)
+        check_positive("max_steps", max_steps)
+        return super().__new__(
+            cls,
+            input_fn,
+            max_steps,
+            _spec_checks.check_hooks(hooks, message=_HOOKS),
+            check_listeners(saving_listeners, message=_LISTENERS),
+        )
+
+
+class _EvalFields(NamedTuple):
+    input_fn: Callable[..., Any]
+    steps: int | None
+    name: str | None
+    hooks: tuple[v1.train.SessionRunHook, ...]
+    exporters: tuple[Exporter, ...]
+    start_delay_secs: float
+    throttle_secs: float
+
+
+class EvalSpec(_EvalFields):
+    """How to evaluate and what to export; mirrors `tf.estimator.EvalSpec`.
+
+    Examples:
+        All rows, after each checkpoint:
+
+        >>> from tfx_tpu_trainer.estimator import EvalSpec, inputs
+        >>> import numpy as np
+        >>> rows = np.arange(8.0)
+        >>> input_fn = inputs.numpy_input_fn({"x": rows}, 2 * rows, shuffle=False)
+        >>> spec = EvalSpec(input_fn, steps=None, throttle_secs=0)
+        >>> spec.steps, spec.throttle_secs, spec.exporters
+        (None, 0, ())
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        input_fn: Callable[..., Any],
+        steps: int | None = 100,
+        name: str | None = None,
+        hooks: Iterable[v1.train.SessionRunHook] | None = None,
+        exporters: Exporter | Iterable[Exporter] | None = None,
+        start_delay_secs: float = 120,
+        throttle_secs: float = 600,
+    ) -> EvalSpec:
+        """Checks the arguments."""
+        check_input_fn(input_fn)
+        check_positive("steps", steps)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"`name` must be string, given: {name!r}.")
+        for delay_name, delay in (
+            ("start_delay_secs", start_delay_secs),
+            ("throttle_secs", throttle_secs),
+        ):
+            if not holds(delay_name, delay, lambda secs: secs >= 0):
+                raise ValueError(f"Must specify {delay_name} >= 0, given: {delay}")
+        return super().__new__(
+            cls,
+            input_fn,
+            steps,
+            name,
+            _spec_checks.check_hooks(hooks, message=_HOOKS),
+            _check_exporters(exporters),
+            start_delay_secs,
+            throttle_secs,
+        )
+
+
+def _check_exporters(exporters: Any) -> tuple[Exporter, ...]:
+    if not exporters:
+        return ()
+    several = [exporters] if isinstance(exporters, Exporter) else exporters
+    if not isinstance(several, Iterable) or isinstance(several, str):
+        raise TypeError(
+            f"`exporters` must be an Exporter, an iterable of Exporter, or `None`; got {exporters!r}."
+        )
+    several = tuple(several)
+    for exporter in several:
+        if not isinstance(exporter, Exporter):
+            raise TypeError(
+                "`exporters` must be an Exporter, an iterable of Exporter, or `None`; got "
+                f"{exporter!r} among them."
+            )
+    names = [exporter.name for exporter in several]
+    for name in names:
+        if not name:
+            raise ValueError(
+                f"An Exporter cannot have a name that is `None` or empty. All exporter names: {names}"
+            )
+        if not isinstance(name, str):
+            raise ValueError(f"An Exporter must have a string name. Given: {name!r}")
+    if len(set(names)) < len(names):
+        raise ValueError(
+            "`exporters` must have unique names. Such a name cannot be `None`. All exporter "
+            f"names: {names}"
+        )
+    return several
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluatedCheckpoint:
+    """One evaluation of `train_and_evaluate`.
+
+    Attributes:
+        checkpoint_path: The checkpoint.
+        metrics: What `evaluate` returned.
+        exports: What each exporter returned, in their order.
+    """
+
+    checkpoint_path: str
+    metrics: Mapping[str, Any]
+    exports: list[bytes | None]
+
+    @property
+    def global_step(self) -> int:
+        """Global step of the checkpoint."""
+        return int(self.metrics[GLOBAL_STEP])
+
+
+class EvaluationListener:
+    """May stop `train_and_evaluate` before or after an evaluation."""
+
+    def before_eval(self) -> bool:
+        """Tells whether to go on; `False` skips the evaluation and stops."""
+        return True
+
+    def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
+        """Tells whether to go on.
+
+        Args:
+            evaluated: The evaluation; `None` where there was no new checkpoint.
+        """
+        del evaluated
+        return True
+
+
+class CheckpointEvaluator:
+    """Evaluates each checkpoint once."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        eval_spec: EvalSpec,
+        *,
+        max_steps: int | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes what to evaluate.
+
+        Args:
+            estimator: The estimator.
+            eval_spec: How to evaluate it.
+            max_steps: Global step that training goes to; evaluating it is the final time.
+            clock: Returns the time in seconds. Defaults to `time.monotonic`.
+        """
+        self._estimator = estimator
+        self._eval_spec = eval_spec
+        self._max_steps = max_steps
+        self._clock = clock
+        self._seen: str | None = None
+        self._warned_at: float | None = None
+
+    def awaited(self) -> str | None:
+        """Returns in words the checkpoint that is waited for; `None` where there is one to evaluate."""
+        path = self._estimator.latest_checkpoint()
+        if path and path != self._seen:
+            return None
+        after = f"after {os.path.basename(path)}" if path else "the first one"
+        return f"a new checkpoint in {self._estimator.model_dir}, {after}"
+
+    def evaluate_newest(self) -> EvaluatedCheckpoint | None:
+        """Evaluates the newest checkpoint and calls the exporters.
+
+        Returns:
+            The evaluation, or `None` if there is no checkpoint, or none that is new.
+
+        Raises:
+            TypeError: If `evaluate` returned no dict.
+            ValueError: If it returned an empty one, or one without a global step.
+        """
+        path = self._estimator.latest_checkpoint()
+        if not path:
+            self._warn(
+                "Estimator is not trained yet. Will start an evaluation when a checkpoint is ready."
+            )
+            return None
+        if path == self._seen:
+            self._warn(
+                "No new checkpoint ready for evaluation. Skip the current evaluation pass: %s was "
+                "evaluated.",
+                path,
+            )
+            return None
+        spec = self._eval_spec
+        metrics = _check_metrics(
+            self._estimator.evaluate(
+                input_fn=spec.input_fn,
+                steps=spec.steps,
+                hooks=list(spec.hooks),
+                checkpoint_path=path,
+                name=spec.name,
+            )
+        )
+        final = self._max_steps is not None and int(metrics[GLOBAL_STEP]) >= self._max_steps
+        exports = [
+            exporter.export(
+                estimator=self._estimator,
+                export_path=os.path.join(self._estimator.model_dir, "export", exporter.name),
+                checkpoint_path=path,
+                eval_result=metrics,
+                is_the_final_export=final,
+            )
+            for exporter in spec.exporters
+        ]
+        if final:
+            _logger.debug("Calling exporter with the `is_the_final_export=True`.")
+        self._seen, self._warned_at = path, None
+        return EvaluatedCheckpoint(path, metrics, exports)
+
+    def _warn(self, message: str, *values: Any) -> None:
+        """Warns, once in ten minutes."""
+        now = self._clock()
+        if self._warned_at is None or now - self._warned_at > _WARNING_SECONDS:
+            _logger.warning(message, *values)
+            self._warned_at = now
+
+
+def _check_metrics(metrics: Any) -> Mapping[str, Any]:
+    if not metrics:
+        raise ValueError(
+            f"`Estimator.evaluate` should never return empty metrics; got {metrics!r}."
+        )
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"`Estimator.evaluate` should return dict. Given {type(metrics)}.")
+    if GLOBAL_STEP not in metrics:
+        raise ValueError(
+            f"`Estimator.evaluate` result should have `{GLOBAL_STEP}` in result. Given {metrics}"
+        )
+    return metrics
 
 
 def run_local(
@@ -101,6 +381,8 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
     def after_save(self, session: v1.Session, global_step_value: int) -> bool | None:
         """Evaluates; returns `True` to stop training."""
         del session
+        # Training saves before its first step. That checkpoint is of an untrained model, or the last
+        # one of the run before, whose evaluation is done unless the run was killed in between.
         if self._first:
             self._first = False
             if not self._is_missing(int(global_step_value)):

@@ -14,12 +14,14 @@ from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._task_environment import TaskType
 from tfx_tpu_trainer.estimator.places.strategy import kinds
-from tfx_tpu_trainer.estimator.schedule._checkpoint_evaluator import (
+from tfx_tpu_trainer.estimator.schedule._local import (
     CheckpointEvaluator,
+    EvalSpec,
+    EvaluateAfterSaving,
     EvaluationListener,
+    TrainSpec,
+    run_local,
 )
-from tfx_tpu_trainer.estimator.schedule._local import EvaluateAfterSaving, run_local
-from tfx_tpu_trainer.estimator.schedule._specs import EvalSpec, TrainSpec
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -273,6 +275,8 @@ def _evaluate_until_the_end(
             change=f"Evaluations start after {eval_spec.start_delay_secs} s (EvalSpec(start_delay_secs=...)).",
         ):
             sleep(eval_spec.start_delay_secs)
+    # `idle` says what is waited for while no checkpoint comes, over any number of looks; it closes
+    # with the next evaluation.
     waits = False
     with contextlib.ExitStack() as idle:
         while listener.before_eval():

@@ -13,28 +13,30 @@ from tfx_tpu_trainer.estimator._hook_names import *
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
-from tfx_tpu_trainer.estimator.canned._parsing import (
+from tfx_tpu_trainer.estimator.canned._baseline import V1BaselineClassifier as BaselineClassifier
+from tfx_tpu_trainer.estimator.canned._baseline import V1BaselineEstimator as BaselineEstimator
+from tfx_tpu_trainer.estimator.canned._baseline import V1BaselineRegressor as BaselineRegressor
+from tfx_tpu_trainer.estimator.canned._columns import (
     v1_classifier_parse_example_spec as classifier_parse_example_spec,
 )
-from tfx_tpu_trainer.estimator.canned._parsing import (
+from tfx_tpu_trainer.estimator.canned._columns import (
     v1_regressor_parse_example_spec as regressor_parse_example_spec,
 )
-from tfx_tpu_trainer.estimator.canned._v1_baseline import (
-    BaselineClassifier,
-    BaselineEstimator,
-    BaselineRegressor,
+from tfx_tpu_trainer.estimator.canned._combined import (
+    V1DNNLinearCombinedClassifier as DNNLinearCombinedClassifier,
 )
-from tfx_tpu_trainer.estimator.canned._v1_combined import (
-    DNNLinearCombinedClassifier,
-    DNNLinearCombinedEstimator,
-    DNNLinearCombinedRegressor,
+from tfx_tpu_trainer.estimator.canned._combined import (
+    V1DNNLinearCombinedEstimator as DNNLinearCombinedEstimator,
 )
-from tfx_tpu_trainer.estimator.canned._v1_dnn import DNNClassifier, DNNEstimator, DNNRegressor
-from tfx_tpu_trainer.estimator.canned._v1_linear import (
-    LinearClassifier,
-    LinearEstimator,
-    LinearRegressor,
+from tfx_tpu_trainer.estimator.canned._combined import (
+    V1DNNLinearCombinedRegressor as DNNLinearCombinedRegressor,
 )
+from tfx_tpu_trainer.estimator.canned._dnn import V1DNNClassifier as DNNClassifier
+from tfx_tpu_trainer.estimator.canned._dnn import V1DNNEstimator as DNNEstimator
+from tfx_tpu_trainer.estimator.canned._dnn import V1DNNRegressor as DNNRegressor
+from tfx_tpu_trainer.estimator.canned._linear import V1LinearClassifier as LinearClassifier
+from tfx_tpu_trainer.estimator.canned._linear import V1LinearEstimator as LinearEstimator
+from tfx_tpu_trainer.estimator.canned._linear import V1LinearRegressor as LinearRegressor
 from tfx_tpu_trainer.estimator.heads import *
 from tfx_tpu_trainer.estimator.keras import v1_model_to_estimator as model_to_estimator
 from tfx_tpu_trainer.estimator.schedule import *

@@ -1,0 +1,297 @@
+"""Heads that predict one class for each row: of two classes, or of more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._number_checks import as_items
+from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput, RegressionOutput
+from tfx_tpu_trainer.estimator.heads import _classes, _losses, _shapes
+from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
+from tfx_tpu_trainer.estimator.heads._metrics import Measure
+from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
+
+v1 = tf.compat.v1
+
+_N_CLASSES = 2
+_BINARY_KEYS = (
+    PredictionKeys.LOGITS,
+    PredictionKeys.LOGISTIC,
+    PredictionKeys.PROBABILITIES,
+    *_classes.CLASS_KEYS,
+)
+_MULTI_KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, *_classes.CLASS_KEYS)
+
+# Measured at each threshold: key, with its place, and kind.
+AT_THRESHOLD = (
+    (MetricKeys.ACCURACY_AT_THRESHOLD, "accuracy"),
+    (MetricKeys.PRECISION_AT_THRESHOLD, "precision"),
+    (MetricKeys.RECALL_AT_THRESHOLD, "recall"),
+)
+
+
+class BinaryClassHead(SingleHead):
+    """Sigmoid cross entropy for two classes; mirrors `tf.estimator.BinaryClassHead`.
+
+    Takes logits [D0, ... DN, 1], labels [D0, ... DN, 1] or [D0, ... DN], and weights of either
+    shape. Labels are numbers from 0 to 1, or strings of the vocabulary.
+
+    Examples:
+        >>> from tfx_tpu_trainer.estimator import BinaryClassHead
+        >>> import tensorflow as tf
+        >>> head = BinaryClassHead(label_vocabulary=["no", "yes"])
+        >>> predictions = head.predictions(tf.constant([[-2.0], [3.0]]))
+        >>> print(predictions["classes"].numpy().tolist())
+        [[b'no'], [b'yes']]
+        >>> print(predictions["logistic"].numpy().round(2))
+        [[0.12]
+         [0.95]]
+    """
+
+    def __init__(
+        self,
+        weight_column: Any = None,
+        thresholds: Iterable[float] | None = None,
+        label_vocabulary: Sequence[str] | None = None,
+        loss_reduction: str = _losses.SUM_OVER_BATCH_SIZE,
+        loss_fn: Callable[..., Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Checks the arguments.
+
+        Args:
+            weight_column: Name of the feature that holds the rows' weights, or a
+                `tf.feature_column.numeric_column`. Defaults to `None`.
+            thresholds: Probabilities in (0, 1) at which accuracy, precision and recall are
+                measured besides. Defaults to `None`.
+            label_vocabulary: The two labels' strings, in the order of their ids. Defaults to
+                `None`: labels are numbers.
+            loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
+            loss_fn: Takes `labels` and `logits`, and `features` and `loss_reduction` if it names
+                them; gives the rows' losses, [D0, ... DN, 1]. Defaults to `None`.
+            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+
+        Raises:
+            ValueError: If an argument is not what it must be.
+            TypeError: If `weight_column` is neither a name nor a numeric column.
+        """
+        super().__init__(
+            weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name
+        )
+        self._label_vocabulary = _classes.check_vocabulary(label_vocabulary)
+        thresholds = as_items("thresholds", thresholds, "[0.3, 0.7]")
+        self._thresholds = _classes.check_thresholds(
+            thresholds, f"thresholds not in (0, 1): {(thresholds,)}."
+        )
+
+    @property
+    def logits_dimension(self) -> int:
+        """One."""
+        return 1
+
+    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+        """Returns logits, probabilities and classes; see `Head.predictions`."""
+        keys = _classes.check_keys(keys, _BINARY_KEYS)
+        logits = _shapes.check_logits(logits, self.logits_dimension)
+        with v1.name_scope(None, "predictions"):
+            two_logits = tf.concat((tf.zeros_like(logits), logits), -1, name="two_class_logits")
+            makers = {
+                PredictionKeys.LOGITS: lambda: logits,
+                PredictionKeys.LOGISTIC: lambda: tf.sigmoid(logits, name="logistic"),
+                PredictionKeys.PROBABILITIES: lambda: tf.nn.softmax(
+                    two_logits, name="probabilities"
+                ),
+                **_classes.class_makers(two_logits, _N_CLASSES, self._label_vocabulary),
+            }
+            return {key: makers[key]() for key in _BINARY_KEYS if key in keys}
+
+    def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
+        dense = _shapes.dense_labels(given, logits, 1)
+        if self._label_vocabulary is not None:
+            dense = _classes.class_ids(dense, self._label_vocabulary)
+        elif dense.dtype == tf.string:
+            raise ValueError(
+                f"Labels dtype should be a number without a vocabulary. Instead got {dense}: give "
+                "the head a label_vocabulary."
+            )
+        return _classes.in_range(tf.cast(dense, tf.float32), _N_CLASSES)
+
+    def _own_losses(self, logits: tf.Tensor, processed: tf.Tensor) -> tf.Tensor:
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=processed, logits=logits)
+
+    def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self.predictions(logits, [PredictionKeys.CLASS_IDS, PredictionKeys.LOGISTIC])
+
+    def _measures(self) -> tuple[Measure, ...]:
+        return (
+            Measure(key=MetricKeys.LOSS_MEAN, kind="mean", values=lambda seen: seen.losses),
+            Measure(key=MetricKeys.ACCURACY, kind="accuracy", values=_class_ids),
+            Measure(key=MetricKeys.PRECISION, kind="precision", values=_class_ids),
+            Measure(key=MetricKeys.RECALL, kind="recall", values=_class_ids),
+            Measure(key=MetricKeys.PREDICTION_MEAN, kind="mean", values=_logistic),
+            Measure(key=MetricKeys.LABEL_MEAN, kind="mean", values=lambda seen: seen.labels),
+            Measure(
+                key=MetricKeys.ACCURACY_BASELINE,
+                kind="baseline",
+                values=lambda seen: seen.labels,
+            ),
+            Measure(key=MetricKeys.AUC, kind="auc", values=_logistic),
+            Measure(key=MetricKeys.AUC_PR, kind="auc_pr", values=_logistic),
+            *(
+                Measure(key=key % threshold, kind=kind, values=_logistic, threshold=threshold)
+                for threshold in self._thresholds
+                for key, kind in AT_THRESHOLD
+            ),
+        )
+
+    def _export_outputs(
+        self, predictions: dict[str, tf.Tensor], features: Any, logits: Any
+    ) -> dict[str, ExportOutput]:
+        classifier = _classes.classification_output(
+            predictions[PredictionKeys.PROBABILITIES], _N_CLASSES, self._label_vocabulary
+        )
+        return {
+            SignatureKeys.DEFAULT: classifier,
+            SignatureKeys.CLASSIFY: classifier,
+            SignatureKeys.REGRESS: RegressionOutput(predictions[PredictionKeys.LOGISTIC]),
+            SignatureKeys.PREDICT: PredictOutput(predictions),
+        }
+
+
+def _class_ids(seen: Any) -> tf.Tensor:
+    return seen.predictions[PredictionKeys.CLASS_IDS]
+
+
+def _logistic(seen: Any) -> tf.Tensor:
+    return seen.predictions[PredictionKeys.LOGISTIC]
+
+
+class MultiClassHead(SingleHead):
+    """Softmax cross entropy for three classes or more; mirrors `tf.estimator.MultiClassHead`.
+
+    Takes logits [D0, ... DN, n_classes], labels [D0, ... DN, 1] or [D0, ... DN], and weights of
+    either shape. Labels are class ids, or strings of the vocabulary.
+
+    Examples:
+        Logits that are all alike lose log(3) = 1.099:
+
+        >>> from tfx_tpu_trainer.estimator import MultiClassHead
+        >>> import tensorflow as tf
+        >>> head = MultiClassHead(n_classes=3)
+        >>> logits = tf.constant([[0.0, 0.0, 0.0], [0.0, 5.0, 0.0]])
+        >>> print(head.loss(tf.constant([[2], [1]]), logits).numpy().round(3))
+        0.556
+        >>> print(head.predictions(logits)["class_ids"].numpy().tolist())
+        [[0], [1]]
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Any = None,
+        label_vocabulary: Sequence[str] | None = None,
+        loss_reduction: str = _losses.SUM_OVER_BATCH_SIZE,
+        loss_fn: Callable[..., Any] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Checks the arguments.
+
+        Args:
+            n_classes: Number of classes, at least 3.
+            weight_column: Name of the feature that holds the rows' weights, or a
+                `tf.feature_column.numeric_column`. Defaults to `None`.
+            label_vocabulary: The labels' strings, in the order of their ids. Defaults to `None`:
+                labels are ids.
+            loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
+            loss_fn: Takes `labels` (ids) and `logits`, and `features` and `loss_reduction` if it
+                names them; gives the rows' losses, [D0, ... DN, 1]. Defaults to `None`.
+            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+
+        Raises:
+            ValueError: If an argument is not what it must be.
+            TypeError: If `weight_column` is neither a name nor a numeric column.
+        """
+        super().__init__(
+            weight_column=weight_column, loss_reduction=loss_reduction, loss_fn=loss_fn, name=name
+        )
+        if n_classes is None:
+            raise ValueError("n_classes cannot be None: give the number of classes.")
+        self._n_classes = _classes.check_n_classes(
+            n_classes,
+            least=3,
+            message=f"n_classes must be > 2: {n_classes}. For two classes, use BinaryClassHead.",
+        )
+        self._label_vocabulary = _classes.check_vocabulary(label_vocabulary, self._n_classes)
+
+    @property
+    def logits_dimension(self) -> int:
+        """The number of classes."""
+        return self._n_classes
+
+    def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
+        """Returns logits, probabilities and classes; see `Head.predictions`."""
+        keys = _classes.check_keys(keys, _MULTI_KEYS)
+        logits = _shapes.check_logits(logits, self.logits_dimension)
+        with v1.name_scope(None, "predictions"):
+            makers = {
+                PredictionKeys.LOGITS: lambda: logits,
+                PredictionKeys.PROBABILITIES: lambda: tf.nn.softmax(logits, name="probabilities"),
+                **_classes.class_makers(logits, self._n_classes, self._label_vocabulary),
+            }
+            return {key: makers[key]() for key in _MULTI_KEYS if key in keys}
+
+    def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
+        dense = _shapes.dense_labels(given, logits, 1)
+        if self._label_vocabulary is not None:
+            return _classes.class_ids(dense, self._label_vocabulary)
+        if not dense.dtype.is_integer:
+            raise ValueError(
+                f"Labels dtype should be integer. Instead got {dense.dtype}. Cast class ids "
+                "to int64, or give the head a label_vocabulary for strings."
+            )
+        return _classes.in_range(dense, self._n_classes)
+
+    def _own_losses(self, logits: tf.Tensor, processed: tf.Tensor) -> tf.Tensor:
+        rows = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=tf.squeeze(processed, axis=-1), logits=logits
+        )
+        return tf.expand_dims(rows, axis=-1)
+
+    def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        return self.predictions(logits, [PredictionKeys.CLASS_IDS])
+
+    def _measures(self) -> tuple[Measure, ...]:
+        return (
+            Measure(key=MetricKeys.LOSS_MEAN, kind="mean", values=lambda seen: seen.losses),
+            Measure(
+                key=MetricKeys.ACCURACY,
+                kind="accuracy",
+                values=lambda seen: seen.predictions[PredictionKeys.CLASS_IDS],
+            ),
+        )
+
+    def _export_outputs(
+        self, predictions: dict[str, tf.Tensor], features: Any, logits: Any
+    ) -> dict[str, ExportOutput]:
+        classifier = _classes.classification_output(
+            predictions[PredictionKeys.PROBABILITIES], self._n_classes, self._label_vocabulary
+        )
+        return {
+            SignatureKeys.DEFAULT: classifier,
+            SignatureKeys.CLASSIFY: classifier,
+            SignatureKeys.PREDICT: PredictOutput(predictions),
+        }
+
+
+def classification_head(
+    n_classes: int, weight_column: Any, label_vocabulary: Sequence[str] | None, loss_reduction: str
+) -> SingleHead:
+    """Returns the head of a classifier: of two classes or of more."""
+    if n_classes == 2:
+        return BinaryClassHead(
+            weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction
+        )
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
