@@ -195,19 +195,13 @@ def resampled(contrib):
 def slim_summaries(contrib):
     summaries = contrib.slim.summaries
     value = tf.constant(0.5, name="value")
-    many = tf.constant([0.0, 1.0, 0.0, 2.0], name="many")
     found = {
         "scalar": summaries.add_scalar_summary(value),
         "named": summaries.add_scalar_summary(value, "mine", prefix="net"),
         "printed": summaries.add_scalar_summary(value, "told", print_summary=True),
-        "fraction": summaries.add_zero_fraction_summary(many),
-        "fractions": summaries.add_zero_fraction_summaries([many], prefix="net")[0],
-        "scalars": summaries.add_scalar_summaries([value], prefix="all")[0],
-        "histogram": summaries.add_histogram_summary(many),
     }
     with v1.name_scope("scope"):
         found["scoped"] = summaries.add_scalar_summary(value, "inner")
-        found["scoped_histogram"] = summaries.add_histogram_summary(many, "inner_many")
 
     def tags(text):
         return v1.Summary.FromString(text).value[0].tag

@@ -88,7 +88,6 @@ def dense_layers(contrib):
     normal = layers.fully_connected(
         x, 3, normalizer_fn=layers.layer_norm, weights_regularizer=layers.l2_regularizer(0.5)
     )
-    biased = layers.bias_add(x, regularizer=layers.l1_regularizer(0.5))
     frozen = layers.relu(x, 2, trainable=False, variables_collections={"biases": ["b"]})
     return {
         "first": first,
@@ -96,7 +95,6 @@ def dense_layers(contrib):
         "third": third,
         "again": again,
         "normal": normal,
-        "biased": biased,
         "frozen": frozen,
         "losses": tf.stack(v1.get_collection("regularization_losses")),
     }
@@ -158,7 +156,6 @@ def other_norms(contrib):
         ),
         "instance": contrib.layers.instance_norm(x),
         "instance_first": contrib.layers.instance_norm(x, data_format="NCHW", scope="n"),
-        "unit": contrib.layers.unit_norm(x, 1),
     }
 
 
@@ -169,9 +166,7 @@ def layers_without_variables(contrib):
         "max": layers.max_pool2d(x, 2, outputs_collections=["ends"]),
         "mean": layers.avg_pool2d(x, [3, 2], stride=1, padding="SAME"),
         "flat": layers.flatten(x),
-        "hot": layers.one_hot_encoding(tf.constant([1, 0, 2]), 4, on_value=2.0),
         "softmax": layers.softmax(x),
-        "maxout": layers.maxout(x, 3),
         "kept": layers.dropout(x, 0.7, is_training=False),
         "whole": layers.dropout(x, 1.0),
     }
@@ -183,17 +178,7 @@ def layers_in_rows(contrib):
     return {
         "repeated": layers.repeat(x, 2, layers.fully_connected, 3, scope="block"),
         "unnamed": layers.repeat(x, 2, layers.fully_connected, 3),
-        "stacked": layers.stack(x, layers.fully_connected, [4, 3, 2]),
     }
-
-
-def embeddings(contrib):
-    ids = tf.constant([[1, 3, 1], [0, 4, 4]])
-    first = contrib.layers.embed_sequence(ids, 5, 3)
-    again = contrib.layers.embed_sequence(
-        ids, scope="EmbedSequence", reuse=True, unique=True, vocab_size=5, embed_dim=3
-    )
-    return {"first": first, "again": again}
 
 
 def scopes_of_arguments(contrib):
@@ -216,21 +201,16 @@ def scopes_of_arguments(contrib):
         "w": w,
         "plain": plain,
         "losses": tf.stack(v1.get_collection("regularization_losses")),
-        "known": tf.constant(
-            [framework.has_arg_scope(layers.conv2d), framework.has_arg_scope(len)]
-        ),
     }
 
 
 def regularizers(contrib):
     layers = contrib.layers
     weights = [v1.get_variable(name, [3, 2]) for name in "ab"]
-    both = layers.l1_l2_regularizer(0.1, 0.2)
     total = layers.apply_regularization(layers.l2_regularizer(0.3), weights)
     nothing = layers.apply_regularization(layers.l1_regularizer(0.0), weights)
     added = layers.sum_regularizer([layers.l1_regularizer(0.4), None, layers.l2_regularizer(0.0)])
     return {
-        "both": both(weights[0]),
         "total": total,
         "nothing": nothing,
         "added": added(weights[1]),
@@ -288,13 +268,10 @@ def variables_by_scope(contrib):
     return {
         "all": names(framework.get_variables()),
         "a": names(framework.get_variables("a/")),
-        "kernels": names(framework.get_variables_by_name("kernel")),
-        "suffix": names(framework.get_variables_by_suffix("nel")),
         "model": names(framework.get_model_variables("a")),
         "trainable": names(framework.get_trainable_variables()),
         "restored": names(framework.get_variables_to_restore(exclude=["ab"])),
         "some": names(framework.get_variables_to_restore(include=["a/", "ab"], exclude=["a/b"])),
-        "one": names([framework.get_unique_variable("a/kernel")]),
     }
 
 
@@ -308,7 +285,6 @@ CASES = (
     other_norms,
     layers_without_variables,
     layers_in_rows,
-    embeddings,
     scopes_of_arguments,
     regularizers,
     optimize_loss,

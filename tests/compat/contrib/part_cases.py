@@ -53,7 +53,6 @@ METRICS = (
     ),
     _metric_case("concat", lambda m, p, y: m.streaming_concat(p)),
     _metric_case("concat_some", lambda m, p, y: m.streaming_concat(p, max_size=11)),
-    _metric_case("count", lambda m, p, y: m.count(p, _weights())),
     _metric_case("auc", lambda m, p, y: m.streaming_auc(p, y > 0.5)),
     _metric_case("precision", lambda m, p, y: m.streaming_precision(p > 0.3, y > 0.5)),
     _metric_case("recall", lambda m, p, y: m.streaming_recall(p > 0.3, y > 0.5, _weights())),
@@ -66,20 +65,14 @@ METRICS = (
     ),
     _metric_case("relative", lambda m, p, y: m.streaming_mean_relative_error(p, y, y)),
     _metric_case("misses", lambda m, p, y: m.streaming_false_negatives(p > 0.6, y > 0.5)),
-    _metric_case("f1", lambda m, p, y: m.f1_score(y > 0.5, p, num_thresholds=7)),
 )
 
 
 def batch_metrics(contrib):
     predictions, labels = tf.constant([1, 2, 2, 0]), tf.constant([1, 2, 0, 0])
-    mapped = contrib.metrics.aggregate_metric_map(
-        {"count": contrib.metrics.count(labels), "mean": contrib.metrics.streaming_mean(labels)}
-    )
+    mapped = contrib.metrics.aggregate_metric_map({"mean": contrib.metrics.streaming_mean(labels)})
     return {
-        "accuracy": contrib.metrics.accuracy(predictions, labels),
-        "weighted": contrib.metrics.accuracy(predictions, labels, weights=[1.0, 0.0, 1.0, 2.0]),
         "confusion": contrib.metrics.confusion_matrix(labels, predictions),
-        "count": mapped[1]["count"],
         "mean": mapped[1]["mean"],
     }
 
@@ -121,12 +114,6 @@ OPTIMIZERS = (
             zip(v1.gradients(loss, [w, b]), [w, b]), decay_var_list=[w]
         ),
     ),
-    _optimizer_case(
-        "momentum_w",
-        lambda opt, loss, w, b: opt.MomentumWOptimizer(0.01, 0.1, 0.9, use_nesterov=True).minimize(
-            loss
-        ),
-    ),
     _optimizer_case("extended", _extended),
 )
 
@@ -158,30 +145,6 @@ def vocabularies(contrib):
         "numbers": lookup.index_table_from_tensor([30, 10], dtype=tf.int32).lookup(
             tf.constant([10, 5], tf.int64)
         ),
-        "words": lookup.index_to_string_table_from_tensor(mapping).lookup(
-            tf.constant([2, 0, 7], tf.int64)
-        ),
-        "at_once": lookup.string_to_index(words, mapping, default_value=9),
-        "back": lookup.index_to_string(tf.constant([1], tf.int64), mapping, default_value="?"),
-    }
-
-
-def slim_losses(contrib):
-    losses = contrib.slim.losses
-    x = tf.constant(input_values(4, 3))
-    hot = tf.one_hot([0, 2, 1, 1], 3)
-    losses.softmax_cross_entropy(x, hot, label_smoothing=0.1)
-    losses.sparse_softmax_cross_entropy(x, tf.constant([0, 2, 1, 1]), weights=0.5)
-    losses.sigmoid_cross_entropy(x, hot)
-    losses.mean_squared_error(x, hot, weights=2.0)
-    losses.absolute_difference(x, hot)
-    losses.log_loss(tf.sigmoid(x), hot)
-    losses.add_loss(tf.constant(3.0))
-    contrib.slim.fully_connected(x, 2, weights_regularizer=contrib.slim.l2_regularizer(0.1))
-    return {
-        "each": tf.stack(losses.get_losses()),
-        "total": losses.get_total_loss(),
-        "regularizers": tf.stack(losses.get_regularization_losses()),
     }
 
 
@@ -276,18 +239,15 @@ def examples(contrib):
     return dict(zip(names, made.decode(tf.constant(example), names)))
 
 
-def variables_from_values(contrib):
+def variables_by_filter(contrib):
     weight = v1.get_variable("weight", [2, 2])
     local = contrib.framework.local_variable(tf.constant(3.0), name="mine")
-    op, feed = contrib.framework.assign_from_values({"weight": np.arange(4.0)})
-    del op, feed
     kept = contrib.framework.filter_variables([weight, local], exclude_patterns=["mi"])
     with v1.name_scope("outer"):
         scope = contrib.framework.get_name_scope()
     return {
         "kept": tf.constant([each.op.name for each in kept]),
         "scope": tf.constant(scope),
-        "name": tf.constant(contrib.framework.get_variable_full_name(weight)),
         "chosen": contrib.framework.smart_cond(
             True, lambda: tf.constant(1), lambda: tf.constant(2)
         ),
@@ -330,11 +290,10 @@ CASES = (
     *OPTIMIZERS,
     sequences,
     vocabularies,
-    slim_losses,
     slim_network,
     slim_train_op,
     examples,
-    variables_from_values,
+    variables_by_filter,
     images,
     batches,
 )

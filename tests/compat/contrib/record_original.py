@@ -31,7 +31,6 @@ PARTS = (
     "image",
     "layers",
     "lookup",
-    "losses",
     "metrics",
     "opt",
     "quantize",

@@ -54,7 +54,7 @@ def _model_fn(features, labels, mode, params):
     if mode == ModeKeys.PREDICT:
         return tpu.TPUEstimatorSpec(mode, predictions={"y": outputs})
     loss = tf.reduce_mean(tf.square(outputs - labels))
-    loss += tf.add_n(slim.losses.get_regularization_losses())
+    loss += tf.add_n(v1.losses.get_regularization_losses())
     if mode == ModeKeys.EVAL:
 
         def metric_fn(outputs, labels):
@@ -143,8 +143,8 @@ def test_a_vocabulary_s_file_is_in_the_export(tmp_path):
         del params
         table = contrib.lookup.index_table_from_file(str(path), num_oov_buckets=2)
         ids = table.lookup(features)
-        scores = tf.squeeze(contrib.layers.embed_sequence(ids, 5, 1), -1)
-        back = contrib.lookup.index_to_string_table_from_tensor(WORDS).lookup(ids)
+        scores = tf.squeeze(tf.nn.embedding_lookup(v1.get_variable("vectors", [5, 1]), ids), -1)
+        back = contrib.lookup.index_to_string_table_from_file(str(path)).lookup(ids)
         if mode == ModeKeys.PREDICT:
             return tpu.TPUEstimatorSpec(mode, predictions={"id": ids, "word": back})
         loss = tf.reduce_mean(tf.square(scores - labels))

@@ -100,7 +100,6 @@ PROGRAMS = {
             "tf.contrib.layers.conv2d(x, 2, 3, scope='c')\nlayers.layer_norm(flat)\n"
             "with tf.variable_scope('encoder'):\n    layers.layer_norm(flat, scope='LN')\n"
             "    tf.contrib.layers.linear(flat, 2)\n    layers.batch_norm(x, scale=True, is_training=True)\n"
-            "tf.contrib.layers.embed_sequence([[1, 2]], 7, 3, scope='words')\n"
         ),
     ),
     "slim": (

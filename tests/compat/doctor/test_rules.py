@@ -16,7 +16,7 @@ from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.compat import _original_names, contrib
 from tfx_tpu_trainer.compat._estimator_api import estimator_modules
 from tfx_tpu_trainer.compat._original_package import original_modules
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
+from tfx_tpu_trainer.compat.doctor import Verdict, examine
 from tfx_tpu_trainer.compat.doctor.rules import (
     RULES,
     canonical,
@@ -132,6 +132,24 @@ def test_the_names_of_our_contrib_are_those_that_its_modules_have():
     assert {part: sorted(names.split()) for part, names in contrib_ours.NAMES.items()} == {
         part: sorted(module.__all__) for part, module in parts.items()
     }
+
+
+REMOVED = [(part, name) for part, edits in contrib_ours.REMOVED.items() for name in edits if name]
+
+
+@pytest.mark.parametrize(("part", "name"), REMOVED)
+def test_a_name_that_contrib_has_no_more_is_told_with_what_to_write(part, name):
+    """Under its old name, and under the one that an earlier repair wrote."""
+    home = functools.reduce(getattr, part.split("."), contrib) if "losses" not in part else None
+    assert not hasattr(home, name)
+    for program in (
+        f"import tensorflow.compat.v1 as tf\ntf.contrib.{part}.{name}\n",
+        f"from tfx_tpu_trainer.compat import contrib\ncontrib.{part}.{name}\n",
+    ):
+        (found,) = examine(program)
+        assert (found.line, found.verdict) == (2, Verdict.EDIT)
+        assert found.edit
+        assert "has this name" not in found.says
 
 
 def test_each_rule_says_what_to_do():

@@ -13,10 +13,7 @@ __all__ = [
     "HasherSpec",
     "index_table_from_file",
     "index_table_from_tensor",
-    "index_to_string",
     "index_to_string_table_from_file",
-    "index_to_string_table_from_tensor",
-    "string_to_index",
 ]
 
 
@@ -123,19 +120,6 @@ def _to_index(initializer: Any, buckets: int, default_value: int, hasher_spec: A
     return v1.lookup.StaticHashTable(initializer, default_value)
 
 
-def index_to_string_table_from_tensor(
-    mapping: Any, default_value: str = "UNK", name: str | None = None
-) -> Any:
-    """Makes a table from places in a list to its words."""
-    if mapping is None:
-        raise ValueError("mapping is a list of words; got None.")
-    with v1.name_scope(name, "index_to_string"):
-        words = tf.convert_to_tensor(mapping, tf.string)
-        numbers = tf.range(tf.size(words, tf.int64), dtype=tf.int64)
-        initializer = tf.lookup.KeyValueTensorInitializer(numbers, words)
-        return v1.lookup.StaticHashTable(initializer, default_value)
-
-
 def index_to_string_table_from_file(
     vocabulary_file: Any,
     vocab_size: int | None = None,
@@ -161,17 +145,3 @@ def index_to_string_table_from_file(
             delimiter,
         )
         return v1.lookup.StaticHashTable(initializer, default_value)
-
-
-def string_to_index(
-    tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
-) -> tf.Tensor:
-    """Looks words up in a list."""
-    return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
-
-
-def index_to_string(
-    tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None
-) -> tf.Tensor:
-    """Looks places of a list up."""
-    return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)

@@ -13,7 +13,6 @@ _GATE_OP = v1.train.Optimizer.GATE_OP
 __all__ = [
     "AdamWOptimizer",
     "DecoupledWeightDecayExtension",
-    "MomentumWOptimizer",
     "MovingAverageOptimizer",
     "extend_with_decoupled_weight_decay",
 ]
@@ -130,29 +129,6 @@ def extend_with_decoupled_weight_decay(base_optimizer: Any) -> Callable[..., Any
             super().__init__(weight_decay, *args, **kwargs)
 
     return OptimizerWithDecoupledWeightDecay
-
-
-class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.train.MomentumOptimizer):
-    """Momentum with decoupled weight decay."""
-
-    def __init__(
-        self,
-        weight_decay: Any,
-        learning_rate: Any,
-        momentum: Any,
-        use_locking: bool = False,
-        name: str = "MomentumW",
-        use_nesterov: bool = False,
-    ) -> None:
-        """Makes the optimizer."""
-        super().__init__(
-            weight_decay,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            use_locking=use_locking,
-            name=name,
-            use_nesterov=use_nesterov,
-        )
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):

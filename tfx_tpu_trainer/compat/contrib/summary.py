@@ -13,19 +13,13 @@ _INITIALIZERS = "_SUMMARY_WRITER_V2"
 __all__ = [
     "all_summary_ops",
     "always_record_summaries",
-    "audio",
     "create_file_writer",
-    "create_summary_file_writer",
     "flush",
-    "generic",
     "graph",
     "histogram",
-    "image",
     "initialize",
-    "never_record_summaries",
     "record_summaries_every_n_global_steps",
     "scalar",
-    "should_record_summaries",
     "summary_writer_initializer_op",
 ]
 
@@ -41,30 +35,15 @@ def create_file_writer(
     return tf.summary.create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name)
 
 
-def create_summary_file_writer(*args: Any, **kwargs: Any) -> Any:
-    """Makes a writer of summaries: an older name of `create_file_writer`."""
-    return create_file_writer(*args, **kwargs)
-
-
 def always_record_summaries() -> Any:
     """Returns a context in which summaries are written with every step."""
     return tf.summary.record_if(True)
-
-
-def never_record_summaries() -> Any:
-    """Returns a context in which no summaries are written."""
-    return tf.summary.record_if(False)
 
 
 def record_summaries_every_n_global_steps(n: Any, global_step: Any = None) -> Any:
     """Returns a context in which summaries are written with every n-th step."""
     step = v1.train.get_or_create_global_step() if global_step is None else global_step
     return tf.summary.record_if(tf.reshape(tf.equal(step % n, 0), []))
-
-
-def should_record_summaries() -> Any:
-    """Returns whether summaries are written here."""
-    return tf.summary.should_record_summaries()
 
 
 def all_summary_ops() -> list[Any]:
@@ -95,54 +74,6 @@ def scalar(name: str, tensor: Any, family: str | None = None, step: Any = None) 
 def histogram(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
     """Writes a histogram."""
     return tf.summary.histogram(_named(name, family), tensor, step=_step(step))
-
-
-def image(
-    name: str,
-    tensor: Any,
-    bad_color: Any = None,
-    max_images: int = 3,
-    family: str | None = None,
-    step: Any = None,
-) -> Any:
-    """Writes images.
-
-    Args:
-        name: Their name.
-        tensor: `[batch, height, width, channels]`: bytes, or floats from 0 to 1.
-        bad_color: Not used.
-        max_images: How many of a batch. Defaults to 3.
-        family: Prefix of the name. Defaults to `None`.
-        step: The step. Defaults to `None`, the graph's.
-
-    Returns:
-        The op.
-    """
-    del bad_color
-    return tf.summary.image(_named(name, family), tensor, step=_step(step), max_outputs=max_images)
-
-
-def audio(
-    name: str,
-    tensor: Any,
-    sample_rate: Any,
-    max_outputs: int,
-    family: str | None = None,
-    step: Any = None,
-) -> Any:
-    """Writes sounds."""
-    if tensor.shape.rank == 2:
-        tensor = tf.expand_dims(tensor, -1)
-    return tf.summary.audio(
-        _named(name, family), tensor, sample_rate, step=_step(step), max_outputs=max_outputs
-    )
-
-
-def generic(
-    name: str, tensor: Any, metadata: Any = None, family: str | None = None, step: Any = None
-) -> Any:
-    """Writes a tensor."""
-    return tf.summary.write(_named(name, family), tensor, step=_step(step), metadata=metadata)
 
 
 def graph(param: Any, step: Any = None, name: str | None = None) -> tf.Operation:

@@ -90,23 +90,6 @@ def current_arg_scope() -> Scope:
     return _scopes[-1]
 
 
-def has_arg_scope(func: Callable[..., Any]) -> bool:
-    """Whether a function takes defaults from an `arg_scope`."""
-    return _key(func) in _arguments_of
-
-
-def arg_scoped_arguments(func: Callable[..., Any]) -> tuple[str, ...]:
-    """Returns the names of a function's arguments that an `arg_scope` can set.
-
-    Args:
-        func: The function, made by `add_arg_scope`.
-
-    Returns:
-        The names of its arguments with defaults.
-    """
-    return _arguments_of[_key(func)]
-
-
 def _key(function: Callable[..., Any]) -> str:
     return getattr(function, "_key_op", str(function))
 

@@ -44,16 +44,6 @@ def get_name_scope() -> str:
     return v1.get_default_graph().get_name_scope()
 
 
-def get_variable_full_name(var: tf.Variable) -> str:
-    """Returns a variable's name in a checkpoint.
-
-    Args:
-        var: The variable, or a part of a partitioned one.
-    """
-    part = getattr(var, "_save_slice_info", None)
-    return part.full_name if part is not None else var.op.name
-
-
 def with_same_shape(expected_tensor: Any, tensor: Any) -> tf.Tensor:
     """Returns a tensor whose shape is checked to be that of another.
 

@@ -180,19 +180,6 @@ def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[tf
     return get_variables(scope, suffix, _Keys.MODEL_VARIABLES)
 
 
-def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[tf.Variable]:
-    """Finds local variables, as `get_variables` does.
-
-    Args:
-        scope: As for `get_variables`. Defaults to `None`.
-        suffix: As for `get_variables`. Defaults to `None`.
-
-    Returns:
-        The variables.
-    """
-    return get_variables(scope, suffix, _Keys.LOCAL_VARIABLES)
-
-
 def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[tf.Variable]:
     """Finds trainable variables, as `get_variables` does.
 
@@ -231,52 +218,3 @@ def get_variables_to_restore(
 
 def _of_scopes(scopes: Sequence[str]) -> list[tf.Variable]:
     return [each for scope in scopes for each in get_variables(scope)]
-
-
-def get_variables_by_name(given_name: str, scope: Any = None) -> list[tf.Variable]:
-    """Finds variables by the last part of their names.
-
-    Args:
-        given_name: The last part, or several with slashes.
-        scope: As for `get_variables`. Defaults to `None`.
-
-    Returns:
-        The variables.
-    """
-    return get_variables(scope, f"/{given_name}:|^{given_name}:")
-
-
-def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[tf.Variable]:
-    """Finds variables by the end of their names.
-
-    Args:
-        suffix: The end.
-        scope: As for `get_variables`. Defaults to `None`.
-
-    Returns:
-        The variables.
-    """
-    return get_variables(scope, suffix)
-
-
-def get_unique_variable(var_op_name: str) -> tf.Variable:
-    """Finds the variable with a name.
-
-    Args:
-        var_op_name: Its whole name, without the number of the output.
-
-    Returns:
-        The variable.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    found = get_variables(var_op_name)
-    for each in found:
-        if each.op.name == var_op_name:
-            return each
-    others = ", ".join(each.op.name for each in found)
-    raise ValueError(
-        f"Unknown variable {var_op_name!r}"
-        + (f"; several names start with it: {others}." if others else ".")
-    )

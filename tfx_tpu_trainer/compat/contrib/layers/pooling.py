@@ -171,33 +171,6 @@ def flatten(inputs: Any, outputs_collections: Any = None, scope: str | None = No
 
 
 @add_arg_scope
-def one_hot_encoding(
-    labels: Any,
-    num_classes: int,
-    on_value: float = 1.0,
-    off_value: float = 0.0,
-    outputs_collections: Any = None,
-    scope: str | None = None,
-) -> tf.Tensor:
-    """Makes a row of each label that has one value at its place and another elsewhere.
-
-    Args:
-        labels: Integers.
-        num_classes: The row's length.
-        on_value: The value at the label's place. Defaults to 1.0.
-        off_value: The value elsewhere. Defaults to 0.0.
-        outputs_collections: Collections of the output. Defaults to `None`.
-        scope: The name scope. Defaults to `None`, `OneHotEncoding`.
-
-    Returns:
-        A tensor with one axis more than `labels`.
-    """
-    with v1.name_scope(scope, "OneHotEncoding", [labels, num_classes]) as name_scope:
-        outputs = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
-        return collect_named_outputs(outputs_collections, name_scope, outputs)
-
-
-@add_arg_scope
 def softmax(logits: Any, scope: Any = None) -> tf.Tensor:
     """Makes probabilities of the last axis.
 
@@ -210,58 +183,6 @@ def softmax(logits: Any, scope: Any = None) -> tf.Tensor:
     """
     with v1.variable_scope(scope, "softmax", [logits]):
         return tf.nn.softmax(logits)
-
-
-@add_arg_scope
-def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> tf.Tensor:
-    """Scales an axis to length 1.
-
-    Args:
-        inputs: A tensor of known rank.
-        dim: The axis, counted from the first.
-        epsilon: Added to the square of the length. Defaults to 1e-7.
-        scope: The variable scope. Defaults to `None`, `UnitNorm`.
-
-    Returns:
-        A tensor of the same shape.
-
-    Raises:
-        ValueError: If the rank is not known, or the axis does not exist.
-    """
-    with v1.variable_scope(scope, "UnitNorm", [inputs]):
-        rank = inputs.shape.rank
-        if rank is None or not 0 <= dim < rank:
-            raise ValueError(f"unit_norm takes an axis of 0 to rank - 1; got {dim} of {rank}.")
-        squares = tf.reduce_sum(tf.square(inputs), dim, keepdims=True)
-        return inputs / tf.sqrt(epsilon + squares)
-
-
-@add_arg_scope
-def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> tf.Tensor:
-    """Takes the greatest of each group of values along an axis.
-
-    Args:
-        inputs: A tensor whose size along the axis is known.
-        num_units: The number of groups, a divisor of that size.
-        axis: The axis. Defaults to -1, the last.
-        scope: The variable scope. Defaults to `None`, `MaxOut`.
-
-    Returns:
-        A tensor with `num_units` values along the axis.
-
-    Raises:
-        ValueError: If `num_units` is not a divisor.
-    """
-    with v1.variable_scope(scope, "MaxOut", [inputs]):
-        inputs = tf.convert_to_tensor(inputs)
-        size = inputs.shape[axis]
-        if size % num_units:
-            raise ValueError(f"maxout of {size} features takes a divisor of it; got {num_units}.")
-        shape = [
-            tf.shape(inputs)[at] if each is None else each for at, each in enumerate(inputs.shape)
-        ]
-        shape[axis] = num_units
-        return tf.reduce_max(tf.reshape(inputs, [*shape, size // num_units]), -1)
 
 
 def repeat(
@@ -281,27 +202,6 @@ def repeat(
         The last layer's output.
     """
     return _in_a_row(inputs, "Repeat", "repeat", layer, [args] * repetitions, kwargs)
-
-
-def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **kwargs: Any) -> Any:
-    """Applies a layer several times, with other arguments each time.
-
-    Args:
-        inputs: The first layer's inputs.
-        layer: The layer; it takes a `scope`.
-        stack_args: For each time its arguments after the inputs: one, or a list of them.
-        **kwargs: Its other arguments; `scope` as in `repeat`.
-
-    Returns:
-        The last layer's output.
-
-    Raises:
-        ValueError: If `stack_args` is not a list.
-    """
-    if not isinstance(stack_args, (list, tuple)):
-        raise ValueError(f"stack_args is a list or tuple; got {stack_args!r}.")
-    arguments = [each if isinstance(each, (list, tuple)) else [each] for each in stack_args]
-    return _in_a_row(inputs, "Stack", "stack", layer, arguments, kwargs)
 
 
 def _in_a_row(

@@ -72,27 +72,6 @@ def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     return l2
 
 
-def l1_l2_regularizer(
-    scale_l1: float = 1.0, scale_l2: float = 1.0, scope: str | None = None
-) -> Regularizer:
-    """Makes a regularizer of both kinds.
-
-    Args:
-        scale_l1: That of the absolute values. Defaults to 1.0.
-        scale_l2: That of the squares. Defaults to 1.0.
-        scope: The ops' name scope. Defaults to `None`, `l1_l2_regularizer`.
-
-    Returns:
-        The regularizer.
-
-    Raises:
-        ValueError: If a scale is an integer or negative.
-    """
-    return sum_regularizer(
-        [l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope or "l1_l2_regularizer"
-    )
-
-
 def sum_regularizer(
     regularizer_list: Sequence[Regularizer | None], scope: str | None = None
 ) -> Regularizer:

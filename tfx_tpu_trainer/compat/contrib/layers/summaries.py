@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -28,39 +28,6 @@ def summarize_tensor(tensor: Any, tag: str | None = None) -> Any:
     return kind(tag, tensor)
 
 
-def summarize_activation(op: Any) -> Any:
-    """Writes the histogram of an activation, and of a ReLU the share of zeros.
-
-    Args:
-        op: The activation.
-
-    Returns:
-        The histogram's summary op.
-    """
-    if op.op.type in ("Relu", "Softplus", "Relu6"):
-        zeros = tf.cast(tf.less(op.op.inputs[0], 0), tf.float32)
-        v1.summary.scalar(f"{op.op.name}/zeros", tf.reduce_mean(zeros))
-    if op.op.type == "Relu6":
-        sixes = tf.cast(tf.greater(op.op.inputs[0], 6), tf.float32)
-        v1.summary.scalar(f"{op.op.name}/sixes", tf.reduce_mean(sixes))
-    return v1.summary.histogram(f"{op.op.name}/activation", op)
-
-
-def summarize_tensors(
-    tensors: Iterable[Any], summarizer: Callable[[Any], Any] = summarize_tensor
-) -> list[Any]:
-    """Writes a summary of each tensor.
-
-    Args:
-        tensors: The tensors.
-        summarizer: Writes one. Defaults to `summarize_tensor`.
-
-    Returns:
-        What it returns of each.
-    """
-    return [summarizer(tensor) for tensor in tensors]
-
-
 def summarize_collection(
     collection: str,
     name_filter: str | None = None,
@@ -78,19 +45,4 @@ def summarize_collection(
     """
     found = v1.get_collection(collection)
     wanted = [each for each in found if name_filter is None or re.match(name_filter, each.op.name)]
-    return summarize_tensors(wanted, summarizer)
-
-
-def summarize_activations(
-    name_filter: str | None = None, summarizer: Callable[[Any], Any] = summarize_activation
-) -> list[Any]:
-    """Writes a summary of each tensor in `GraphKeys.ACTIVATIONS`.
-
-    Args:
-        name_filter: As for `summarize_collection`. Defaults to `None`.
-        summarizer: Writes one. Defaults to `summarize_activation`.
-
-    Returns:
-        What it returns of each.
-    """
-    return summarize_collection(v1.GraphKeys.ACTIVATIONS, name_filter, summarizer)
+    return [summarizer(each) for each in wanted]

@@ -211,50 +211,6 @@ def streaming_concat(
         return _collected((value, update), metrics_collections, updates_collections)
 
 
-def count(
-    values: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
-    name: str | None = None,
-) -> _Pair:
-    """Counts values, or adds up their weights, over all batches.
-
-    Args:
-        values: A tensor.
-        weights: A weight for each. Defaults to `None`, all 1.
-        metrics_collections: Collections of the value. Defaults to `None`.
-        updates_collections: Collections of the update op. Defaults to `None`.
-        name: The variable scope. Defaults to `None`, `count`.
-
-    Returns:
-        The value, and the update op.
-    """
-    with v1.variable_scope(name, "count", [values, weights]):
-        total = _state("count")
-        if weights is None:
-            here = tf.cast(tf.size(values), tf.float32)
-        else:
-            _, _, weights = _matched(values, values, weights)
-            here = tf.reduce_sum(weights)
-        value, update = total.read_value(), v1.assign_add(total, here)
-        return _collected((value, update), metrics_collections, updates_collections)
-
-
-def aggregate_metrics(*value_update_tuples: _Pair) -> tuple[list[Any], list[Any]]:
-    """Returns the values, and the update ops, of several metrics.
-
-    Args:
-        *value_update_tuples: Metrics.
-
-    Raises:
-        ValueError: If there are none.
-    """
-    if not value_update_tuples:
-        raise ValueError("aggregate_metrics takes at least one pair of value and update op.")
-    return [each[0] for each in value_update_tuples], [each[1] for each in value_update_tuples]
-
-
 def aggregate_metric_map(
     names_to_tuples: Mapping[str, _Pair],
 ) -> tuple[dict[str, Any], dict[str, Any]]:

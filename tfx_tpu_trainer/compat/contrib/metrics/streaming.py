@@ -44,7 +44,6 @@ def _metric(name: str, arguments: str, of: Metric, renamed: str = "") -> Metric:
 
 _OF_PAIRS = f"{_PAIR} weights=None {_ENDS}"
 _AT_K = f"{_PAIR} k class_id=None weights=None {_ENDS}"
-_AT_THRESHOLDS = f"{_PAIR} thresholds weights=None"
 
 streaming_accuracy = _metric("streaming_accuracy", _OF_PAIRS, metrics.accuracy)
 streaming_auc = _metric(
@@ -54,13 +53,7 @@ streaming_auc = _metric(
     metrics.auc,
 )
 streaming_false_negatives = _metric("streaming_false_negatives", _OF_PAIRS, metrics.false_negatives)
-streaming_false_negatives_at_thresholds = _metric(
-    "streaming_false_negatives_at_thresholds", _AT_THRESHOLDS, metrics.false_negatives_at_thresholds
-)
 streaming_false_positives = _metric("streaming_false_positives", _OF_PAIRS, metrics.false_positives)
-streaming_false_positives_at_thresholds = _metric(
-    "streaming_false_positives_at_thresholds", _AT_THRESHOLDS, metrics.false_positives_at_thresholds
-)
 streaming_mean = _metric("streaming_mean", f"values weights=None {_ENDS}", metrics.mean)
 streaming_mean_absolute_error = _metric(
     "streaming_mean_absolute_error", _OF_PAIRS, metrics.mean_absolute_error
@@ -109,11 +102,6 @@ streaming_sensitivity_at_specificity = _metric(
     f"{_PAIR} specificity weights=None num_thresholds=200 {_ENDS}",
     metrics.sensitivity_at_specificity,
 )
-streaming_sparse_average_precision_at_k = _metric(
-    "streaming_sparse_average_precision_at_k",
-    f"{_PAIR} k weights=None {_ENDS}",
-    metrics.average_precision_at_k,
-)
 streaming_sparse_precision_at_k = _metric(
     "streaming_sparse_precision_at_k", _AT_K, metrics.precision_at_k
 )
@@ -124,10 +112,4 @@ streaming_specificity_at_sensitivity = _metric(
     metrics.specificity_at_sensitivity,
 )
 streaming_true_negatives = _metric("streaming_true_negatives", _OF_PAIRS, metrics.true_negatives)
-streaming_true_negatives_at_thresholds = _metric(
-    "streaming_true_negatives_at_thresholds", _AT_THRESHOLDS, metrics.true_negatives_at_thresholds
-)
 streaming_true_positives = _metric("streaming_true_positives", _OF_PAIRS, metrics.true_positives)
-streaming_true_positives_at_thresholds = _metric(
-    "streaming_true_positives_at_thresholds", _AT_THRESHOLDS, metrics.true_positives_at_thresholds
-)

@@ -1,4 +1,4 @@
-"""Slim's evaluation: an op run several times, on one checkpoint or on each new one."""
+"""Slim's evaluation: an op run several times on each new checkpoint of a folder."""
 
 from __future__ import annotations
 
@@ -15,59 +15,7 @@ v1 = tf.compat.v1
 # The argument's value that stands for all summaries of the graph.
 _USE_DEFAULT: Final = 0
 
-__all__ = ["evaluate_once", "evaluation_loop", "wait_for_new_checkpoint"]
-
-
-def evaluate_once(
-    master: str,
-    checkpoint_path: str,
-    logdir: str,
-    num_evals: int = 1,
-    initial_op: Any = None,
-    initial_op_feed_dict: Any = None,
-    eval_op: Any = None,
-    eval_op_feed_dict: Any = None,
-    final_op: Any = None,
-    final_op_feed_dict: Any = None,
-    summary_op: Any = _USE_DEFAULT,
-    summary_op_feed_dict: Any = None,
-    variables_to_restore: Any = None,
-    session_config: Any = None,
-    hooks: Sequence[Any] | None = None,
-) -> Any:
-    """Evaluates a checkpoint.
-
-    Args:
-        master: The session's target; `""` is this process.
-        checkpoint_path: The checkpoint.
-        logdir: The folder of the summaries.
-        num_evals: How often eval_op runs. Defaults to 1.
-        initial_op: Runs first. Defaults to `None`.
-        initial_op_feed_dict: Values to feed to it. Defaults to `None`.
-        eval_op: Runs num_evals times. Defaults to `None`.
-        eval_op_feed_dict: Values to feed to it. Defaults to `None`.
-        final_op: Runs last. Defaults to `None`.
-        final_op_feed_dict: Values to feed to it. Defaults to `None`.
-        summary_op: The summaries; `None` for none. Defaults to 0, meaning all.
-        summary_op_feed_dict: Values to feed to them. Defaults to `None`.
-        variables_to_restore: What the checkpoint has. Defaults to `None`, slim's choice.
-        session_config: The session's `ConfigProto`. Defaults to `None`.
-        hooks: More hooks. Defaults to `None`.
-
-    Returns:
-        The value of final_op, `None` without one.
-    """
-    return training.evaluate_once(
-        checkpoint_path,
-        master=master,
-        scaffold=_scaffold(initial_op, initial_op_feed_dict, None, variables_to_restore),
-        eval_ops=eval_op,
-        feed_dict=eval_op_feed_dict,
-        final_ops=final_op,
-        final_ops_feed_dict=final_op_feed_dict,
-        hooks=_hooks(num_evals, logdir, summary_op, summary_op_feed_dict, hooks),
-        config=session_config,
-    )
+__all__ = ["evaluation_loop", "wait_for_new_checkpoint"]
 
 
 def evaluation_loop(

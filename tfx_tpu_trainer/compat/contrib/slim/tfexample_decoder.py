@@ -13,12 +13,10 @@ from tfx_tpu_trainer.compat.contrib.slim import data_decoder
 v1 = tf.compat.v1
 
 __all__ = [
-    "BackupHandler",
     "BoundingBox",
     "Image",
     "ItemHandler",
     "ItemHandlerCallback",
-    "LookupTensor",
     "SparseTensor",
     "TFExampleDecoder",
     "Tensor",
@@ -111,47 +109,6 @@ class Tensor(ItemHandler):
                 tensor = tf.sparse.reshape(tensor, shape)
             return _dense(tensor, self._default_value)
         return tensor if shape is None else tf.reshape(tensor, shape)
-
-
-class LookupTensor(Tensor):
-    """Makes a tensor of a feature by a table."""
-
-    def __init__(
-        self,
-        tensor_key: str,
-        table: Any,
-        shape_keys: Any = None,
-        shape: Any = None,
-        default_value: Any = "",
-    ) -> None:
-        """Keeps the table."""
-        self._table = table
-        super().__init__(tensor_key, shape_keys, shape, default_value)
-
-    def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
-        """Returns what the table has for the tensor."""
-        return self._table.lookup(super().tensors_to_item(keys_to_tensors))
-
-
-class BackupHandler(ItemHandler):
-    """Makes an item by one handler, or by another where that makes an empty one."""
-
-    def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
-        """Keeps both."""
-        for each in (handler, backup):
-            if not isinstance(each, ItemHandler):
-                raise ValueError(f"A BackupHandler takes two ItemHandlers; got {each!r}.")
-        self._handler, self._backup = handler, backup
-        super().__init__([*handler.keys, *backup.keys])
-
-    def tensors_to_item(self, keys_to_tensors: _Tensors) -> tf.Tensor:
-        """Returns the item."""
-        item = self._handler.tensors_to_item(keys_to_tensors)
-        return tf.cond(
-            tf.equal(tf.size(item), 0),
-            lambda: self._backup.tensors_to_item(keys_to_tensors),
-            lambda: item,
-        )
 
 
 class SparseTensor(ItemHandler):

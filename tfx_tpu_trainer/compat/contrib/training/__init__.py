@@ -12,7 +12,6 @@ from tfx_tpu_trainer.compat.contrib.training.train_loop import train
 from tfx_tpu_trainer.compat.contrib.training.train_op import (
     add_gradients_summaries,
     clip_gradient_norms,
-    clip_gradient_norms_fn,
     create_train_op,
     multiply_gradients,
     wait_for_new_checkpoint,
@@ -24,7 +23,6 @@ __all__ = [
     "SummaryAtEndHook",
     "add_gradients_summaries",
     "clip_gradient_norms",
-    "clip_gradient_norms_fn",
     "create_train_op",
     "evaluate_once",
     "evaluate_repeatedly",

@@ -122,15 +122,6 @@ def clip_gradient_norms(gradients_to_variables: _Gradients, max_norm: float) -> 
     ]
 
 
-def clip_gradient_norms_fn(max_norm: float) -> Callable[[_Gradients], _Gradients]:
-    """Returns `clip_gradient_norms` of one norm, for `transform_grads_fn`.
-
-    Args:
-        max_norm: The greatest norm.
-    """
-    return lambda gradients: clip_gradient_norms(gradients, max_norm)
-
-
 def multiply_gradients(
     grads_and_vars: _Gradients, gradient_multipliers: Mapping[Any, Any]
 ) -> _Gradients:

@@ -130,10 +130,13 @@ def _not_of_our_contrib(name: str) -> tuple[str, Advice] | None:
     part, _, rest = name[len(contrib_ours.PACKAGE) + 1 :].partition(".")
     home = f"{contrib_ours.PACKAGE}.{part}"
     names = contrib_ours.NAMES.get(part)
-    if not rest or rest.partition(".")[0] in (names or "").split() or _is_our_module(home, rest):
-        return None
     old = f"{CONTRIB}.{part}"
-    if names is None and _longest(f"{old}.{rest}", RULES) == CONTRIB:
+    first = rest.partition(".")[0]
+    key = _longest(f"{old}.{rest}", RULES)
+    gone = key is not None and key.startswith(f"{old}.{first}.") and RULES[key].becomes is None
+    if not gone and (not rest or first in (names or "").split() or _is_our_module(home, rest)):
+        return None
+    if names is None and key == CONTRIB:
         return None
     return _lacking(home, old, rest, RULES[_longest(old, RULES) or CONTRIB].edit or "")
 

@@ -145,13 +145,6 @@ RULES: Final[dict[str, Advice]] = {
             ),
             "distributions": (_GONE, "look for the name in the tensorflow_probability package"),
             "lookup": (_GONE, "look for the name in tf.lookup"),
-            "losses": (
-                _GONE,
-                (
-                    "tf.compat.v1.losses, whose losses take labels first; metric_learning has no "
-                    "replacement"
-                ),
-            ),
             "opt": (
                 _GONE,
                 "an optimizer of tf.compat.v1.train; tfx_tpu_trainer.compat.contrib.opt has those with weight decay",

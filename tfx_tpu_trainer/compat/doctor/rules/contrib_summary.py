@@ -28,7 +28,7 @@ RULES: Final[dict[str, Advice]] = {
         _SAYS,
         _SUMMARY,
         "tensorflow.compat.v2.summary",
-        "create_summary_file_writer:create_file_writer flush",
+        "create_summary_file_writer:create_file_writer flush should_record_summaries",
     ),
     f"{_SUMMARY}.initialize": Advice(
         _THEME, Verdict.EDIT, _SAYS, becomes="tensorflow.compat.v1.summary.initialize"
@@ -54,6 +54,7 @@ RULES: Final[dict[str, Advice]] = {
         _SUMMARY,
         {
             "": (_SAYS, "look for the name in tf.compat.v2.summary"),
+            "generic": (_SAYS, "tf.compat.v2.summary.write(name, tensor, step=step)"),
             "create_tf_process_summary_writer": (
                 _SAYS,
                 "tf.compat.v2.summary.create_file_writer(folder)",
