@@ -6,7 +6,7 @@ import collections
 import collections.abc
 
 from tfx_tpu_trainer.compat.doctor import examine, repair
-from tfx_tpu_trainer.compat.doctor.checks.python2 import _ABSTRACT
+from tfx_tpu_trainer.compat.doctor.checks.python_and_numpy import _ABSTRACT
 
 PROGRAM = """\
 import collections

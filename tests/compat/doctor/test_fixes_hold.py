@@ -12,14 +12,9 @@ import tensorflow as tf
 
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.compat.doctor import Verdict, repair
-from tfx_tpu_trainer.compat.doctor._call_rewrites import REWRITTEN
-from tfx_tpu_trainer.compat.doctor.rules import (
-    RULES,
-    gone_names,
-    numpy_names,
-    private_names,
-    private_tpu,
-)
+from tfx_tpu_trainer.compat.doctor._rewriting import REWRITTEN
+from tfx_tpu_trainer.compat.doctor.checks import python_and_numpy
+from tfx_tpu_trainer.compat.doctor.rules import RULES, contrib_tpu, gone_names
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import ONLY_IN_V1
 from tfx_tpu_trainer.estimator import tpu
 
@@ -55,9 +50,9 @@ def _ways(name: str) -> list[str]:
             f"import tensorflow as tf\ntf.{name.removeprefix('tensorflow.')}\n",
         ]
     ways = [f"from {module} import {last}\nassert {last}\n"]
-    if name in private_names.MOVED_NAMES:
+    if name in gone_names.MOVED_NAMES:
         ways.append(f"from {package} import {parent}\n{parent}.{last}\n")
-    elif name not in (*private_names.MOVED_MODULES, *private_tpu.RULES):
+    elif name not in (*gone_names.MOVED_MODULES, *contrib_tpu.PRIVATE_TPU_RULES):
         ways.append(f"import {module} as m\nm.{last}\n")
         if name.startswith("tensorflow."):
             ways.append(f"import tensorflow as tf\ntf.{name.removeprefix('tensorflow.')}\n")
@@ -146,7 +141,7 @@ def test_a_name_of_tensorflow_1_is_there_however_it_was_imported():
 
 
 def test_our_names_are_those_that_a_program_finds_in_our_module():
-    assert set(tpu.__all__) == private_tpu.OUR_NAMES
+    assert set(tpu.__all__) == contrib_tpu.OUR_NAMES
 
 
 def _is_there(name: str) -> bool:
@@ -164,11 +159,11 @@ def _is_there(name: str) -> bool:
 
 
 def test_private_names_that_are_said_to_be_gone_are_gone():
-    gone = [*private_names.MOVED_MODULES, *private_names.MOVED_NAMES, *private_names.GONE]
+    gone = [*gone_names.MOVED_MODULES, *gone_names.MOVED_NAMES, *gone_names.PRIVATE_GONE]
     assert len(gone) > 70
     assert [name for name in gone if _is_there(name)] == []
     # Their parents are not: a rule for a name is no rule for its module's other names.
-    parents = {name.rpartition(".")[0] for name in private_names.MOVED_NAMES}
+    parents = {name.rpartition(".")[0] for name in gone_names.MOVED_NAMES}
     assert [name for name in parents if not _is_there(name)] == []
 
 
@@ -183,24 +178,30 @@ def test_public_names_that_are_said_to_be_gone_are_in_no_api():
 
 
 def test_numpy_names_that_are_said_to_be_gone_are_gone_and_the_new_ones_are_there():
-    later = {*numpy_names.RENAMED_BY_2, *numpy_names.GONE_BY_2}
-    gone = {*numpy_names.BUILTINS, *numpy_names.RENAMED, "asscalar"}
+    later = {*python_and_numpy.RENAMED_BY_2, *python_and_numpy.GONE_BY_2}
+    gone = {*python_and_numpy.BUILTINS, *python_and_numpy.RENAMED, "asscalar"}
     is_2 = np.__version__.startswith("2.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # NumPy 2 has other types by two of the old names.
         there = {name for name in gone | later if hasattr(np, name)}
     assert there == ({"bool", "long"} if is_2 else later)
-    renamed = {**numpy_names.RENAMED, **numpy_names.RENAMED_BY_2}
-    new = {*renamed.values(), *numpy_names.INSTEAD.values()}
+    renamed = {**python_and_numpy.RENAMED, **python_and_numpy.RENAMED_BY_2}
+    new = {*renamed.values(), *python_and_numpy.INSTEAD.values()}
     assert [name for name in new if not hasattr(np, name)] == []
-    assert [name for name in numpy_names.BUILTINS.values() if not hasattr(builtins, name)] == []
-    assert set(numpy_names.BUILTINS.values()) == set(numpy_names.INSTEAD)
+    assert [
+        name for name in python_and_numpy.BUILTINS.values() if not hasattr(builtins, name)
+    ] == []
+    assert set(python_and_numpy.BUILTINS.values()) == set(python_and_numpy.INSTEAD)
 
 
 def test_a_numpy_name_that_fix_writes_means_what_it_meant():
     program = "import numpy as np\nvalues = [\n"
-    for name in (*numpy_names.BUILTINS, *numpy_names.RENAMED, *numpy_names.RENAMED_BY_2):
+    for name in (
+        *python_and_numpy.BUILTINS,
+        *python_and_numpy.RENAMED,
+        *python_and_numpy.RENAMED_BY_2,
+    ):
         program += f"    np.{name},\n"
     program += "    np.asscalar(np.ones([1]) + 1),\n]\n"
     repaired = repair(program)

@@ -19,7 +19,7 @@ from tfx_tpu_trainer.compat.doctor import (
     repair,
     write_source,
 )
-from tfx_tpu_trainer.compat.doctor._text_edits import TextEdit, apply_edits
+from tfx_tpu_trainer.compat.doctor._findings import TextEdit, apply_edits
 
 
 def test_a_folder_s_files_are_those_of_its_programs(tmp_path):

@@ -21,8 +21,8 @@ from tfx_tpu_trainer.compat.doctor.rules import (
     RULES,
     canonical,
     contrib_ours,
+    estimators,
     look_up,
-    original_package,
 )
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import (
     CHANGED,
@@ -190,7 +190,7 @@ def test_the_original_s_private_names_are_those_that_compat_answers():
     }
     told = {module: set(names) for module, names in _original_names.MODULES.items()}
     assert told == {module: found for module, found in names.items() if found}
-    for old in original_package.ROOTS:
+    for old in estimators.ROOTS:
         assert any(module.startswith(f"{old}.") for module in answered), old
     for module, name, value in (
         ("canned.linear", "LinearClassifier", estimator.v1.LinearClassifier),

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, told_once
+from tfx_tpu_trainer.compat.doctor._findings import (
+    Finding,
+    apply_edits,
+    compatible_edits,
+    told_once,
+)
 from tfx_tpu_trainer.compat.doctor._name_findings import NameFindings
-from tfx_tpu_trainer.compat.doctor._program_visitors import read_program
-from tfx_tpu_trainer.compat.doctor._spelling import Spelling
+from tfx_tpu_trainer.compat.doctor._reading import read_program
+from tfx_tpu_trainer.compat.doctor._rewriting import Spelling
 from tfx_tpu_trainer.compat.doctor.checks import check
 from tfx_tpu_trainer.compat.doctor.checks.context import Context
-from tfx_tpu_trainer.compat.doctor.checks.copies import copied_estimator
-from tfx_tpu_trainer.compat.doctor.checks.keras_functions import replaced_functions
-from tfx_tpu_trainer.compat.doctor.rules import numpy_names
+from tfx_tpu_trainer.compat.doctor.checks.estimators import copied_estimator
+from tfx_tpu_trainer.compat.doctor.checks.keras import replaced_functions
+from tfx_tpu_trainer.compat.doctor.checks.python_and_numpy import NUMPY_NAMES
 
 # Parsing is what takes long, and most files of a folder have nothing to do with estimators.
 _CONCERNED: Final = re.compile(
@@ -22,7 +28,7 @@ _CONCERNED: Final = re.compile(
 )
 _NUMPY: Final = re.compile(r"\bimport numpy\b")
 _OLD_NUMPY: Final = re.compile(
-    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, numpy_names.ALL)) + r")\b"
+    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, NUMPY_NAMES)) + r")\b"
 )
 
 
@@ -86,3 +92,66 @@ def found_in(text: str) -> Examined:
     ]
     findings += [each.finding for each in replaced]
     return Examined(findings, 1 if spelling.is_tf1 else 2 if spelling.is_tf2 else None)
+
+
+# An edit may make room for another one, inside of what it has replaced. Calls are hardly nested as deeply.
+_ROUNDS: Final = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Repaired:
+    """A program with its mechanical edits.
+
+    Attributes:
+        text: The program.
+        made: The findings whose edits were made.
+        left: The findings on the new text.
+        found: The findings on the text as it was.
+        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` where
+            its names are in both.
+    """
+
+    text: str
+    made: tuple[Finding, ...]
+    left: tuple[Finding, ...]
+    found: tuple[Finding, ...] = ()
+    tensorflow: int | None = None
+
+
+def repair(text: str) -> Repaired:
+    r"""Makes the edits that need no judgement; the rest of the program is not changed.
+
+    Examples:
+        >>> from tfx_tpu_trainer.compat.doctor import repair
+        >>> repaired = repair("from tensorflow.contrib import tpu\n")
+        >>> print(repaired.text)
+        from tfx_tpu_trainer.estimator import tpu
+        <BLANKLINE>
+
+    Args:
+        text: The program.
+
+    Returns:
+        The program with the edits.
+
+    Raises:
+        NotPythonError: If it is not Python 3; the message names the line.
+    """
+    return repair_with(look_at, text)
+
+
+def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
+    """Makes the edits of what a function finds."""
+    made: list[Finding] = []
+    examined = first = look(text)
+    for _ in range(_ROUNDS):
+        fixable = [each for each in examined.findings if each.fixable]
+        if not fixable:
+            break
+        edits = compatible_edits(edit for each in fixable for edit in each.edits)
+        made += [each for each in fixable if edits.issuperset(each.edits)]
+        text = apply_edits(text, edits)
+        examined = look(text)
+    return Repaired(
+        text, tuple(made), tuple(examined.findings), tuple(first.findings), first.tensorflow
+    )

@@ -11,10 +11,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from tfx_tpu_trainer.compat.doctor._examine import Examined, found_in
+from tfx_tpu_trainer.compat.doctor._examine import Examined, Repaired, found_in, repair_with
 from tfx_tpu_trainer.compat.doctor._findings import Finding, told_once
 from tfx_tpu_trainer.compat.doctor._program import NotPythonError
-from tfx_tpu_trainer.compat.doctor._repair import Repaired, repair_with
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()

@@ -8,11 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
-from tfx_tpu_trainer.compat.doctor._parts import Call, Function, FunctionNode, Place
-from tfx_tpu_trainer.compat.doctor._program import Program
-from tfx_tpu_trainer.compat.doctor._spelling import Spelling
-from tfx_tpu_trainer.compat.doctor._text_edits import TextEdit
+from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._program import Call, Function, FunctionNode, Place, Program
+from tfx_tpu_trainer.compat.doctor._rewriting import Spelling
 from tfx_tpu_trainer.compat.doctor.rules import canonical
 
 _INPUT_FN: Final = re.compile(r"(^|_)input_fn$")

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
-from tfx_tpu_trainer.compat.doctor._parts import Call, Function
-from tfx_tpu_trainer.compat.doctor._text_edits import TextEdit
+from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._program import Call, Function
 from tfx_tpu_trainer.compat.doctor.checks.context import Context, text_of
 
 _THEME: Final = "input"

@@ -11,22 +11,13 @@ from typing import Final
 from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
 from tfx_tpu_trainer.compat.doctor.rules import (
-    contrib_data,
-    contrib_estimator,
-    contrib_keras,
+    contrib_estimators,
     contrib_layers,
-    contrib_learn,
     contrib_other,
     contrib_ours,
-    contrib_summary,
     contrib_tpu,
-    embeddings,
     estimators,
     gone_names,
-    keras,
-    original_package,
-    private_names,
-    private_tpu,
     queues,
     tfx,
 )
@@ -37,29 +28,31 @@ _NOT_IN_V1: Final = re.compile(
     r"tensorflow\.compat\.v1\.(?=(contrib|examples|models|python|tools)\b)"
 )
 
-_CONTRIB_TABLES: Final = (
-    contrib_data,
-    contrib_estimator,
-    contrib_keras,
-    contrib_layers,
-    contrib_learn,
-    contrib_other,
-    contrib_ours,
-    contrib_summary,
-    contrib_tpu,
-)
 RULES: Final[dict[str, Advice]] = {
-    **{name: advice for table in _CONTRIB_TABLES for name, advice in table.RULES.items()},
+    **contrib_other.DATA_RULES,
+    **contrib_estimators.ESTIMATOR_RULES,
+    **contrib_layers.KERAS_RULES,
+    **contrib_layers.RULES,
+    **contrib_estimators.RULES,
+    **contrib_other.RULES,
+    **contrib_ours.RULES,
+    **contrib_other.SUMMARY_RULES,
+    **contrib_tpu.RULES,
     **gone_names.RULES,
-    **private_names.RULES,
-    **private_tpu.RULES,
-    **embeddings.RULES,
+    **gone_names.PRIVATE_RULES,
+    **contrib_tpu.PRIVATE_TPU_RULES,
+    **contrib_tpu.EMBEDDINGS_RULES,
     **queues.RULES,
-    **keras.RULES,
+    **estimators.KERAS_RULES,
     **tfx.RULES,
 }
 # Modules that another one stands for, so that an import of the module is all there is to edit.
-MODULES: Final = {old: new for table in _CONTRIB_TABLES for old, new in table.MODULES.items()}
+MODULES: Final[dict[str, str]] = {
+    **contrib_layers.MODULES,
+    **contrib_other.MODULES,
+    **contrib_ours.MODULES,
+    **contrib_tpu.MODULES,
+}
 
 
 # A program says the same names over and over.
@@ -71,7 +64,7 @@ def canonical(name: str) -> str:
     that of tf.contrib.tpu; queues of `tf.train` become those of `tf.compat.v1.train`.
     """
     name = _NOT_IN_V1.sub("tensorflow.", name)
-    if _longest(name, private_tpu.RULES):
+    if _longest(name, contrib_tpu.PRIVATE_TPU_RULES):
         return name
     parts = name.split(".")
     if name.startswith(f"{CONTRIB}.") and "python" in parts[3:4]:
@@ -98,30 +91,30 @@ def look_up(name: str) -> tuple[str, Advice] | None:
     key = _longest(name, RULES)
     if key is not None:
         return key, RULES[key]
-    for module in estimators.MODULES:
+    for module in estimators.API_MODULES:
         if name == module or name.startswith(f"{module}."):
             return name, estimators.advice_on(module, name[len(module) + 1 :])
-    if name.startswith(f"{private_tpu.OURS}."):
+    if name.startswith(f"{contrib_tpu.OURS}."):
         return _not_of_ours(name)
     if name.startswith(f"{contrib_ours.PACKAGE}."):
         return _not_of_our_contrib(name)
-    advice = original_package.advice_on(name)
+    advice = estimators.advice_on_original(name)
     return (name, advice) if advice is not None else None
 
 
 def _not_of_ours(name: str) -> tuple[str, Advice] | None:
     """Finds what to say of a name that our tpu lacks, such as one that only tf.contrib.tpu had."""
-    rest = name[len(private_tpu.OURS) + 1 :]
+    rest = name[len(contrib_tpu.OURS) + 1 :]
     first = rest.partition(".")[0]
     # Contrib's private modules, which an import of ours can't reach.
-    private = private_tpu.RULES.get(f"{CONTRIB}.tpu.python.tpu.{first}")
+    private = contrib_tpu.PRIVATE_TPU_RULES.get(f"{CONTRIB}.tpu.python.tpu.{first}")
     if private is not None:
-        says = f"{private_tpu.OURS} has no {first} of TensorFlow's."
-        return f"{private_tpu.OURS}.{first}", dataclasses.replace(private, says=says, becomes=None)
-    if first in private_tpu.OUR_NAMES or _is_our_module(private_tpu.OURS, rest):
+        says = f"{contrib_tpu.OURS} has no {first} of TensorFlow's."
+        return f"{contrib_tpu.OURS}.{first}", dataclasses.replace(private, says=says, becomes=None)
+    if first in contrib_tpu.OUR_NAMES or _is_our_module(contrib_tpu.OURS, rest):
         return None
     return _lacking(
-        private_tpu.OURS, f"{CONTRIB}.tpu", rest, "look for it in tfx_tpu_trainer.estimator"
+        contrib_tpu.OURS, f"{CONTRIB}.tpu", rest, "look for it in tfx_tpu_trainer.estimator"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tfx_tpu_trainer.compat.doctor._findings import Verdict
 from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, moved
 
 _THEME: Final = "contrib"
@@ -129,4 +130,117 @@ RULES: Final[dict[str, Advice]] = {
 MODULES: Final = {
     _TPU: "tfx_tpu_trainer.estimator.tpu",
     "tensorflow.contrib.cluster_resolver": "tensorflow.distribute.cluster_resolver",
+}
+
+
+_PRIVATE: Final = "tensorflow.contrib.tpu.python"
+OURS: Final = "tfx_tpu_trainer.estimator.tpu"
+OUR_NAMES: Final = frozenset(
+    {
+        "BatchConfig",
+        "CrossShardOptimizer",
+        "EmbeddingConfigSpec",
+        "ExportSavedModelApiVersion",
+        "InputPipelineConfig",
+        "RunConfig",
+        "TPUClusterResolver",
+        "TPUConfig",
+        "TPUEstimator",
+        "TPUEstimatorSpec",
+        "call_computation",
+        "experimental",
+        "export_estimator_savedmodel",
+        "from_estimator",
+        "inference_on_tpu",
+        "model_fn_inference_on_tpu",
+    }
+)
+"""The public names of our own module: an import of the old module becomes one of ours, name by name."""
+
+# Modules that TensorFlow has outside of tf.contrib.
+_MOVED: Final = {
+    **{
+        f"{_PRIVATE}.tpu.{module}": f"tensorflow.python.tpu.{module}"
+        for module in (
+            "bfloat16",
+            "device_assignment",
+            "feature_column",
+            "functional",
+            "tensor_tracer",
+            "topology",
+            "tpu_feed",
+            "tpu_function",
+            "tpu_sharding",
+            "tpu_system_metadata",
+            "training_loop",
+        )
+    },
+    f"{_PRIVATE}.ops.tpu_ops": "tensorflow.python.tpu.ops.tpu_ops",
+    f"{_PRIVATE}.tpu.tpu": "tensorflow.compat.v1.tpu",
+}
+_GONE: Final = {
+    "async_checkpoint": "RunConfig(save_checkpoints_steps=...): checkpoints are written between loops",
+    "error_handling": "leave it out: an error in a step ends the session that ran it, and is raised",
+    "keras_support": (
+        "tfx_tpu_trainer.estimator.keras_to_estimator(model, ...), or tf.distribute.TPUStrategy for a Keras model"
+    ),
+    "session_support": "leave it out: a lost TPU is an error of the session",
+    "tpu_embedding": "tpu.EmbeddingConfigSpec, or a table in model_fn",
+    "tpu_infeed": "leave it out: batches are plain inputs of the loop",
+    "util": "leave it out: they were internal helpers of the estimator",
+}
+
+PRIVATE_TPU_RULES: Final[dict[str, Advice]] = {
+    **{
+        old: Advice(
+            _THEME,
+            Verdict.EDIT,
+            "TensorFlow 2 has no tf.contrib; this module moved.",
+            edit="from {0} import {2}".format(*new.rpartition(".")),
+            becomes=new,
+        )
+        for old, new in _MOVED.items()
+    },
+    **{
+        f"{_PRIVATE}.tpu.{module}": Advice(
+            _THEME,
+            Verdict.EDIT,
+            "A private module of tf.contrib.tpu; it has no replacement.",
+            edit,
+        )
+        for module, edit in _GONE.items()
+    },
+}
+
+
+_EMBEDDINGS_THEME: Final = "embeddings"
+_V1: Final = "tensorflow.compat.v1.tpu.experimental"
+_PARAMETERS: Final = (
+    "AdagradParameters AdamParameters FtrlParameters StochasticGradientDescentParameters"
+)
+
+EMBEDDINGS_RULES: Final[dict[str, Advice]] = {
+    **{
+        f"{_V1}.{name}": Advice(
+            _EMBEDDINGS_THEME,
+            Verdict.WORKS,
+            "TensorFlow 2.16 removed it; tfx_tpu_trainer.compat restores it. Without compat: "
+            f"tfx_tpu_trainer.estimator.tpu.experimental.{name}.",
+        )
+        for name in _PARAMETERS.split()
+    },
+    **moved(
+        _EMBEDDINGS_THEME,
+        "TensorFlow 2 had it only in tf.compat.v1, where tfx_tpu_trainer.compat restores it.",
+        "tensorflow.tpu.experimental",
+        _V1,
+        _PARAMETERS,
+    ),
+    **moved(
+        _EMBEDDINGS_THEME,
+        "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu.experimental has this name.",
+        "tensorflow.contrib.tpu",
+        "tfx_tpu_trainer.estimator.tpu.experimental",
+        "AdagradParameters AdamParameters FeatureConfig StochasticGradientDescentParameters TableConfig",
+    ),
 }

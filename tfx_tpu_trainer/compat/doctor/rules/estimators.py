@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tfx_tpu_trainer.compat._original_names import NAMES, SUBMODULES, TPU_NAMES
+from tfx_tpu_trainer.compat._original_names import MODULES, NAMES, SUBMODULES, TPU_NAMES
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
 from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
 
@@ -12,7 +12,7 @@ THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
 
 # Where programs find the API. Each stands for the next, name for name.
-MODULES: Final = (
+API_MODULES: Final = (
     "tensorflow.compat.v1.estimator.tpu",
     "tensorflow.estimator.tpu",
     "tensorflow.compat.v1.estimator",
@@ -116,3 +116,145 @@ def advice_on(module: str, name: str) -> Advice:
             f"{losses} over the rows by default. On cores: tpu.from_estimator(...).",
         )
     return Advice(THEME, Verdict.WORKS, _WORKS.strip())
+
+
+_THEME: Final = "estimators"
+# Where programs of different ages find the modules below.
+ROOTS: Final = {
+    "tensorflow_estimator.python.estimator": "",
+    "tensorflow.python.estimator": "",
+    "tensorflow.python.tpu": "tpu.",
+}
+
+
+def advice_on_original(name: str) -> Advice | None:
+    """Returns what becomes of a name of the original's package."""
+    root = next((each for each in ROOTS if name == each or name.startswith(f"{each}.")), None)
+    if root is None:
+        return None
+    below = ROOTS[root] + name[len(root) + 1 :]
+    answered = _is_answered(below)
+    if root == "tensorflow.python.tpu" and not answered:
+        # Most of that folder is TensorFlow's own, and still there.
+        return None
+    if answered:
+        return Advice(
+            _THEME,
+            Verdict.WORKS,
+            "A private path of the original's package, which can't be imported beside TensorFlow >= 2.16; "
+            "tfx_tpu_trainer.compat answers it.",
+        )
+    return Advice(
+        _THEME,
+        Verdict.EDIT,
+        "A private name of the original's package, which can't be imported beside TensorFlow >= 2.16.",
+        "look for a public name in tfx_tpu_trainer.estimator",
+    )
+
+
+def _is_answered(below: str) -> bool:
+    for module, names in MODULES.items():
+        if below == "" or module == below or module.startswith(f"{below}."):
+            return True
+        if below.startswith(f"{module}."):
+            return below[len(module) + 1 :].partition(".")[0] in names
+    return False
+
+
+_KERAS_THEME: Final = "keras"
+_MODEL_TO_ESTIMATOR: Final = Advice(
+    _KERAS_THEME,
+    Verdict.WORKS,
+    "tfx_tpu_trainer.compat restores it; it returns an Estimator on the host, like the original. "
+    "For TPU cores: tfx_tpu_trainer.estimator.keras_to_estimator(model, ...), a TPUEstimator with "
+    "its batch sizes.",
+)
+_OPTIMIZER: Final = Advice(
+    _KERAS_THEME,
+    Verdict.EDIT,
+    "It wrapped an optimizer of tf.compat.v1.train for Keras.",
+    "tf.keras.optimizers.legacy.Adam(...), or whichever of Keras 2 it is",
+)
+
+# Where programs found the private functions that made an estimator of a Keras model.
+_PRIVATE_MODULES: Final = (
+    "tensorflow.python.keras._impl.keras.estimator",
+    "tensorflow.python.keras.estimator",
+    "tensorflow.python.estimator.keras",
+    "tensorflow_estimator.python.estimator.keras",
+    "tensorflow_estimator.python.estimator.keras_lib",
+)
+PRIVATE_FUNCTIONS: Final = frozenset(
+    {
+        "tensorflow.python.keras.models.clone_and_build_model",
+        *(
+            f"{module}.{name}"
+            for module in _PRIVATE_MODULES
+            for name in (
+                "_clone_and_build_model",
+                "_convert_estimator_io_to_keras",
+                "_create_keras_model_fn",
+                "_create_ordered_io",
+                "_in_place_subclassed_model_state_restoration",
+                "_save_first_checkpoint",
+            )
+        ),
+    }
+)
+"""Functions that model_to_estimator was made of; a program that calls them has written its own."""
+_CLONED: Final = Advice(
+    _KERAS_THEME,
+    Verdict.EDIT,
+    "A private function that TensorFlow made estimators of Keras models with; TensorFlow 2.16 no longer has it.",
+    "leave it out with the function that uses it; tfx_tpu_trainer.estimator.keras_to_estimator(model, ...) does the "
+    "whole",
+)
+
+KERAS_RULES: Final[dict[str, Advice]] = {
+    f"tensorflow{version}.keras.estimator{name}": _MODEL_TO_ESTIMATOR
+    for version in ("", ".compat.v1", ".compat.v2", ".python")
+    for name in ("", ".model_to_estimator")
+} | {
+    **dict.fromkeys(sorted(PRIVATE_FUNCTIONS), _CLONED),
+    **{
+        f"{module}.model_to_estimator": Advice(
+            _KERAS_THEME,
+            Verdict.EDIT,
+            "A private path of TensorFlow 1; tf.keras.estimator has this name.",
+            becomes="tensorflow.keras.estimator.model_to_estimator",
+        )
+        for module in (_PRIVATE_MODULES[0], *_PRIVATE_MODULES[2:4])
+    },
+    "tensorflow.keras.optimizers.TFOptimizer": _OPTIMIZER,
+    "tensorflow.compat.v1.keras.optimizers.TFOptimizer": _OPTIMIZER,
+    **{
+        f"tensorflow.keras.backend.{name}": Advice(
+            _KERAS_THEME,
+            Verdict.EDIT,
+            "TensorFlow 2's Keras has no sessions; tf.compat.v1.keras has them if Keras is Keras 2.",
+            becomes=f"tensorflow.compat.v1.keras.backend.{name}",
+        )
+        for name in ("get_session", "set_session")
+    },
+    **{
+        f"tensorflow.keras.layers.{name}": Advice(
+            _KERAS_THEME,
+            Verdict.EDIT,
+            "TensorFlow 2's layers use cuDNN by themselves.",
+            f"tf.keras.layers.{name[5:]}; tf.compat.v1.keras.layers.{name} of Keras 2 has the old variables",
+        )
+        for name in ("CuDNNGRU", "CuDNNLSTM")
+    },
+    **{
+        f"tensorflow.compat.v1.keras.layers.{name}": Advice(
+            _KERAS_THEME, Verdict.WORKS, "A layer of Keras 2, with its old variables."
+        )
+        for name in ("CuDNNGRU", "CuDNNLSTM")
+    },
+    "tensorflow.python.keras": Advice(
+        _KERAS_THEME,
+        Verdict.EDIT,
+        "TensorFlow's private copy of Keras, frozen since 2.6: its layers and models are not those of tf.keras.",
+        "tf.keras, with TF_USE_LEGACY_KERAS=1 for Keras 2",
+    ),
+}

@@ -51,3 +51,176 @@ RULES: Final[dict[str, Advice]] = {
     for name, edit in GONE.items()
     for version in ("", ".compat.v1", ".compat.v2")
 }
+
+
+_THEME: Final = "private names"
+_PYTHON: Final = "tensorflow.python"
+_V1: Final = "tensorflow.compat.v1"
+_SAYS: Final = "A private {0} of {1} that TensorFlow 2.16 no longer has."
+_CHECKPOINTS: Final = (
+    "tf.train.Checkpoint, tf.Module, or tf.keras.layers.Layer, whichever it is for"
+)
+_LAYERS: Final = "Layer, Input, InputSpec are in tf.keras.layers, Model in tf.keras"
+_ESTIMATORS_OWN: Final = "leave it out: it was an internal helper of the estimator"
+
+# Modules whose names another one has.
+MOVED_MODULES: Final = {
+    **{
+        f"{_PYTHON}.{old}": new
+        for old, new in {
+            "distribute.distribution_strategy_context": f"{_PYTHON}.distribute.distribute_lib",
+            "feature_column.dense_features": f"{_V1}.keras.layers",
+            "feature_column.dense_features_v2": "tensorflow.keras.layers",
+            "platform.logging": f"{_V1}.logging",
+            "summary.event_accumulator": ("tensorboard.backend.event_processing.event_accumulator"),
+            "training.device_util": f"{_PYTHON}.distribute.device_util",
+            "training.distribution_strategy_context": f"{_PYTHON}.distribute.distribute_lib",
+            "training.tracking.base": f"{_PYTHON}.trackable.base",
+            "training.tracking.data_structures": f"{_PYTHON}.trackable.data_structures",
+            "training.tracking.graph_view": f"{_PYTHON}.checkpoint.graph_view",
+            "training.tracking.util": f"{_PYTHON}.checkpoint.checkpoint",
+            "training.training_ops": f"{_PYTHON}.ops.gen_training_ops",
+        }.items()
+    },
+    **{
+        f"keras.layers.{module}": "keras.layers"
+        for module in (
+            "advanced_activations",
+            "convolutional",
+            "core",
+            "embeddings",
+            "merge",
+            "noise",
+            "normalization",
+            "pooling",
+            "recurrent",
+            "wrappers",
+        )
+    },
+    **{
+        f"keras.utils.{module}": "keras.utils"
+        for module in ("data_utils", "generic_utils", "np_utils", "vis_utils")
+    },
+    "keras.backend.tensorflow_backend": "keras.backend",
+    "keras.callbacks.callbacks": "keras.callbacks",
+    "keras.objectives": "keras.losses",
+}
+
+# Names of modules that are still there.
+MOVED_NAMES: Final = {
+    f"{_PYTHON}.{old}": new
+    for old, new in {
+        "feature_column.feature_column_lib.DenseFeatures": f"{_V1}.keras.layers.DenseFeatures",
+        "feature_column.feature_column_lib.SequenceFeatures": (
+            f"{_V1}.keras.experimental.SequenceFeatures"
+        ),
+        "feature_column.feature_column_v2.DenseFeatures": f"{_V1}.keras.layers.DenseFeatures",
+        "framework.graph_util.convert_variables_to_constants": (
+            f"{_V1}.graph_util.convert_variables_to_constants"
+        ),
+        "framework.ops.IndexedSlices": "tensorflow.IndexedSlices",
+        "framework.ops.Session": f"{_V1}.Session",
+        "framework.ops.Tensor": "tensorflow.Tensor",
+        "framework.ops.convert_to_tensor_or_indexed_slices": (
+            f"{_V1}.convert_to_tensor_or_indexed_slices"
+        ),
+        "framework.ops.register_tensor_conversion_function": (
+            "tensorflow.register_tensor_conversion_function"
+        ),
+        "ops.array_ops.stack": "tensorflow.stack",
+        "ops.array_ops.unstack": "tensorflow.unstack",
+        "ops.control_flow_ops.Assert": "tensorflow.debugging.Assert",
+        "ops.control_flow_ops.case": f"{_V1}.case",
+        "ops.control_flow_ops.cond": f"{_V1}.cond",
+        "ops.control_flow_ops.switch_case": "tensorflow.switch_case",
+        "ops.control_flow_ops.while_loop": f"{_V1}.while_loop",
+        "ops.summary_ops_v2.all_summary_ops": f"{_V1}.summary.all_v2_summary_ops",
+        "ops.variable_scope.disable_resource_variables": f"{_V1}.disable_resource_variables",
+        "ops.variable_scope.enable_resource_variables": f"{_V1}.enable_resource_variables",
+        "ops.variable_scope.resource_variables_enabled": f"{_V1}.resource_variables_enabled",
+        "ops.variable_scope.variable": f"{_V1}.Variable",
+        "ops.variables.VariableV1": f"{_V1}.Variable",
+        "pywrap_tensorflow.NewCheckpointReader": f"{_V1}.train.NewCheckpointReader",
+        "tpu.tpu.outside_compilation": f"{_V1}.tpu.outside_compilation",
+        "training.basic_session_run_hooks.SessionRunHook": f"{_V1}.train.SessionRunHook",
+        "util.nest.is_sequence": "tensorflow.nest.is_nested",
+    }.items()
+}
+
+# What has no other name.
+PRIVATE_GONE: Final = {
+    **{
+        f"{_PYTHON}.{old}": edit
+        for old, edit in {
+            "distribute.estimator_training": _ESTIMATORS_OWN,
+            "eager.function.defun": "tf.function",
+            "framework.ops.register_dense_tensor_like_type": "leave it out: nothing asks for it",
+            "framework.tensor_like": "tf.Tensor, or your own type",
+            "ops.control_flow_ops.smart_cond": (
+                "from tensorflow.python.framework.smart_cond import smart_cond; or tf.cond"
+            ),
+            "ops.rnn_cell_impl._linear": (
+                "your own kernel, tf.compat.v1.get_variable, and tf.matmul"
+            ),
+            "ops.seq2seq": "the loops that you need, with tf.while_loop",
+            "ops.spectral_ops": "tf.signal",
+            "ops.variables.RefVariable": "tf.compat.v1.Variable(..., use_resource=False)",
+            "tpu.async_checkpoint": "RunConfig(save_checkpoints_steps=...)",
+            "tpu.error_handling": _ESTIMATORS_OWN,
+            "tpu.keras_support": "tfx_tpu_trainer.estimator.keras_to_estimator(model, ...)",
+            "tpu.session_support": _ESTIMATORS_OWN,
+            "tpu.tpu_embedding": "tpu.EmbeddingConfigSpec, or a table in model_fn",
+            "tpu.util": _ESTIMATORS_OWN,
+            "training.checkpointable": _CHECKPOINTS,
+            "training.distribute": "tf.distribute",
+            "training.learning_rate_decay_v2": "the schedules of tf.compat.v1.train",
+            "training.tracking": "tensorflow.python.trackable; or " + _CHECKPOINTS,
+            "util.tf_export.estimator_export": "leave it out: it put names into TensorFlow's API",
+        }.items()
+    },
+    **{
+        f"keras.{old}": edit
+        for old, edit in {
+            "engine": _LAYERS,
+            "estimator": "tf.keras.estimator.model_to_estimator, under tfx_tpu_trainer.compat",
+            "layers.cudnn_recurrent": "tf.keras.layers.LSTM and GRU, which use cuDNN by themselves",
+            "layers.local": "tf_keras.layers.LocallyConnected1D, of Keras 2",
+            "preprocessing.text": "tf_keras.preprocessing.text, of Keras 2",
+            "utils.multi_gpu_utils": "tf.distribute.MirroredStrategy",
+            "wrappers.scikit_learn": "the package scikeras",
+        }.items()
+    },
+    "tensorflow.examples": (
+        "tf.keras.datasets.mnist.load_data() for tutorials.mnist; the rest was never part of the API"
+    ),
+    "tensorflow.models": "the package tf-models-official",
+    "tensorflow.tools.graph_transforms": (
+        "tf.compat.v1.graph_util.extract_sub_graph, or tf.lite for small models"
+    ),
+}
+
+
+def _whose(name: str) -> str:
+    return "TensorFlow" if name.startswith("tensorflow.") else "Keras"
+
+
+PRIVATE_RULES: Final[dict[str, Advice]] = {
+    **{
+        old: Advice(
+            _THEME,
+            Verdict.EDIT,
+            _SAYS.format("module", _whose(old)),
+            edit=f"from {new.rpartition('.')[0]} import {new.rpartition('.')[2]}",
+            becomes=new,
+        )
+        for old, new in MOVED_MODULES.items()
+    },
+    **{
+        old: Advice(_THEME, Verdict.EDIT, _SAYS.format("name", "TensorFlow"), becomes=new)
+        for old, new in MOVED_NAMES.items()
+    },
+    **{
+        old: Advice(_THEME, Verdict.EDIT, _SAYS.format("name", _whose(old)), edit)
+        for old, edit in PRIVATE_GONE.items()
+    },
+}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._parts import Binding, Use
-from tfx_tpu_trainer.compat.doctor._program import Program
-from tfx_tpu_trainer.compat.doctor._text_edits import TextEdit
+from tfx_tpu_trainer.compat.doctor._findings import TextEdit
+from tfx_tpu_trainer.compat.doctor._program import Binding, Call, Program, Use
 from tfx_tpu_trainer.compat.doctor.rules import MODULES, canonical
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import is_only_in_v1, is_only_in_v2
 
@@ -137,3 +139,142 @@ def _from_v2(local: str, name: str) -> str:
         if name.startswith(f"{module}."):
             return f"{local}.{name[len(module) + 1 :]}"
     return name
+
+
+@dataclasses.dataclass(frozen=True)
+class MovedTo:
+    """An imported name's new home; `REMOVED` where it has none.
+
+    Attributes:
+        module: The module in full.
+        name: The name there.
+    """
+
+    module: str
+    name: str
+
+
+REMOVED = MovedTo("", "")
+
+
+def import_edits(
+    program: Program, bindings: Sequence[Binding], moved: Mapping[Binding, MovedTo]
+) -> tuple[TextEdit, ...]:
+    """Makes the edits of one statement."""
+    statement = bindings[0].statement
+    if all(moved.get(binding) is REMOVED for binding in bindings):
+        return (_removed(program, bindings[0]),)
+    if isinstance(statement, ast.ImportFrom):
+        homes = {moved[each].module if each in moved else None for each in bindings}
+        same_names = all(
+            each in moved and moved[each].name == each.imported.rpartition(".")[2]
+            for each in bindings
+        )
+        place_of_module = program.place_of_module(statement)
+        if len(homes) == 1 and same_names and place_of_module is not None:
+            # The list of names stays as it is written, with its brackets and comments.
+            return (place_of_module.replaced_by(moved[bindings[0]].module),)
+    elif not isinstance(statement, ast.Import) or len(bindings) != 1:
+        return ()
+    lines: dict[str, list[str]] = {}
+    for binding in bindings:
+        home = moved.get(binding, _home(binding))
+        if home is REMOVED:
+            continue
+        alias = "" if home.name == binding.local else f" as {binding.local}"
+        lines.setdefault(home.module, []).append(f"{home.name}{alias}")
+    place = bindings[0].statement_place
+    start = program.source.rfind(b"\n", 0, place.start) + 1
+    indent = program.source[start : place.start].decode()
+    if indent.strip():
+        # Another statement stands before it on the line.
+        return ()
+    statements = [f"from {module} import {', '.join(names)}" for module, names in lines.items()]
+    return (place.replaced_by(f"\n{indent}".join(statements)),)
+
+
+def _home(binding: Binding) -> MovedTo:
+    module, _, name = binding.imported.rpartition(".")
+    return MovedTo(module, name)
+
+
+def _removed(program: Program, binding: Binding) -> TextEdit:
+    place, source = binding.statement_place, program.source
+    start = source.rfind(b"\n", 0, place.start) + 1
+    end = source.find(b"\n", place.end)
+    end = len(source) if end < 0 else end + 1
+    alone = not source[start : place.start].strip() and not source[place.end : end].strip()
+    if alone and start == place.start:
+        return TextEdit(start, end, "")
+    # A block may not be left empty.
+    return place.replaced_by("pass")
+
+
+Rewritten = tuple[str, tuple[TextEdit, ...]]
+_SUMMARY: Final = "tensorflow.contrib.summary"
+
+
+def rewrite_call(
+    program: Program, call: Call, key: str, becomes: str, spelling: Spelling
+) -> Rewritten | None:
+    """Rewrites a call, if its arguments are those that a rewriter knows."""
+    rewriter = REWRITTEN.get(key)
+    if rewriter is None or call.has_spread:
+        return None
+    name, added = spelling.spell(becomes) if becomes.count(".") else (becomes, ())
+    rewritten = rewriter(program, call, name, spelling)
+    if rewritten is None:
+        return None
+    text, edits = rewritten
+    return text, (*edits, *added)
+
+
+def _recording(value: str) -> Callable[[Program, Call, str, Spelling], Rewritten | None]:
+    def rewrite(program: Program, call: Call, name: str, spelling: Spelling) -> Rewritten | None:
+        del program, spelling
+        if call.arguments:
+            return None
+        text = f"{name}({value})"
+        return text, (call.place.replaced_by(text),)
+
+    return rewrite
+
+
+def _summary(program: Program, call: Call, name: str, spelling: Spelling) -> Rewritten | None:
+    """Rewrites summary(name, tensor, step=step); contrib's step was the global step by default."""
+    if set(call.arguments) - {"0", "1", "name", "tensor", "step"}:
+        return None
+    label, tensor = call.argument("name", 0), call.argument("tensor", 1)
+    if label is None or tensor is None:
+        return None
+    step, added = spelling.spell(f"{V1}.train.get_or_create_global_step")
+    step += "()"
+    if "step" in call.arguments:
+        step, added = program.written(call.arguments["step"]), ()
+    text = f"{name}({program.written(label)}, {program.written(tensor)}, step={step})"
+    return text, (call.place.replaced_by(text), *added)
+
+
+def _full_batches(program: Program, call: Call, name: str, spelling: Spelling) -> Rewritten | None:
+    """Rewrites dataset.apply(batch_and_drop_remainder(n))."""
+    del spelling
+    size = call.argument("batch_size", 0)
+    outer = next((each for each in program.around(call.node) if isinstance(each, ast.Call)), None)
+    if size is None or outer is None or outer.args != [call.node] or outer.keywords:
+        return None
+    if not isinstance(outer.func, ast.Attribute) or outer.func.attr != "apply":
+        return None
+    start, end = program.place_of_last_part(outer.func).start, program.place(outer).end
+    text = f"{name}({program.written(size)}, drop_remainder=True)"
+    return f".{text}", (TextEdit(start, end, text),)
+
+
+REWRITTEN: Final[dict[str, Callable[[Program, Call, str, Spelling], Rewritten | None]]] = {
+    f"{_SUMMARY}.always_record_summaries": _recording("True"),
+    f"{_SUMMARY}.never_record_summaries": _recording("False"),
+    f"{_SUMMARY}.scalar": _summary,
+    f"{_SUMMARY}.histogram": _summary,
+    f"{_SUMMARY}.image": _summary,
+    f"{_SUMMARY}.audio": _summary,
+    "tensorflow.contrib.data.batch_and_drop_remainder": _full_batches,
+}
