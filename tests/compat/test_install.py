@@ -19,7 +19,7 @@ from tests.estimator.public_names import RECORDING
 from tests.programs.fetching import REPOSITORY
 from tfx_tpu_trainer import compat, estimator
 from tfx_tpu_trainer._support.imports import choose_keras_2
-from tfx_tpu_trainer.compat._alias_module import is_alias
+from tfx_tpu_trainer.compat._import_hooks import is_alias
 
 PARAMETERS = [
     "AdagradParameters",

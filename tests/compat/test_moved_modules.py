@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tfx_tpu_trainer.compat._moved_modules import MOVED
+from tfx_tpu_trainer.compat._import_hooks import MOVED
 
 LAYERS = """
 from tfx_tpu_trainer import compat

@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 import click
 
 from tfx_tpu_trainer._support.messages import printable
-from tfx_tpu_trainer.compat import _program, _workers
+from tfx_tpu_trainer.compat import _program
 from tfx_tpu_trainer.compat._installation import install
-from tfx_tpu_trainer.compat.repairing.loaders import RepairingFileLoader, RepairingFinder
-from tfx_tpu_trainer.compat.repairing.own_files import OwnFiles, files_of_module, files_of_program
-from tfx_tpu_trainer.compat.repairing.repairs import Repairs
+from tfx_tpu_trainer.compat._repair_imports import (
+    RepairingFileLoader,
+    RepairingFinder,
+    serve_workers,
+)
+from tfx_tpu_trainer.compat._repairs import OwnFiles, Repairs, files_of_module, files_of_program
 
 _NAME = "python -m tfx_tpu_trainer.compat"
 # As in estimator/places/choice.py, whose import would be that of TensorFlow.
@@ -95,7 +98,7 @@ def main(
         repairs = Repairs(OwnFiles([*own.roots, *roots]), shown=show_repairs)
         sys.meta_path.insert(0, RepairingFinder(repairs))
         make_loader = functools.partial(RepairingFileLoader, repairs=repairs)
-    _workers.serve_workers(repairs)
+    serve_workers(repairs)
     if module is None:
         return functools.partial(_program.run_file, words[0], words[1:], make_loader=make_loader)
     return functools.partial(_program.run_module, module, words)

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.compat._alias_module import make_module
-from tfx_tpu_trainer.compat._undo_log import UndoLog
+from tfx_tpu_trainer.compat._import_hooks import make_module
+from tfx_tpu_trainer.compat._installation import UndoLog
 
 _OURS: Final = "tfx_tpu_trainer.compat.contrib"
 _CONTRIB: Final = "tensorflow.contrib"

@@ -1,4 +1,4 @@
-"""Runs a program as `python` does, in this process."""
+"""Runs a program as `python` does, in this process, and tells errors with one way out in one line."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import importlib.machinery
 import importlib.util
 import io
 import os
+import re
 import runpy
 import sys
+import traceback
 import types
+import urllib.error
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER, printable
-from tfx_tpu_trainer.compat._program_errors import in_one_line
 
 # Makes the loader of the program's own file: called with the name `__main__` and its path.
 MakeLoader = Callable[[str, str], importlib.machinery.SourceFileLoader]
@@ -25,7 +28,7 @@ _RUNNERS = (__file__, runpy.run_module.__code__.co_filename, importlib.util.__fi
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _IMPORTERS = tuple(
     os.path.join(_HERE, each)
-    for each in ("contrib_names.py", "import_watcher.py", os.path.join("repairing", ""))
+    for each in ("_contrib_names.py", "_import_hooks.py", "_repairs.py", "_repair_imports.py")
 )
 
 
@@ -136,3 +139,154 @@ def _drop_first_folder() -> None:
 def _safe_path() -> bool:
     # Python 3.11 and later, with -P or PYTHONSAFEPATH.
     return bool(getattr(sys.flags, "safe_path", False))
+
+
+_COMMAND: Final = "python -m tfx_tpu_trainer.compat"
+# The modules of TensorFlow's TPUClusterResolver and of ours.
+_RESOLVERS: Final = (
+    "tpu_cluster_resolver.py",
+    os.path.join("estimator", "tpu", "_cluster_resolver.py"),
+)
+
+# Packages whose name in the package index is not that of their module.
+_PACKAGES: Final = {
+    "PIL": "pillow",
+    "absl": "absl-py",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "gin": "gin-config",
+    "official": "tf-models-official",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "sonnet": '"dm-sonnet<2"',
+    "yaml": "pyyaml",
+}
+# Modules of Python 2 that 2to3 renames.
+_OF_PYTHON_2: Final = (
+    "BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO "
+    "Tkinter UserDict UserList __builtin__ cPickle cStringIO commands cookielib copy_reg "
+    "dummy_thread htmlentitydefs httplib robotparser thread urllib2 urlparse xmlrpclib"
+)
+# What Python 3 says, and what stands on the line, where a statement is Python 2's.
+_SAID_OF_PYTHON_2: Final = re.compile(
+    r"Missing parentheses in call to '(print|exec)'|multiple exception types must be parenth|"
+    r"leading zeros in decimal integer|inconsistent use of tabs"
+)
+_WRITTEN_IN_PYTHON_2: Final = re.compile(
+    r"""^\s*(print|exec)\s+["'\w]|^\s*except\s+[\w.(), ]+,\s*\w+\s*:|^\s*raise\s+[\w.]+\s*,|"""
+    r"""`|<>|\b\d+[lL]\b|\b[uU][rR]["']|(lambda\s*|def\s+\w+\()[^:]*\(\w+\s*,"""
+)
+
+
+def in_one_line(error: BaseException) -> str | None:
+    """Explains an error that ended a program, if what to do about it is known."""
+    if isinstance(error, SyntaxError):
+        words = _python_2(error)
+    elif isinstance(error, ModuleNotFoundError):
+        words = _missing_module(error)
+    elif type(error).__name__ == "DuplicateFlagError":
+        told = str(error).partition("  Description")[0].strip()
+        words = (
+            f"{_place(error)}: {told} Rename the flag, or pass allow_override=True to the second "
+            "DEFINE."
+        )
+    else:
+        words = _missing_tpu(error)
+    return f"{_COMMAND}: {words}" if words is not None else None
+
+
+def _python_2(error: SyntaxError) -> str | None:
+    text = (error.text or "").strip("\n")
+    if not (_SAID_OF_PYTHON_2.search(str(error.msg)) or _WRITTEN_IN_PYTHON_2.search(text)):
+        return None
+    return (
+        f"{_shown(error.filename)}, line {error.lineno}: Python 2 ({text.strip()!r}). Convert the "
+        f"program first: 2to3 -w {_shown(error.filename)}"
+    )
+
+
+def _missing_tpu(error: BaseException) -> str | None:
+    """Explains what a resolver raised while it looked for a TPU: errors of urllib, of Google's clients, or its own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    resolver = next((i for i, each in enumerate(frames) if each.filename.endswith(_RESOLVERS)), 0)
+    if not resolver or isinstance(error, (TypeError, KeyboardInterrupt, SystemExit)):
+        return None
+    asking = frames[resolver - 1]
+    told = str(error).strip().partition("\n")[0].rstrip(".")
+    why = (
+        "as this machine has no metadata server of Google Cloud"
+        if isinstance(error, urllib.error.URLError)
+        else f"and the resolver says: {told}"
+    )
+    return (
+        f"{_shown(asking.filename)}, line {asking.lineno}: the TPU that the program names can't be looked up, "
+        f"{why}. Run the program in Google Cloud, or on emulated cores (--emulate N), or name no TPU."
+    )
+
+
+def _missing_module(error: ModuleNotFoundError) -> str | None:
+    top = (error.name or "").partition(".")[0]
+    # Of a package that is there, what is missing is more than an installation.
+    if not top or not str(error).startswith("No module named") or _is_there(top):
+        return None
+    if top in _OF_PYTHON_2.split():
+        return (
+            f"{_place(error)}: {top} is a module of Python 2. Convert the program first: 2to3 -w "
+            f"{_file(error)}"
+        )
+    needs = f"{_place(error)}: the program needs the package {top!r}"
+    folder = _folder_above_with(top, error)
+    if folder is not None:
+        return f"{needs}, which is in {folder}. Add that folder to the path: PYTHONPATH={folder}"
+    # A name that is only guessed may be that of anything.
+    known = _PACKAGES.get(top)
+    install = f"pip install {known}" if known else "install the package that has it"
+    return (
+        f"{needs}, which is not installed. If it belongs to the program, start the program from "
+        f"its own folder or set PYTHONPATH; otherwise {install}"
+    )
+
+
+def _folder_above_with(top: str, error: BaseException) -> str | None:
+    """Returns the folder above the file that failed which has a module, as a checkout's root does."""
+    frame = _last_frame(error)
+    parents = Path(frame.filename).resolve().parents if frame is not None else ()
+    having = (each for each in parents if (each / top).is_dir() or (each / f"{top}.py").exists())
+    return next(map(str, having), None)
+
+
+def _is_there(top: str) -> bool:
+    try:
+        return importlib.util.find_spec(top) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _place(error: BaseException) -> str:
+    frame = _last_frame(error)
+    return f"{_shown(frame.filename)}, line {frame.lineno}" if frame is not None else "the program"
+
+
+def _file(error: BaseException) -> str:
+    frame = _last_frame(error)
+    return _shown(frame.filename) if frame is not None else "the program"
+
+
+def _last_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Returns where an error arose, before it went into the flags' own functions."""
+    frames = traceback.extract_tb(error.__traceback__)
+    flags = (os.path.join("absl", "flags", ""), os.path.join("platform", "flags.py"))
+    return next((each for each in reversed(frames) if not _has(each.filename, flags)), None)
+
+
+def _has(file: str, parts: Sequence[str]) -> bool:
+    return any(part in file for part in parts)
+
+
+def _shown(file: str | None) -> str:
+    """Returns a path as seen from here where that is shorter."""
+    if not file or not os.path.isabs(file):
+        return file or "the program"
+    seen = os.path.relpath(file)
+    return seen if len(seen) < len(file) and not seen.startswith("..") else file

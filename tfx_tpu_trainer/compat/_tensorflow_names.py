@@ -1,4 +1,4 @@
-"""Every change that an installation makes, to modules that are there and to those imported later."""
+"""Makes every change of an installation, once it is sure that the old names are free."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ import functools
 import re
 import sys
 import types
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer import estimator
-from tfx_tpu_trainer.compat import _checks, _tfma_names
+from tfx_tpu_trainer.compat import tfma_export
 from tfx_tpu_trainer.compat._contrib_names import ContribNames
-from tfx_tpu_trainer.compat._estimator_api import estimator_modules
-from tfx_tpu_trainer.compat._import_watcher import Change, ImportWatcher
-from tfx_tpu_trainer.compat._keras_names import keras_estimator_module
-from tfx_tpu_trainer.compat._moved_modules import MovedModulesFinder
-from tfx_tpu_trainer.compat._original_package import original_modules
-from tfx_tpu_trainer.compat._undo_log import UndoLog
+from tfx_tpu_trainer.compat._estimator_modules import (
+    estimator_modules,
+    keras_estimator_module,
+    original_modules,
+)
+from tfx_tpu_trainer.compat._import_hooks import (
+    Change,
+    ImportWatcher,
+    MovedModulesFinder,
+    attribute,
+    is_alias,
+    is_module,
+    make_module,
+)
+from tfx_tpu_trainer.compat._installation import UndoLog
 from tfx_tpu_trainer.estimator.extending import (
     EMULATE_VARIABLE,
     CheckpointInputPipelineHook,
@@ -53,14 +63,14 @@ _PARAMETERS = (
 
 def put_back(log: UndoLog, *, emulate: bool | None) -> None:
     """Makes all changes."""
-    _checks.check_names_are_free(
+    _check_names_are_free(
         {
             "tensorflow": tf,
             "tensorflow.compat.v1": tf.compat.v1,
             "tensorflow.compat.v2": tf.compat.v2,
         }
     )
-    _checks.check_nothing_is_bound()
+    _check_nothing_is_bound()
     if emulate is None:
         emulate = environment_emulates()
     elif emulate:
@@ -105,8 +115,8 @@ class _Changes:
             return self._answer_resolvers
         if _KERAS.fullmatch(name):
             return self._add_keras_estimator
-        if name in _tfma_names.WATCHED:
-            return lambda module: _tfma_names.add(self._log, module)
+        if name in _TFMA_MODULES:
+            return lambda module: _add_tfma_export(self._log, module)
         return None
 
     def _add_estimators(self, module: types.ModuleType, *, version: str | None) -> None:
@@ -143,3 +153,92 @@ def _refusal(name: str) -> str | None:
         f"{above} has no {last!r}: tfx_tpu_trainer.compat restores only the public names of "
         "tf.estimator (docs/compat.md lists them), not TensorFlow's private ones."
     )
+
+
+_TFMA_MODULES = ("tensorflow_model_analysis", "tensorflow_model_analysis.eval_saved_model")
+"""The modules that had an `export`."""
+
+_TFMA_NAMES = (
+    "EvalInputReceiver",
+    "build_parsing_eval_input_receiver_fn",
+    "export_eval_savedmodel",
+)
+
+
+def _add_tfma_export(log: UndoLog, module: types.ModuleType) -> None:
+    """Puts `export` back into a module, where it has none."""
+    if "export" in vars(module):
+        return
+    name = f"{module.__name__}.export"
+    export = make_module(
+        name,
+        {each: getattr(tfma_export, each) for each in _TFMA_NAMES},
+        doc="The evaluation export of tfx_tpu_trainer.compat, where TFMA had its own.",
+    )
+    log.set_module(name, export)
+    log.set_attribute(module, "export", export)
+
+
+ORIGINAL = "tensorflow_estimator"
+# A name that means nothing else; `try: ... except ImportError:` leaves None in it.
+_OPTIONAL_NAMES = ("tf_estimator", ORIGINAL)
+# Modules of these packages keep what they bind to themselves.
+_LIBRARIES = (ORIGINAL, "tensorflow", "tf_keras", "keras", "tfx_tpu_trainer")
+
+
+def _check_names_are_free(places: Mapping[str, types.ModuleType]) -> None:
+    """Checks that TensorFlow has no estimator of its own."""
+    tensorflow = sys.modules["tensorflow"]
+    for name, module in places.items():
+        there = vars(module).get("estimator", sys.modules.get(f"{name}.estimator"))
+        if there is None or is_alias(there):
+            continue
+        version = tuple(int(part) for part in tensorflow.__version__.split(".")[:2])
+        advice = (
+            "Run the program without tfx_tpu_trainer.compat, or on TensorFlow 2.16 or later."
+            if version < (2, 16)
+            else "Remove what defined it before compat.install()."
+        )
+        raise RuntimeError(
+            f"{name}.estimator already exists: {there!r}, in TensorFlow {tensorflow.__version__}. "
+            f"{advice}"
+        )
+
+
+def _check_nothing_is_bound() -> None:
+    """Checks that no module of the program holds what the old names gave before."""
+    for module, name, value in _bound():
+        what = (
+            "found no tf.estimator and put None there"
+            if value is None
+            else f"holds {value!r} of the package {ORIGINAL}"
+        )
+        raise RuntimeError(
+            f"install() was called after the program had bound the old names: {module}.{name} "
+            f"{what}. Call tfx_tpu_trainer.compat.install() before {module} is imported, or run "
+            "the program with python -m tfx_tpu_trainer.compat PROGRAM."
+        )
+
+
+def _bound() -> Iterator[tuple[str, str, Any]]:
+    for module_name, module in list(sys.modules.items()):
+        package = module_name.partition(".")[0]
+        if package in _LIBRARIES or package in sys.stdlib_module_names or not is_module(module):
+            continue
+        for name, value in list(vars(module).items()):
+            if (value is None and name in _OPTIONAL_NAMES) or _is_of_the_original(value):
+                yield module_name, name, value
+
+
+def _is_of_the_original(value: Any) -> bool:
+    # Asked of all that a process has imported, hundreds of thousands of values: the quick answers come first.
+    kind = type(value)
+    if kind is types.FunctionType or issubclass(kind, type):
+        home = value.__module__
+    elif issubclass(kind, types.ModuleType):
+        home = attribute(value, "__name__")
+    else:
+        return False
+    if not isinstance(home, str) or not home.startswith(ORIGINAL):
+        return False
+    return home.partition(".")[0] == ORIGINAL and not is_alias(value)

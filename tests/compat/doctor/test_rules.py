@@ -14,8 +14,7 @@ from tensorflow.tools.compatibility import all_renames_v2, module_deprecations_v
 from tests.estimator.public_names import RECORDING
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.compat import _original_names, contrib
-from tfx_tpu_trainer.compat._estimator_api import estimator_modules
-from tfx_tpu_trainer.compat._original_package import original_modules
+from tfx_tpu_trainer.compat._estimator_modules import estimator_modules, original_modules
 from tfx_tpu_trainer.compat.doctor import Verdict, examine
 from tfx_tpu_trainer.compat.doctor.rules import (
     RULES,

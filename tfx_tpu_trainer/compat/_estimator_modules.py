@@ -1,7 +1,7 @@
-"""The module names of the package `tensorflow_estimator`, for programs that import from it.
+"""The modules of `tf.estimator`, and of the package `tensorflow_estimator`, with the original's names only.
 
-Only names that were public, or that public programs import, are here: the classes and functions,
-each in the module where the original defined it.
+Only names that were public, or that public programs import, are here: each in the module where the original
+defined it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer import estimator
-from tfx_tpu_trainer.compat._alias_module import make_module
-from tfx_tpu_trainer.compat._keras_names import keras_lib_model_to_estimator
-from tfx_tpu_trainer.compat._original_names import MODULES
+from tfx_tpu_trainer.compat._import_hooks import make_module
+from tfx_tpu_trainer.compat._original_names import EXPORT_NAMES, MODULES, NAMES, TPU_NAMES
 from tfx_tpu_trainer.estimator.extending import (
     MetricKeys,
     PredictionKeys,
@@ -22,6 +21,36 @@ from tfx_tpu_trainer.estimator.extending import (
     argument_names,
     as_input_tensors,
 )
+
+
+def estimator_modules(version: str) -> dict[str, types.ModuleType]:
+    """Makes the modules of one of the API's versions."""
+    ours = estimator if version == "v2" else estimator.v1
+    root = "tensorflow.estimator" if version == "v2" else "tensorflow.compat.v1.estimator"
+    names: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
+        "": (ours, tuple(NAMES)),
+        "experimental": (ours.experimental, tuple(ours.experimental.__all__)),
+        "export": (estimator.export, EXPORT_NAMES),
+    }
+    if version == "v1":
+        names["inputs"] = (estimator.inputs, tuple(estimator.inputs.__all__))
+        names["tpu"] = (estimator.tpu, TPU_NAMES)
+        names["tpu.experimental"] = (estimator.tpu.experimental, ("EmbeddingConfigSpec",))
+    modules = {
+        below: make_module(
+            f"{root}.{below}".rstrip("."),
+            {name: getattr(source, name) for name in wanted},
+            doc=f"`{source.__name__}` under its name in TensorFlow up to 2.15.",
+        )
+        for below, (source, wanted) in names.items()
+    }
+    for below, module in modules.items():
+        if below:
+            above, _, name = below.rpartition(".")
+            setattr(modules[above], name, module)
+            vars(modules[above])["__all__"].append(name)
+    return modules
+
 
 ROOT = "tensorflow_estimator"
 _PYTHON = f"{ROOT}.python.estimator"
@@ -108,3 +137,20 @@ def _parse_input_fn_result(result: Any) -> tuple[Any, Any, list[Any]]:
     """Returns features, labels and the hooks that start the input, as the original's `util` does."""
     inputs = as_input_tensors(result)
     return inputs.features, inputs.labels, list(inputs.hooks)
+
+
+def keras_estimator_module() -> types.ModuleType:
+    """Makes the module `tf.keras.estimator`."""
+    return make_module(
+        "tensorflow.keras.estimator",
+        {"model_to_estimator": estimator.model_to_estimator},
+        doc="`tfx_tpu_trainer.estimator.model_to_estimator`, where Keras 2 has it.",
+    )
+
+
+def keras_lib_model_to_estimator(
+    keras_model: Any = None, *, use_v2_estimator: bool = False, **options: Any
+) -> Any:
+    """Makes an estimator of a Keras model: what Keras 2's own `model_to_estimator` calls."""
+    api = estimator if use_v2_estimator else estimator.v1
+    return api.model_to_estimator(keras_model, **options)

@@ -11,9 +11,8 @@ import zipfile
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.compat.repairing.loaders import RepairingFinder
-from tfx_tpu_trainer.compat.repairing.own_files import OwnFiles
-from tfx_tpu_trainer.compat.repairing.repairs import Repairs
+from tfx_tpu_trainer.compat._repair_imports import RepairingFinder
+from tfx_tpu_trainer.compat._repairs import OwnFiles, Repairs
 
 # In both versions of TensorFlow, so that its behaviour stays as it is.
 MODULE = '''"""A module."""

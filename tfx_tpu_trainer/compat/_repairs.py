@@ -1,0 +1,320 @@
+"""Repairs the texts of a program's own modules, keeps them between runs, and shows them to whoever reads source."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import difflib
+import functools
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import linecache
+import logging
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
+from tfx_tpu_trainer._support.whole_files import write_whole
+
+_logger = logging.getLogger(__name__)
+
+
+class Repairs:
+    """Repairs the modules of one program, and switches TensorFlow 2's behaviour off for it.
+
+    Attributes:
+        files: The program's own files: no others are repaired.
+        shown: Whether what is done is printed, to stderr.
+    """
+
+    def __init__(self, files: OwnFiles, *, shown: bool) -> None:
+        """Keeps the program's files."""
+        self.files = files
+        self.shown = shown
+        self._tensorflow: int | None = None
+        self._texts: dict[str, str] = {}
+
+    def text_to_run(self, path: str, original: str) -> str:
+        """Returns a module's text with the doctor's edits, in the lines of the original."""
+        if path in self._texts:
+            return self._texts[path]
+        repair = load_repair(original)
+        if repair is None:
+            repair = _repaired(path, original)
+        self._texts[path] = repair.text
+        self._note_tensorflow(path, repair.tensorflow)
+        if repair.text != original:
+            _show_lines(path, repair.text)
+            self._show_difference(path, original, repair.text)
+        for each in repair.left:
+            self._show(f"{path}, to edit by hand: {each}")
+        return repair.text
+
+    def _note_tensorflow(self, path: str, version: int | None) -> None:
+        """Switches TensorFlow 2's behaviour off where the first module that tells is for TF 1.
+
+        Where that is imported in the midst of a graph, or the program has switched eager execution
+        off, it is left as it is.
+        """
+        if self._tensorflow is not None or version is None:
+            return
+        self._tensorflow = version
+        tensorflow: Any = importlib.import_module("tensorflow")
+        if version == 1 and tensorflow.executing_eagerly():
+            _disable_v2_behavior(tensorflow)
+            self._show(
+                f"{path}: a program for TensorFlow 1, so tf.compat.v1.disable_v2_behavior() was "
+                "called for it"
+            )
+
+    def _show_difference(self, path: str, original: str, text: str) -> None:
+        if self.shown:
+            lines = difflib.unified_diff(
+                original.splitlines(),
+                text.splitlines(),
+                path,
+                f"{path} (as it is run)",
+                lineterm="",
+            )
+            self._show("\n".join(lines))
+
+    def _show(self, text: str) -> None:
+        if self.shown:
+            print(text, file=sys.stderr, flush=True)
+
+
+def _disable_v2_behavior(tensorflow: Any) -> None:
+    log = tensorflow.get_logger()
+    level = log.level
+    # It says that it is deprecated, to a user who did not call it.
+    log.setLevel(logging.ERROR)
+    try:
+        tensorflow.compat.v1.disable_v2_behavior()
+    finally:
+        log.setLevel(level)
+
+
+def _repaired(path: str, original: str) -> Repair:
+    doctor = importlib.import_module("tfx_tpu_trainer.compat.doctor")
+    try:
+        found = doctor.repair(original)
+    except doctor.NotPythonError:
+        # Python says it better, when it compiles the text.
+        return Repair(original, None)
+    except (Exception, RecursionError) as error:
+        _logger.warning("%s runs unrepaired, because the doctor failed on it: %r.", path, error)
+        return Repair(original, None)
+    text = found.text if found.text == original else keep_lines(original, found.text)
+    left = (each for each in found.left if each.verdict is doctor.Verdict.EDIT)
+    told = tuple(f"line {each.line}, {each.name}: {each.edit}" for each in left)
+    repair = Repair(text, found.tensorflow, told)
+    keep_repair(original, repair)
+    return repair
+
+
+_DOCTOR: Final = Path(__file__).resolve().parent / "doctor"
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """A program's text as it is run.
+
+    Attributes:
+        text: The text, repaired.
+        tensorflow: The version of TensorFlow that the program was written for; `None` where it does
+            not say.
+        left: What is to be edited by hand: a line, a name and the advice, each as one text.
+    """
+
+    text: str
+    tensorflow: int | None
+    left: tuple[str, ...] = ()
+
+
+def load_repair(original: str) -> Repair | None:
+    """Returns the repair of a text that was kept."""
+    try:
+        kept = json.loads(_file(original).read_bytes())
+        repair = Repair(kept["text"], kept["tensorflow"], tuple(kept["left"]))
+        return repair if kept["digest"] == _digest_of(repair) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def keep_repair(original: str, repair: Repair) -> None:
+    """Keeps a repair; where nothing can be written, nothing is kept."""
+    with contextlib.suppress(OSError, ValueError):
+        values = {**dataclasses.asdict(repair), "digest": _digest_of(repair)}
+        # Programs that start at the same time see the whole file, or none.
+        write_whole(_file(original), json.dumps(values))
+
+
+def cache_folder() -> Path:
+    """Returns the folder of kept repairs: below XDG_CACHE_HOME, or `~/.cache`."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home) / "tfx_tpu_trainer" / "repairs"
+
+
+def _file(original: str) -> Path:
+    return cache_folder() / f"{_digest(_makers_digest() + original)}.json"
+
+
+def _digest_of(repair: Repair) -> str:
+    return _digest(json.dumps(dataclasses.asdict(repair)))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@functools.cache
+def _makers_digest() -> str:
+    """A digest of the modules that make repairs: those of another version may make others."""
+    digest = hashlib.sha256()
+    for file in (Path(__file__), *sorted(_DOCTOR.rglob("*.py"))):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+_texts: Final[dict[str, str]] = {}
+_read_from_disk: Final = linecache.updatecache
+
+
+def _show_lines(path: str, text: str) -> None:
+    """Lets `linecache` have a repaired text instead of its file's.
+
+    AutoGraph asks `linecache` to read a file again before it compiles a function of it: what is in `linecache.cache`
+    alone would not do.
+    """
+    _texts[path] = text
+    vars(linecache)["updatecache"] = _updatecache
+    _updatecache(path)
+
+
+def _updatecache(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
+    if filename not in _texts:
+        return _read_from_disk(filename, module_globals)
+    text = _texts[filename]
+    lines = text.splitlines(keepends=True)
+    # Without a time of change it is not compared with the file.
+    linecache.cache[filename] = (len(text), None, lines, filename)
+    return lines
+
+
+_IMPORTS: Final = ("import ", "from ")
+
+
+def keep_lines(original: str, repaired: str) -> str:
+    """Lays a repaired program out in the original's lines.
+
+    Tracebacks, breakpoints and warnings then name the lines of the file. An added import joins the
+    line before or after it, and a line that went stays as an empty one.
+    """
+    old, new = original.split("\n"), repaired.split("\n")
+    laid: list[str] = []
+    opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    for _, first, end, new_first, new_end in opcodes:
+        for number, line in enumerate(new[new_first:new_end]):
+            # Whether it is one line too many, or too many are above it.
+            surplus = number >= end - first or len(laid) > first + number
+            if surplus and not line.strip():
+                continue
+            joined = _join(laid[-1], line) if surplus and laid else None
+            if joined is None:
+                laid.append(line)
+            else:
+                laid[-1] = joined
+        laid += [""] * (end - len(laid))
+    laid_out = "\n".join(laid)
+    return laid_out if len(laid) == len(old) and _means_the_same(laid_out, repaired) else repaired
+
+
+def _join(before: str, line: str) -> str | None:
+    """Puts a statement on the line of the one before it, if one of them is a plain import."""
+    if not any(each.lstrip().startswith(_IMPORTS) for each in (before, line)):
+        return None
+    statement = line.strip()
+    code, mark, comment = before.partition("#")
+    if not code.strip() or not statement or _indent(before) != _indent(line):
+        return None
+    return f"{code.rstrip()}; {statement}" + (f"  {mark}{comment}" if mark else "")
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _means_the_same(text: str, other: str) -> bool:
+    try:
+        return ast.dump(ast.parse(text)) == ast.dump(ast.parse(other))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+
+
+_INSTALLED: Final = ("site-packages", "dist-packages")
+
+
+class OwnFiles:
+    """The files below a program's folders, without what is installed there.
+
+    Attributes:
+        roots: The folders, archives or single files, without links.
+    """
+
+    def __init__(self, roots: Sequence[str]) -> None:
+        """Keeps the folders."""
+        self.roots = tuple(os.path.realpath(root) for root in roots)
+
+    def __contains__(self, path: str) -> bool:
+        real = Path(os.path.realpath(path))
+        if real.is_relative_to(PACKAGE_FOLDER.resolve()):
+            return False
+        return any(
+            real.is_relative_to(root) and not _is_installed(real, Path(root)) for root in self.roots
+        )
+
+
+def files_of_program(path: str) -> OwnFiles:
+    """Returns the own files of a program that is run by its path."""
+    real = os.path.realpath(path)
+    if os.path.isdir(real) or real.endswith((".zip", ".pyz", ".egg")):
+        return OwnFiles([real])
+    return OwnFiles([_folder_or_file(real)])
+
+
+def files_of_module(name: str) -> OwnFiles:
+    """Returns the own files of a program that is run by its name."""
+    spec = importlib.util.find_spec(name.partition(".")[0])
+    if spec is None:
+        return OwnFiles([])
+    if spec.submodule_search_locations is not None:
+        return OwnFiles(list(spec.submodule_search_locations))
+    is_file = isinstance(spec.loader, importlib.machinery.SourceFileLoader)
+    return OwnFiles([_folder_or_file(os.path.realpath(spec.origin or ""))] if is_file else [])
+
+
+def _folder_or_file(file: str) -> str:
+    """Returns the folder around a file and its package; the file where others' files stand by it."""
+    folder = Path(file).parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    libraries = {Path(os.path.realpath(sysconfig.get_path(each))) for each in _LIBRARIES}
+    return file if folder in libraries or folder.name in _INSTALLED else str(folder)
+
+
+_LIBRARIES: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+
+
+def _is_installed(file: Path, root: Path) -> bool:
+    """Whether a file below a program's folder is of an environment, or of a package index."""
+    between = file.relative_to(root).parts[:-1]
+    folders = [root.joinpath(*between[: number + 1]) for number in range(len(between))]
+    return any(each.name in _INSTALLED or (each / "pyvenv.cfg").exists() for each in folders)

@@ -1,1 +1,0 @@
-"""Programs repaired in memory, module by module, as they are imported."""
