@@ -301,7 +301,7 @@ def test_a_name_that_this_package_lacks_is_not_told_as_contribs(name, says, edit
         "estimator.tpu._tpu_estimator.TPUEstimator",
         "compat.contrib.layers.layer_norm",
         "compat.contrib.layers.dense.fully_connected",
-        "compat.contrib.named_outputs.LayerOutputs",
+        "compat.contrib.layers.LayerOutputs",
         "estimator.hooks.read_eval_metrics",
     ],
 )

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.compat.contrib.keras2 import rnn_cells
-from tfx_tpu_trainer.compat.contrib.layers.layer_norm import layer_norm as normalize
+from tfx_tpu_trainer.compat.contrib.layers.normalization import layer_norm as normalize
 
 v1 = tf.compat.v1
 _cells = rnn_cells()

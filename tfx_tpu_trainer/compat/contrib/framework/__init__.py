@@ -6,19 +6,17 @@ from tfx_tpu_trainer.compat.contrib.framework.arg_scope import (
     arg_scope,
     current_arg_scope,
 )
-from tfx_tpu_trainer.compat.contrib.framework.checkpoints import (
-    assign_from_checkpoint_fn,
-    filter_variables,
-)
-from tfx_tpu_trainer.compat.contrib.framework.conditions import smart_cond
 from tfx_tpu_trainer.compat.contrib.framework.small_parts import (
     deprecated,
     get_name_scope,
     local_variable,
+    smart_cond,
     with_same_shape,
 )
 from tfx_tpu_trainer.compat.contrib.framework.variables import (
     add_model_variable,
+    assign_from_checkpoint_fn,
+    filter_variables,
     get_model_variables,
     get_trainable_variables,
     get_variables,

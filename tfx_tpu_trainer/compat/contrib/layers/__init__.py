@@ -11,27 +11,30 @@ from tfx_tpu_trainer.compat.contrib.layers.convolution import (
     convolution2d,
     convolution2d_transpose,
     convolution3d,
-    separable_conv2d,
-    separable_convolution2d,
-)
-from tfx_tpu_trainer.compat.contrib.layers.dense import (
     elu,
     fully_connected,
     linear,
     relu,
     relu6,
+    separable_conv2d,
+    separable_convolution2d,
 )
-from tfx_tpu_trainer.compat.contrib.layers.group_norm import group_norm, instance_norm
 from tfx_tpu_trainer.compat.contrib.layers.initializers import (
     variance_scaling_initializer,
     xavier_initializer,
     xavier_initializer_conv2d,
 )
-from tfx_tpu_trainer.compat.contrib.layers.layer_norm import layer_norm
+from tfx_tpu_trainer.compat.contrib.layers.normalization import (
+    group_norm,
+    instance_norm,
+    layer_norm,
+)
 from tfx_tpu_trainer.compat.contrib.layers.optimize_loss import (
     OPTIMIZER_CLS_NAMES,
     OPTIMIZER_SUMMARIES,
     optimize_loss,
+    summarize_collection,
+    summarize_tensor,
 )
 from tfx_tpu_trainer.compat.contrib.layers.pooling import (
     avg_pool2d,
@@ -46,10 +49,6 @@ from tfx_tpu_trainer.compat.contrib.layers.regularizers import (
     l1_regularizer,
     l2_regularizer,
     sum_regularizer,
-)
-from tfx_tpu_trainer.compat.contrib.layers.summaries import (
-    summarize_collection,
-    summarize_tensor,
 )
 
 __all__ = [

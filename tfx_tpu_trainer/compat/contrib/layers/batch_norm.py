@@ -8,14 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from tfx_tpu_trainer.compat.contrib.framework.conditions import smart_cond, static_value
+from tfx_tpu_trainer.compat.contrib.framework.small_parts import smart_cond, static_value
 from tfx_tpu_trainer.compat.contrib.framework.variables import model_variable
-from tfx_tpu_trainer.compat.contrib.layers.layer_parts import (
+from tfx_tpu_trainer.compat.contrib.layers.utils import (
     Activation,
     channels_of,
     check_data_format,
-)
-from tfx_tpu_trainer.compat.contrib.named_outputs import (
     collect_named_outputs,
     get_variable_collections,
 )

@@ -8,9 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from tfx_tpu_trainer.compat.contrib.framework.conditions import smart_cond
-from tfx_tpu_trainer.compat.contrib.layers.layer_parts import check_data_format, several
-from tfx_tpu_trainer.compat.contrib.named_outputs import collect_named_outputs
+from tfx_tpu_trainer.compat.contrib.framework.small_parts import smart_cond
+from tfx_tpu_trainer.compat.contrib.layers.utils import (
+    check_data_format,
+    collect_named_outputs,
+    several,
+)
 
 v1 = tf.compat.v1
 

@@ -15,6 +15,9 @@ from tfx_tpu_trainer.compat.contrib.seq2seq.decoding import (
     BasicDecoderOutput,
     Decoder,
     dynamic_decode,
+    hardmax,
+    sequence_loss,
+    tile_batch,
 )
 from tfx_tpu_trainer.compat.contrib.seq2seq.helpers import (
     CustomHelper,
@@ -24,7 +27,6 @@ from tfx_tpu_trainer.compat.contrib.seq2seq.helpers import (
     ScheduledEmbeddingTrainingHelper,
     TrainingHelper,
 )
-from tfx_tpu_trainer.compat.contrib.seq2seq.sequences import hardmax, sequence_loss, tile_batch
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.compat.contrib.seq2seq.attention import (

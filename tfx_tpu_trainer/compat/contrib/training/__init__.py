@@ -1,19 +1,19 @@
 """Replaces `tf.contrib.training`: hyperparameters, train ops, loops that train and evaluate."""
 
-from tfx_tpu_trainer.compat.contrib.training.evaluation import (
+from tfx_tpu_trainer.compat.contrib.tf_private import (
     StopAfterNEvalsHook,
-    SummaryAtEndHook,
     evaluate_once,
-    evaluate_repeatedly,
     get_or_create_eval_step,
 )
 from tfx_tpu_trainer.compat.contrib.training.hparams import HParams, parse_values
-from tfx_tpu_trainer.compat.contrib.training.train_loop import train
-from tfx_tpu_trainer.compat.contrib.training.train_op import (
+from tfx_tpu_trainer.compat.contrib.training.loops import (
+    SummaryAtEndHook,
     add_gradients_summaries,
     clip_gradient_norms,
     create_train_op,
+    evaluate_repeatedly,
     multiply_gradients,
+    train,
     wait_for_new_checkpoint,
 )
 

@@ -149,7 +149,7 @@ KERAS_2: Final = re.compile(
 )
 _OPTIMIZER: Final = re.compile(r"(tensorflow|tf_keras|keras)\b.*\boptimizers\.(\w+\.)?[A-Z]\w*$")
 # Importing any of them imports the package, which chooses Keras 2 where that is still possible.
-_OURS: Final = re.compile(r"tfx_tpu_trainer\.(estimator|compat\.contrib)\b")
+_OURS: Final = re.compile(r"tfx_tpu_trainer\.estimator\b")
 _TENSORFLOW: Final = re.compile(r"tensorflow\b")
 _SHOWN: Final = 4
 

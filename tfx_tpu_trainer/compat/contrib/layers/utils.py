@@ -1,4 +1,7 @@
-"""What the layers share: pairs of numbers, channels, and what comes after the product with the weights."""
+"""What layers share: the collections of variables and outputs, sizes and channels, biases or a normalizer.
+
+Its public names are those of `tf.contrib.slim.utils`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,36 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.compat.contrib.framework.variables import model_variable
-from tfx_tpu_trainer.compat.contrib.named_outputs import get_variable_collections
+
+v1 = tf.compat.v1
+
+__all__ = ["collect_named_outputs", "convert_collection_to_dict", "get_variable_collections"]
+
+
+def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
+    """Puts a layer's output into collections, and the layer's name on it as an alias."""
+    if collections:
+        outputs.aliases = [*getattr(outputs, "aliases", ()), alias.removesuffix("/")]
+        v1.add_to_collections(collections, outputs)
+    return outputs
+
+
+def convert_collection_to_dict(collection: str, clear_collection: bool = False) -> dict[str, Any]:
+    """Returns the outputs in a collection by their aliases."""
+    found = v1.get_collection(collection)
+    if clear_collection:
+        v1.get_default_graph().clear_collection(collection)
+    return {
+        alias: tensor for tensor in found for alias in getattr(tensor, "aliases", (tensor.op.name,))
+    }
+
+
+def get_variable_collections(variables_collections: Any, name: str) -> Sequence[str] | None:
+    """Returns the collections that one variable of a layer goes into."""
+    if isinstance(variables_collections, Mapping):
+        return variables_collections.get(name)
+    return variables_collections
+
 
 Activation = Callable[[tf.Tensor], tf.Tensor] | None
 

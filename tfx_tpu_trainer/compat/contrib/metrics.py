@@ -1,13 +1,126 @@
-"""Metrics that `tf.compat.v1.metrics` lacks."""
+"""Metrics in contrib's order of arguments, predictions first, on those of `tf.compat.v1.metrics`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer._support.imports import without_notice
+
+__all__ = [
+    "aggregate_metric_map",
+    "confusion_matrix",
+    "streaming_accuracy",
+    "streaming_auc",
+    "streaming_concat",
+    "streaming_covariance",
+    "streaming_false_negatives",
+    "streaming_false_positives",
+    "streaming_mean",
+    "streaming_mean_absolute_error",
+    "streaming_mean_cosine_distance",
+    "streaming_mean_iou",
+    "streaming_mean_relative_error",
+    "streaming_mean_squared_error",
+    "streaming_mean_tensor",
+    "streaming_pearson_correlation",
+    "streaming_percentage_less",
+    "streaming_precision",
+    "streaming_precision_at_thresholds",
+    "streaming_recall",
+    "streaming_recall_at_thresholds",
+    "streaming_root_mean_squared_error",
+    "streaming_sensitivity_at_specificity",
+    "streaming_sparse_precision_at_k",
+    "streaming_sparse_recall_at_k",
+    "streaming_specificity_at_sensitivity",
+    "streaming_true_negatives",
+    "streaming_true_positives",
+]
+
 v1 = tf.compat.v1
+metrics = v1.metrics
+Metric = Callable[..., tuple[Any, Any]]
+
+_PAIR = "predictions labels"
+_ENDS = "metrics_collections=None updates_collections=None name=None"
+
+
+def _metric(of: Metric, arguments: str, name: str | None = None) -> Metric:
+    """Makes a metric of contrib's order of arguments: each goes to its namesake in tf.compat.v1.metrics."""
+    parameters = []
+    for each in arguments.split():
+        label, _, default = each.partition("=")
+        value = ast.literal_eval(default) if default else inspect.Parameter.empty
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(inspect.Parameter(label, kind, default=value))
+    signature = inspect.Signature(parameters)
+
+    def metric(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        bound = signature.bind(*args, **kwargs).arguments
+        return without_notice(of)(**bound)
+
+    metric.__signature__ = signature  # type: ignore[attr-defined]
+    metric.__name__ = metric.__qualname__ = name or f"streaming_{of.__name__}"
+    theirs = f"tf.compat.v1.metrics.{of.__name__}"
+    metric.__doc__ = f"Returns the value and the update op of `{theirs}`, with contrib's arguments."
+    return metric
+
+
+_OF_PAIRS = f"{_PAIR} weights=None {_ENDS}"
+_AT_K = f"{_PAIR} k class_id=None weights=None {_ENDS}"
+
+streaming_accuracy = _metric(metrics.accuracy, _OF_PAIRS)
+streaming_auc = _metric(
+    metrics.auc,
+    f"{_PAIR} weights=None num_thresholds=200 metrics_collections=None updates_collections=None curve='ROC' "
+    "name=None",
+)
+streaming_false_negatives = _metric(metrics.false_negatives, _OF_PAIRS)
+streaming_false_positives = _metric(metrics.false_positives, _OF_PAIRS)
+streaming_mean = _metric(metrics.mean, f"values weights=None {_ENDS}")
+streaming_mean_absolute_error = _metric(metrics.mean_absolute_error, _OF_PAIRS)
+streaming_mean_cosine_distance = _metric(
+    metrics.mean_cosine_distance, f"{_PAIR} dim weights=None {_ENDS}"
+)
+streaming_mean_iou = _metric(metrics.mean_iou, f"{_PAIR} num_classes weights=None {_ENDS}")
+streaming_mean_relative_error = _metric(
+    metrics.mean_relative_error, f"{_PAIR} normalizer weights=None {_ENDS}"
+)
+streaming_mean_squared_error = _metric(metrics.mean_squared_error, _OF_PAIRS)
+streaming_mean_tensor = _metric(metrics.mean_tensor, f"values weights=None {_ENDS}")
+streaming_percentage_less = _metric(
+    metrics.percentage_below, f"values threshold weights=None {_ENDS}", "streaming_percentage_less"
+)
+streaming_precision = _metric(metrics.precision, _OF_PAIRS)
+streaming_precision_at_thresholds = _metric(
+    metrics.precision_at_thresholds, f"{_PAIR} thresholds weights=None {_ENDS}"
+)
+streaming_recall = _metric(metrics.recall, _OF_PAIRS)
+streaming_recall_at_thresholds = _metric(
+    metrics.recall_at_thresholds, f"{_PAIR} thresholds weights=None {_ENDS}"
+)
+streaming_root_mean_squared_error = _metric(metrics.root_mean_squared_error, _OF_PAIRS)
+streaming_sensitivity_at_specificity = _metric(
+    metrics.sensitivity_at_specificity,
+    f"{_PAIR} specificity weights=None num_thresholds=200 {_ENDS}",
+)
+streaming_sparse_precision_at_k = _metric(
+    metrics.precision_at_k, _AT_K, "streaming_sparse_precision_at_k"
+)
+streaming_sparse_recall_at_k = _metric(metrics.recall_at_k, _AT_K, "streaming_sparse_recall_at_k")
+streaming_specificity_at_sensitivity = _metric(
+    metrics.specificity_at_sensitivity,
+    f"{_PAIR} sensitivity weights=None num_thresholds=200 {_ENDS}",
+)
+streaming_true_negatives = _metric(metrics.true_negatives, _OF_PAIRS)
+streaming_true_positives = _metric(metrics.true_positives, _OF_PAIRS)
+
+
 _Pair = tuple[Any, Any]
 
 
@@ -223,3 +336,27 @@ def aggregate_metric_map(
         {name: pair[0] for name, pair in names_to_tuples.items()},
         {name: pair[1] for name, pair in names_to_tuples.items()},
     )
+
+
+def confusion_matrix(
+    labels: Any,
+    predictions: Any,
+    num_classes: int | None = None,
+    dtype: Any = tf.int32,
+    name: str | None = None,
+    weights: Any = None,
+) -> tf.Tensor:
+    """Counts how often each class was taken for each, in one batch.
+
+    Args:
+        labels: Classes, a row of integers.
+        predictions: Classes, as many.
+        num_classes: How many there are. Defaults to `None`, those that occur.
+        dtype: The counts' type. Defaults to int32.
+        name: The ops' name scope. Defaults to `None`.
+        weights: A weight for each. Defaults to `None`, all 1.
+
+    Returns:
+        A matrix: a row for each label, a column for each prediction.
+    """
+    return v1.confusion_matrix(labels, predictions, num_classes, dtype, name, weights)
