@@ -128,6 +128,8 @@ class MovedModulesFinder(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _SameModule(today))
 
 
+# importlib takes the module that is in `sys.modules` after `exec_module`: replacing it there makes the old name another
+# name of the same object, so that `isinstance` holds for classes of both.
 class _SameModule(importlib.abc.Loader):
     """Imports a module by today's name: both names are the same module."""
 

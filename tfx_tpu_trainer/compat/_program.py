@@ -100,6 +100,8 @@ def _is_a_runners(file: str) -> bool:
     return file in _RUNNERS or file.startswith((*_IMPORTERS, "<frozen "))
 
 
+# The traceback of an error at import passes through our finders and loaders, once for each nested import. A user looks
+# for the own program's frames: ours are taken out, with the frames of importlib that called them or that they called.
 def _without_importing(traceback: types.TracebackType | None) -> types.TracebackType | None:
     """Takes out the frames of our finders and loaders, with those of importlib that call them."""
     frames: list[types.TracebackType] = []

@@ -212,6 +212,10 @@ def _updatecache(filename: str, module_globals: dict[str, Any] | None = None) ->
 _IMPORTS: Final = ("import ", "from ")
 
 
+# Tracebacks and debuggers name lines, and the file on disk is the original: line 90 of the repaired text has to be
+# line 90 of the file. A diff gives the blocks that changed; a block that grew puts the surplus statements behind the
+# one before them with `;`, a block that shrank is filled with empty lines. One of two statements that are joined is an
+# import. Where it does not work out, or means something else, the repaired text is used as it is.
 def keep_lines(original: str, repaired: str) -> str:
     """Lays a repaired program out in the original's lines.
 

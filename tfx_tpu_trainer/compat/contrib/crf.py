@@ -86,6 +86,8 @@ def crf_decode(
     last_scores = tf.concat([first[tf.newaxis], scores], 0)[-1]
     last_tags = tf.argmax(last_scores, 1, output_type=tf.int32)
 
+    # Viterbi in reverse: the last step's best tag, then for each step the tag that it came from. Steps beyond a
+    # sequence's end point at themselves (`stay`), so that short sequences carry their last tag along.
     def backward(tags: tf.Tensor, came_from: tf.Tensor) -> tf.Tensor:
         return tf.gather(came_from, tags, axis=1, batch_dims=1)
 

@@ -205,6 +205,8 @@ def streaming_covariance(
         comoment_here = tf.reduce_sum(
             (predictions - mean_p_here) * (labels - mean_l_here) * weights
         )
+        # Chan, Golub and LeVeque: of two parts with n and m rows, the comoment is the sum of both and of
+        # (mean_p1 - mean_p2) * (mean_l1 - mean_l2) * n * m / (n + m); `before` is n, `share` m / (n + m).
         # All are read before one is written.
         before, old_p, old_l = (tf.identity(each) for each in (count, mean_p, mean_l))
         total = before + here

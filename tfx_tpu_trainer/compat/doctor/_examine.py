@@ -142,6 +142,10 @@ def repair(text: str) -> Repaired:
 
 def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
     """Makes the edits of what a function finds."""
+    # Problem: edits may overlap. In `f(tf.contrib.x.y(tf.placeholder(...)))` the edit of the outer call contains the
+    # inner name, and only the longer of two overlapping edits is made.
+    # Idea: make what can be made together, read the new text, and go on until nothing is left to make. A finding counts
+    # as made in the round that made all of its edits.
     made: list[Finding] = []
     examined = first = look(text)
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""Changes of a text, as ranges of its UTF-8 bytes: what they don't touch stays as it was written."""
+"""What the doctor says of one place in a program, and the edits of its text, as ranges of UTF-8 bytes."""
 
 from __future__ import annotations
 

@@ -316,6 +316,9 @@ class NameFindings:
         told = dataclasses.replace(advice, verdict=verdict, says=says)
         self._on_imports.append((binding, _finding(binding, told, name=binding.imported)))
 
+    # An import statement may bind several names with different fates: of `from tensorflow.contrib import tpu, slim,
+    # nonsense` two move to different modules and one stays. Hence findings on imports wait until all bindings are
+    # looked at; then each statement gets its edits once, and every finding on it carries the same ones.
     def _edit_imports(self) -> None:
         """Makes the edits of each statement once all of its names are looked at."""
         edits: dict[int, tuple[TextEdit, ...]] = {}

@@ -161,6 +161,9 @@ class _Notebook:
         mark = re.compile(rf"{re.escape(self._mark)} \d+$")
         return [number for number, line in enumerate(program.split("\n"), 1) if mark.match(line)]
 
+    # A magic can't be told from Python by its look alone: `%x` may continue a modulo of the line above, and `!` may
+    # stand in a string. So only the lines at which Python stops are looked at, and hidden if they look like one.
+    # Each hidden line becomes one `pass`, so that line numbers stay.
     def _python_of(self, code: str) -> str:
         """Returns a cell's code with `pass` for what only IPython reads; each line stays a line."""
         lines = code.split("\n")

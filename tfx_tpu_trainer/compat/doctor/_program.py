@@ -1,4 +1,4 @@
-"""Which assignment a name goes back to: Python's scopes."""
+"""A program as the rules see it: scopes, imports, uses of names, calls and functions, with their places."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from typing import Final
 from tfx_tpu_trainer.compat.doctor._findings import TextEdit
 
 
+# A name means what Python's scopes say, not what is spelled alike: after `def f(tf): return tf.Session()` that `tf` is
+# a parameter, and no finding. Each name in the tree is kept with its scope; `assignments` walks outwards from there.
+# Two rules of Python surprise: methods don't see the names of their class, so classes are skipped on the way out, and
+# `:=` in a comprehension assigns in the function around it.
 class Scope:
     """A module, class, function or comprehension, and what is assigned in it.
 

@@ -51,6 +51,8 @@ class _Around:
     in_string: bool = False
 
 
+# Two passes, as a use may stand above the import that it means: a function's body is read before the `import` below
+# it. The first pass fills in scopes and bindings and only collects names and calls; the second resolves them.
 class _Reading:
     """One pass over the tree, in the order of the text, and one over the names that it found."""
 

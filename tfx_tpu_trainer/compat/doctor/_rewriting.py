@@ -1,4 +1,4 @@
-"""How a program is to write a name: by which import, and with which one added."""
+"""How names, imports and calls are written anew: by which import, and with which one added."""
 
 from __future__ import annotations
 

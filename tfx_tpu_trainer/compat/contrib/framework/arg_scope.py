@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 Scope = dict[str, dict[str, Any]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+# A stack: the last scope holds what is in effect, with all that the ones around it set. A scope is copied when it is
+# changed, so that one that was given a name (`with arg_scope(...) as scope`) stays as it was, and can hold again later.
 _scopes: list[Scope] = [{}]
 _arguments_of: dict[str, tuple[str, ...]] = {}
 

@@ -103,6 +103,9 @@ def batch_norm(
     with v1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as variable_scope:
         channels = channels_of(inputs, channels_first)
         rank = inputs.shape.rank
+        # What TensorFlow 1.15 did decides of which type a checkpoint's variables are: it called the fused op for 2 and
+        # 4 axes, the core's layer where the arguments allowed it, and its own code for the rest. Only the first two
+        # kept float32 variables for 16-bit inputs.
         fuse = fused is not False and batch_weights is None and rank in (2, 4)
         core = batch_weights is None and updates_collections is v1.GraphKeys.UPDATE_OPS
         wide = fuse or (core and not zero_debias_moving_mean)

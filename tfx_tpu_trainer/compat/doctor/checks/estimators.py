@@ -1,4 +1,4 @@
-"""How TPUEstimators are made, and what of it meant something else in TensorFlow 1.4."""
+"""How TPUEstimators are made, fed, run and exported, and what of it meant something else in TensorFlow 1.4."""
 
 from __future__ import annotations
 

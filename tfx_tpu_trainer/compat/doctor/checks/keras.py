@@ -1,4 +1,4 @@
-"""A program's own way from a Keras model to an estimator, which one function of ours replaces as a whole."""
+"""Keras models turned into estimators by the program itself, and names that only Keras 2 has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Names that NumPy has removed, and what has the same meaning in all of its versions.
+"""Names that Python 3 and NumPy have removed, and what has the same meaning in all versions.
 
-A test holds both tables against the installed NumPy.
+A test holds NumPy's tables against the installed NumPy.
 """
 
 from __future__ import annotations

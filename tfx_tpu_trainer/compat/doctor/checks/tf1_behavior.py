@@ -1,4 +1,4 @@
-"""Sessions and eager execution."""
+"""What only TensorFlow 1's behaviour allows: sessions of the program's own, and shapes that hold Dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of names: tables, a module for each theme, and how a name is looked up in them."""
+"""What is known of names: tables by part of the API, and how a name is looked up in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tf.contrib's layers, cells, metrics and the rest of what models are made of."""
+"""tf.contrib's layers, cells, metrics and Keras: what models are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rest of tf.contrib."""
+"""The rest of tf.contrib, with its datasets and summaries."""
 
 from __future__ import annotations
 

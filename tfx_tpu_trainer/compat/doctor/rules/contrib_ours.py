@@ -1,4 +1,7 @@
-"""The names of tf.contrib that tfx_tpu_trainer.compat.contrib has: its modules' `__all__`, which a test compares."""
+"""The names of tf.contrib that tfx_tpu_trainer.compat.contrib has, and those that it has no more.
+
+The first are its modules' `__all__`, which a test compares.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tf.contrib.tpu, tf.contrib.cluster_resolver and tf.contrib.distribute."""
+"""tf.contrib.tpu with its private modules, tf.contrib.cluster_resolver and tf.contrib.distribute."""
 
 from __future__ import annotations
 

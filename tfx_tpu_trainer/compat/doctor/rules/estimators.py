@@ -1,4 +1,7 @@
-"""The names of tf.estimator: gone from TensorFlow 2.16, put back by tfx_tpu_trainer.compat."""
+"""The names of tf.estimator, of its package `tensorflow_estimator`, and of Keras's model_to_estimator.
+
+`tfx_tpu_trainer.compat` puts them back; those of private modules are in `_original_names.MODULES`.
+"""
 
 from __future__ import annotations
 

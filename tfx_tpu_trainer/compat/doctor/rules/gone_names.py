@@ -1,7 +1,7 @@
-"""Public names of TensorFlow 1.15 that `tf.compat.v1` has no more, and what to write.
+"""Names of TensorFlow 1.15 and of Keras that TensorFlow 2.16 has no more, public and private ones.
 
-Found by comparing all public names of TensorFlow 1.15.5 with those of 2.16, tf.contrib aside; 2.15 lost but one. A
-test holds the table against the installed TensorFlow.
+The public ones were found by comparing all of TensorFlow 1.15.5 with 2.16, tf.contrib aside; 2.15 lost but one.
+A test holds the tables against the installed TensorFlow.
 """
 
 from __future__ import annotations
