@@ -62,7 +62,7 @@ OTHER_WRITERS = {
     },
     "tfx_tpu_trainer/components/inputs/row_cache/column_files.py": {"fdopen": _HAS_NO_NAME},
     "tfx_tpu_trainer/components/inputs/row_cache/parsed_rows.py": {"TFRecordWriter": _HAS_NO_NAME},
-    "tfx_tpu_trainer/preflight/compiler/compile_request.py": {
+    "tfx_tpu_trainer/preflight/compiler/compile_process.py": {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },
     "tfx_tpu_trainer/_support/progress_views.py": {
@@ -76,7 +76,7 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/workbench/new/rendering.py": {
         "copyfile": "into the folder that appears whole"
     },
-    "tfx_tpu_trainer/serving/_single_tag.py": {"copy": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/serving/_saved_model_file.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/_support/terminal.py": {"open": "the null device"},
 }
 

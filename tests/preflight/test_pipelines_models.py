@@ -14,12 +14,7 @@ import tensorflow as tf
 
 from pipelines.digits import model as digits
 from pipelines.taxi import model as taxi
-from tests.pipelines.test_models import (
-    DIGITS_PARAMS,
-    TAXI_PARAMS,
-    digits_batch,
-    taxi_batch,
-)
+from tests.pipelines.test_models import DIGITS_PARAMS, TAXI_PARAMS, digits_batch, taxi_batch
 from tests.preflight.lowered import CHECK_ONLY
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import ModeKeys, export

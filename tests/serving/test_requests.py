@@ -1,14 +1,28 @@
-"""Requests made of raw rows, by name and type of each input."""
+"""Requests made of raw rows, by name and type of each input; warm-up requests as TensorFlow Serving reads them."""
 
 from __future__ import annotations
+
+import os
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
-from tests.bad_input import case
+from tests.bad_input import case, row
 from tests.op_determinism import deterministic_ops
-from tfx_tpu_trainer.serving import RequestError, SignatureDescription, TensorDescription
+from tests.serving.exports import ROWS, examples, formula
+from tfx_tpu_trainer.serving import (
+    RequestError,
+    SignatureDescription,
+    TensorDescription,
+    describe_saved_model,
+    load_serving,
+    read_warmup,
+    warmup_requests,
+    write_warmup,
+)
 from tfx_tpu_trainer.serving._requests import read_tfrecords, request_inputs, says_missing
 
 
@@ -25,16 +39,20 @@ def _signature(**inputs):
     return SignatureDescription({k: TensorDescription(*v) for k, v in inputs.items()}, {})
 
 
-ROWS = [_row(fare=[2.5], company=["a", "b"], n=[7]), _row(fare=[4.0], n=[8]), _row(company=["c"])]
+RAW_ROWS = [
+    _row(fare=[2.5], company=["a", "b"], n=[7]),
+    _row(fare=[4.0], n=[8]),
+    _row(company=["c"]),
+]
 
 
 def test_one_string_input_takes_the_examples():
-    inputs = request_inputs(_signature(inputs=("string", (None,))), ROWS)
-    assert inputs["inputs"].tolist() == ROWS
+    inputs = request_inputs(_signature(inputs=("string", (None,))), RAW_ROWS)
+    assert inputs["inputs"].tolist() == RAW_ROWS
 
 
 def test_one_string_input_with_the_name_of_a_feature_takes_that():
-    inputs = request_inputs(_signature(company=("string", (None, None))), ROWS)
+    inputs = request_inputs(_signature(company=("string", (None, None))), RAW_ROWS)
     assert inputs["company"].tolist() == [[b"a", b"b"], [b"", b""], [b"c", b""]]
 
 
@@ -42,7 +60,7 @@ def test_values_that_a_row_lacks_are_missing_ones():
     signature = _signature(
         fare=("float32", (None,)), n=("int64", (None, None)), company=("string", (None, None))
     )
-    inputs = request_inputs(signature, ROWS)
+    inputs = request_inputs(signature, RAW_ROWS)
     assert inputs["fare"].dtype == np.float32 and inputs["n"].dtype == np.int64
     np.testing.assert_array_equal(inputs["fare"], np.float32([2.5, 4.0, np.nan]))
     assert inputs["n"].tolist() == [[7], [8], [tf.int64.min]]
@@ -50,16 +68,16 @@ def test_values_that_a_row_lacks_are_missing_ones():
 
 def test_a_feature_that_all_rows_lack_is_missing_in_all():
     inputs = request_inputs(
-        _signature(fare=("float32", (None,)), tips=("float32", (None, None))), ROWS
+        _signature(fare=("float32", (None,)), tips=("float32", (None, None))), RAW_ROWS
     )
     np.testing.assert_array_equal(inputs["tips"], np.full([3, 1], np.nan, np.float32))
 
 
 def test_a_default_takes_the_place_of_a_value_that_a_row_lacks():
-    inputs = request_inputs(_signature(fare=("float32", (None,))), ROWS, defaults={"fare": 9.0})
+    inputs = request_inputs(_signature(fare=("float32", (None,))), RAW_ROWS, defaults={"fare": 9.0})
     assert inputs["fare"].tolist() == [2.5, 4.0, 9.0]
     inputs = request_inputs(
-        _signature(z=("float32", (None, 2))), ROWS, defaults={"z": [[1.0, 2.0]]}
+        _signature(z=("float32", (None, 2))), RAW_ROWS, defaults={"z": [[1.0, 2.0]]}
     )
     assert inputs["z"].tolist() == [[1.0, 2.0]] * 3
 
@@ -106,7 +124,7 @@ def test_fixed_shapes_are_kept():
 )
 def test_rows_that_do_not_fit_are_named(inputs, refused):
     with refused(RequestError):
-        request_inputs(_signature(**inputs), ROWS)
+        request_inputs(_signature(**inputs), RAW_ROWS)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +143,7 @@ def test_values_that_stand_for_missing_ones_are_noticed(row, expected):
     signature = _signature(
         fare=("float32", (None,)), n=("int64", (None,)), company=("string", (None, None))
     )
-    assert says_missing(signature, [ROWS[0], row]) is expected
+    assert says_missing(signature, [RAW_ROWS[0], row]) is expected
 
 
 def test_records_are_read_with_deterministic_ops_and_without_a_seed(tmp_path):
@@ -135,3 +153,81 @@ def test_records_are_read_with_deterministic_ops_and_without_a_seed(tmp_path):
             writer.write(row)
     with deterministic_ops():
         assert read_tfrecords([path, path], limit=4) == [b"a", b"b", b"c", b"a"]
+
+
+def _logs(exported, batch_sizes, **options):
+    return warmup_requests(
+        describe_saved_model(exported), examples(ROWS), batch_sizes=batch_sizes, **options
+    )
+
+
+def test_one_request_for_each_batch_size_smallest_first(exported):
+    logs = _logs(exported, [8, 1, 3, 8], model_name="taxi")
+    requests = [log.predict_log.request for log in logs]
+    assert [len(request.inputs["examples"].string_val) for request in requests] == [1, 3, 8]
+    assert {request.model_spec.name for request in requests} == {"taxi"}
+    assert {request.model_spec.signature_name for request in requests} == {"serving_default"}
+    # Four rows, taken twice.
+    assert list(requests[2].inputs["examples"].string_val) == examples(ROWS) * 2
+
+
+def test_the_file_is_a_tfrecord_of_prediction_logs_where_servers_look(exported, tmp_path):
+    path = tmp_path / "1"
+    shutil.copytree(exported, path)
+    written = _logs(exported, [1, 4])
+    file = write_warmup(str(path), written)
+    assert os.path.relpath(file, path) == "assets.extra/tf_serving_warmup_requests"
+    assert os.listdir(path / "assets.extra") == ["tf_serving_warmup_requests"]
+    records = [record.numpy() for record in tf.data.TFRecordDataset(file)]
+    assert [prediction_log_pb2.PredictionLog.FromString(r) for r in records] == list(written)
+    assert read_warmup(str(path)) == list(written)
+
+
+def test_the_model_answers_them(exported):
+    (log,) = _logs(exported, [4])
+    inputs = log.predict_log.request.inputs
+    answer = load_serving(exported).signatures["serving_default"](
+        examples=tf.constant(tf.make_ndarray(inputs["examples"]))
+    )
+    assert answer["y"].numpy() == pytest.approx(formula(ROWS), rel=1e-6)
+
+
+def test_signatures_that_only_one_metagraph_has_are_left_out(exported):
+    host, tpu = describe_saved_model(exported)
+    more = {**host.signatures, "predict_raw": host.signatures["serving_default"]}
+    host = type(host)(host.tags, more, host.num_ops)
+    both = warmup_requests([host], examples(ROWS))
+    assert [log.predict_log.request.model_spec.signature_name for log in both] == [
+        "serving_default",
+        "predict_raw",
+    ]
+    assert len(warmup_requests([host, tpu], examples(ROWS))) == 1
+
+
+def test_a_folder_without_them_has_none(exported):
+    assert read_warmup(exported) == []
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        case("exports", f"warm-up requests of {given}", *says, values=(sizes,))
+        for given, sizes, *says in (
+            ("0 rows", [0], "batch_sizes=[0]: each must be at least 1"),
+            ("1,001 sizes", range(1, 1002), "more than 1000 requests", "name fewer batch sizes"),
+        )
+    ],
+)
+def test_mistakes_are_named(exported, sizes, refused):
+    with refused(ValueError):
+        _logs(exported, sizes)
+
+
+@row(
+    "exports",
+    "warm-up requests made of no rows",
+    "warm-up requests are made of real rows for a metagraph; one of them is missing",
+)
+def test_no_rows_are_an_error(exported, refused):
+    with refused(ValueError):
+        warmup_requests(describe_saved_model(exported), [])

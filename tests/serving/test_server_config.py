@@ -5,12 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from google.protobuf import (
-    descriptor_pb2,
-    message_factory,
-    text_format,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2, message_factory, text_format, wrappers_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from tests.bad_input import case

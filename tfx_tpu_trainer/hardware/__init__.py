@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING
 from tfx_tpu_trainer._support.imports import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.hardware._chips import (
-        CHIPS,
-        Chip,
-    )
-    from tfx_tpu_trainer.hardware._slices import (
-        Slice,
-        find_slice,
-        known_slices,
-    )
-    from tfx_tpu_trainer.hardware._tpu_spec import (
-        TpuSpec,
-    )
+    from tfx_tpu_trainer.hardware._chips import CHIPS, Chip
+    from tfx_tpu_trainer.hardware._slices import Slice, find_slice, known_slices
+    from tfx_tpu_trainer.hardware._tpu_spec import TpuSpec
 
 __all__ = [
     "CHIPS",

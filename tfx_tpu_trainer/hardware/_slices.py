@@ -169,7 +169,7 @@ def _of_machines_with_four(
         Slice(
             chip=CHIPS[generation],
             topology=topology,
-            hosts=max(1, math.prod(map(int, topology.split("x"))) // 4),
+            hosts=math.prod(map(int, topology.split("x"))) // 4,
             gke_machine_type=gke[0],
             gke_accelerator=gke[1],
             vertex_machine_type=vertex[0],
@@ -194,5 +194,6 @@ def _lite(generation: str, machines: str, accelerator: str) -> list[Slice]:
             vertex_machine_type=machine,
         )
 
+    # A 2x4 is one machine of eight chips or two of four: `find_slice` takes the former, TpuSpec(hosts=2) the latter.
     single = [of("1x1", 1), of("2x2", 4), of("2x4", 8)]
     return [*single, of("2x4", 4), *(of(topology, 4) for topology in _LITE)]

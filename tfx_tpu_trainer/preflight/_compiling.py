@@ -162,7 +162,7 @@ def compile_steps(
 
 
 class _Compilation:
-    """One step and one slice."""
+    """The compilation of one step for one slice."""
 
     def __init__(
         self, step: LoweredStep, tpu_slice: Slice, library: str, options: CompilerOptions
@@ -182,6 +182,7 @@ class _Compilation:
         if problem is not None:
             return self._result(problem=problem)
         arguments = HloModule(step.hlo).parameters(of_one_core=True)
+        # Variables and inputs alone may be too large: then there is nothing to compile.
         if sum(each.bytes for each in arguments) > self._limit:
             # The compiler's message of such a program may be of something else.
             return self._too_large(sum(each.bytes for each in arguments), arguments)
@@ -190,6 +191,7 @@ class _Compilation:
 
     def _compile(self, folder: str) -> CompiledStep:
         request = CompileRequest(
+            program=self._step.hlo,
             libtpu=self._library,
             topology=self._slice.name,
             topology_options=_topology_options(self._slice),
@@ -198,7 +200,7 @@ class _Compilation:
             effort=self._options.effort,
             memory_limit_bytes=_memory_limit(self._options.memory_limit_gib),
         )
-        request.write(folder, self._step.hlo)
+        request.write(folder)
         try:
             with said_while_waiting(
                 f"the TPU compiler to compile {self._step.name} for {self._slice.name}",
@@ -264,7 +266,7 @@ class _Compilation:
         return self._result(
             memory=memory,
             need_bytes=memory.total,
-            flops=response.costs.get("flops", 0.0) + module.flops_of_more_turns(),
+            flops=response.costs.get("flops", 0.0) + module.flops_of_more_trips(),
             bytes_accessed=float(module.hbm_bytes()),
             collective_bytes=collective_bytes,
             largest=tuple(largest[:_LARGEST_SHOWN]),
@@ -294,7 +296,7 @@ class _Compilation:
 
 
 def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> MemoryNeed:
-    """Puts the compiler's statistics and its buffer assignment together.
+    """Combines the compiler's statistics with its buffer assignment.
 
     At the edge where the compiler begins to refuse a model, HBM is full with these.
     """

@@ -75,7 +75,7 @@ def lower_engine_step(
     batch_axis: Sequence[int] | None = None,
     embedding_config_spec: Any = None,
 ) -> LoweredStep:
-    """Lowers the step that a core of a TPU runs."""
+    """Traces a model as `TPUEstimator` does for cores, and lowers the step that one core runs."""
     config = _config_of(config or RunConfig(), num_replicas)
     calls = TPUEstimatorCalls(
         model_fn,
@@ -163,7 +163,7 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
 
 
 def _table_findings(trace: CoreTrace, *, cores: int) -> tuple[Finding, ...]:
-    """Tells what the tables of embeddings take beside the program."""
+    """Reports the HBM that embedding tables take beside the program."""
     if trace.embeddings is None:
         return ()
     before = {variable.ref() for variable in v1.global_variables()}

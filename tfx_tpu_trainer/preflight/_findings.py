@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,6 +23,33 @@ from tfx_tpu_trainer.preflight._results import Allocation, Finding, Problem
 from tfx_tpu_trainer.preflight._step_graph import StepGraph
 
 v1 = tf.compat.v1
+
+_OF_STRINGS = (
+    "Handle strings before the step: in Transform (tft.compute_and_apply_vocabulary turns them into "
+    "ids) or in the input_fn. A TPU computes with numbers only."
+)
+_OTHERWISE = "Do it before the step: in Transform or in the input_fn."
+
+_SHOWN = 5
+
+_WIDE = {"s64": "int64", "u64": "uint64", "f64": "float64", "c128": "complex128"}
+_NARROW = {"s64": "int32", "u64": "uint32", "f64": "float32", "c128": "complex64"}
+
+# They hand values on; what they cost is not worth a word.
+_NO_ARITHMETIC = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "broadcast"}
+    | {"convert", "copy", "call", "while", "conditional", "iota"}
+)
+
+_POORLY_FILLED = 0.5
+_WORTH_A_WORD_BYTES = 1 << 20
+_WORTH_A_WORD_RATIO = 1.25
+
+LookUp = Callable[[str], tuple[str | None, str | None]]
+"""Returns type and source line of a TensorFlow op by its name."""
+
+# What a finder yields: a key, of whose findings the costliest counts, the cost in any unit, and the finding.
+_Found = Iterator[tuple[Any, int, Finding]]
 
 
 class _Kind(NamedTuple):
@@ -81,15 +108,9 @@ _KINDS = (
     ),
 )
 
-_OF_STRINGS = (
-    "Handle strings before the step: in Transform (tft.compute_and_apply_vocabulary turns them into "
-    "ids) or in the input_fn. A TPU computes with numbers only."
-)
-_OTHERWISE = "Do it before the step: in Transform or in the input_fn."
-
 
 def find_incompatible_op(step: StepGraph, nodes: Iterable[v1.NodeDef]) -> Problem | None:
-    """Looks for an op that can be told by its type alone to run on no TPU."""
+    """Finds the first op that no TPU runs, by its type alone."""
     functions, seen = step.functions(), set[str]()
     for node in nodes:
         for inner in (node, *ops_on_tpu.nodes_called(node, functions, seen=seen)):
@@ -124,105 +145,90 @@ def _problem(step: StepGraph, node: Any, caller: Any, reason: str, advice: str) 
     )
 
 
-_SHOWN = 5
-
-_WIDE = {"s64": "int64", "u64": "uint64", "f64": "float64", "c128": "complex128"}
-_NARROW = {"s64": "int32", "u64": "uint32", "f64": "float32", "c128": "complex64"}
-
-# They hand values on; what they cost is not worth a word.
-_NO_ARITHMETIC = frozenset(
-    {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "broadcast"}
-    | {"convert", "copy", "call", "while", "conditional", "iota"}
-)
-
-_POORLY_FILLED = 0.5
-_WORTH_A_WORD_BYTES = 1 << 20
-_WORTH_A_WORD_RATIO = 1.25
-
-LookUp = Callable[[str], tuple[str | None, str | None]]
-"""Returns type and source line of a TensorFlow op by its name."""
-
-
 def find_in_hlo(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
-    """Looks for wide types, shapes that depend on data, and poorly filled products of matrices."""
+    """Finds 64-bit types, shapes that depend on data, and matrix products that fill few of their tiles."""
     return (
-        *_wide_types(module, look_up),
-        *_dynamic_shapes(module, look_up),
-        *_poorly_filled(module, look_up),
+        *_costliest(_wide_types(module, look_up)),
+        *_costliest(_dynamic_shapes(module, look_up)),
+        *_costliest(_poorly_filled(module, look_up)),
     )
 
 
 def find_padding(allocations: Iterable[Allocation], look_up: LookUp) -> tuple[Finding, ...]:
-    """Looks for buffers that the layout in tiles makes much larger."""
-    found = {}
+    """Finds buffers that the layout in tiles makes much larger."""
+    return _costliest(_padded(allocations, look_up))
+
+
+def _costliest(found: _Found) -> tuple[Finding, ...]:
+    best: dict[Any, tuple[int, Finding]] = {}
+    for key, cost, finding in found:
+        if key not in best or best[key][0] < cost:
+            best[key] = cost, finding
+    ranked = sorted(best.values(), key=lambda each: -each[0])
+    return tuple(finding for _, finding in ranked[:_SHOWN])
+
+
+def _padded(allocations: Iterable[Allocation], look_up: LookUp) -> _Found:
     for each in allocations:
         wasted = each.bytes - each.unpadded_bytes
         if wasted < _WORTH_A_WORD_BYTES or each.bytes < _WORTH_A_WORD_RATIO * each.unpadded_bytes:
             continue
         op_type, source = look_up(each.op_name)
-        found[each.op_name, each.shape] = Finding(
+        message = (
+            f"{each.op_name} takes {_mib(each.bytes)} MiB of HBM, {_mib(wasted)} MiB of them to "
+            f"pad {each.shape} to whole tiles of {SUBLANES} x {LANES}. Make its dimensions "
+            f"multiples of {SUBLANES} and {LANES}, or merge the small ones."
+        )
+        finding = Finding(
             kind="padding",
             op_name=each.op_name,
             op_type=op_type,
             source=source,
             wasted_bytes=wasted,
-            message=(
-                f"{each.op_name} takes {_mib(each.bytes)} MiB of HBM, {_mib(wasted)} MiB of them to "
-                f"pad {each.shape} to whole tiles of {SUBLANES} x {LANES}. Make its dimensions "
-                f"multiples of {SUBLANES} and {LANES}, or merge the small ones."
-            ),
+            message=message,
         )
-    return _costliest(found.values(), lambda finding: finding.wasted_bytes)
+        yield (each.op_name, each.shape), wasted, finding
 
 
-def _wide_types(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
-    found: dict[str, tuple[int, Finding]] = {}
+def _wide_types(module: HloModule, look_up: LookUp) -> _Found:
     for instruction in module.instructions():
-        wide = element_type(instruction.shape)
-        if wide not in _WIDE or instruction.opcode in _NO_ARITHMETIC:
-            continue
+        name, wide = instruction.metadata.op_name, element_type(instruction.shape)
         size = math.prod(instruction.shape.dimensions)
-        name = instruction.metadata.op_name
         # A scalar, such as the global step, costs nothing.
-        if size > 1 and name and found.get(name, (0, None))[0] < size:
-            op_type, source = look_up(name)
-            op_type = op_type or instruction.metadata.op_type
-            message = (
-                f"{op_type} {name!r} computes in {_WIDE[wide]} ({shape_text(instruction.shape)}), "
-                f"which the TPU composes of several 32-bit operations. Cast to tf.{_NARROW[wide]}."
-            )
-            found[name] = size, _finding("wide_dtype", name, op_type, source, message)
-    sizes = {finding.op_name: size for size, finding in found.values()}
-    return _costliest((f for _, f in found.values()), lambda finding: sizes[finding.op_name])
+        if wide not in _WIDE or instruction.opcode in _NO_ARITHMETIC or size < 2 or not name:
+            continue
+        op = _op_of(instruction, look_up)
+        message = (
+            f"{op['op_type']} {name!r} computes in {_WIDE[wide]} ({shape_text(instruction.shape)}), "
+            f"which the TPU composes of several 32-bit operations. Cast to tf.{_NARROW[wide]}."
+        )
+        yield name, size, Finding(kind="wide_dtype", **op, message=message)
 
 
-def _dynamic_shapes(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
-    found: dict[str, Finding] = {}
-    sizes: dict[str | None, int] = {}
+def _dynamic_shapes(module: HloModule, look_up: LookUp) -> _Found:
+    seen: set[str] = set()
     by_id = module.by_id()
     for instruction in module.instructions():
         name, shape = instruction.metadata.op_name, instruction.shape
-        if not name or name in sizes or not _is_dynamic(instruction):
+        if not name or name in seen or not _is_dynamic(instruction):
             continue
         # Only where such a shape begins: all that is computed from it has one too.
         if any(_is_dynamic(by_id[number]) for number in instruction.operand_ids):
             continue
-        sizes[name] = unpadded_bytes(shape)
-        op_type, source = look_up(name)
-        op_type = op_type or instruction.metadata.op_type
-        message = (
-            f"The shape of {op_type} {name!r} depends on data, {shape_text(shape)}: the TPU "
-            "computes for the upper bound, and later ops may not compile. If you can, use a mask "
-            "of fixed shape, tf.where(mask, value, 0)."
-        )
-        # One line of the model is often several ops.
-        found.setdefault(source or name, _finding("dynamic_shape", name, op_type, source, message))
-    return _costliest(found.values(), lambda finding: sizes[finding.op_name])
+        op = _op_of(instruction, look_up)
+        # One line of the model is often several ops; the first one is told.
+        where = op["source"] or name
+        if where not in seen:
+            message = (
+                f"The shape of {op['op_type']} {name!r} depends on data, {shape_text(shape)}: the TPU "
+                "computes for the upper bound, and later ops may not compile. If you can, use a mask "
+                "of fixed shape, tf.where(mask, value, 0)."
+            )
+            yield where, unpadded_bytes(shape), Finding(kind="dynamic_shape", **op, message=message)
+        seen |= {name, where}
 
 
-def _poorly_filled(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
-    found: dict[str, Finding] = {}
-    work: dict[str | None, int] = {}
+def _poorly_filled(module: HloModule, look_up: LookUp) -> _Found:
     by_id = module.by_id()
     for instruction in module.instructions():
         name = instruction.metadata.op_name
@@ -233,19 +239,17 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
         rows, inner, columns = sizes
         padded = (_up(rows, SUBLANES), _up(inner, LANES), _up(columns, LANES))
         filled = math.prod(sizes) / math.prod(padded)
-        if filled >= _POORLY_FILLED or work.get(name, 0) >= math.prod(padded):
+        if filled >= _POORLY_FILLED:
             continue
-        op_type, source = look_up(name)
-        op_type = op_type or instruction.metadata.op_type
+        op = _op_of(instruction, look_up)
         message = (
-            f"{op_type} {name!r} multiplies [{rows}, {inner}] by [{inner}, {columns}], which fills "
-            f"{filled:.1%} of the {SUBLANES} x {LANES} tiles that the TPU pads it to. Rows in "
+            f"{op['op_type']} {name!r} multiplies [{rows}, {inner}] by [{inner}, {columns}], which "
+            f"fills {filled:.1%} of the {SUBLANES} x {LANES} tiles that the TPU pads it to. Rows in "
             f"multiples of {SUBLANES} and features in multiples of {LANES} cost no more."
         )
-        work[name] = math.prod(padded)
         wasted = (_cells(padded) - _cells(sizes)) * element_bytes(instruction.shape)
-        found[name] = _finding("padding", name, op_type, source, message, wasted)
-    return _costliest(found.values(), lambda finding: work[finding.op_name])
+        finding = Finding(kind="padding", **op, message=message, wasted_bytes=wasted)
+        yield name, math.prod(padded), finding
 
 
 def _matrix_sizes(instruction: Any, by_id: dict[int, Any]) -> tuple[int, int, int] | None:
@@ -273,7 +277,7 @@ def _rest(dimensions: Any, part: int) -> int:
 
 
 def _cells(sizes: tuple[int, int, int]) -> int:
-    """The elements of both operands and of the result."""
+    """Returns the elements of both operands and of the result."""
     rows, inner, columns = sizes
     return rows * inner + inner * columns + rows * columns
 
@@ -286,23 +290,9 @@ def _mib(size: int) -> str:
     return f"{size / 2**20:,.1f}"
 
 
-def _finding(
-    kind: str,
-    name: str,
-    op_type: str | None,
-    source: str | None,
-    message: str,
-    wasted_bytes: int = 0,
-) -> Finding:
-    return Finding(
-        kind=kind,
-        op_name=name,
-        op_type=op_type,
-        source=source,
-        message=message,
-        wasted_bytes=wasted_bytes,
-    )
-
-
-def _costliest(findings: Iterable[Finding], cost: Callable[[Finding], int]) -> tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda finding: -cost(finding))[:_SHOWN])
+def _op_of(instruction: Any, look_up: LookUp) -> dict[str, Any]:
+    """Returns name, type and source line of the TensorFlow op that an instruction comes from."""
+    name = instruction.metadata.op_name
+    op_type, source = look_up(name)
+    op_type = op_type or instruction.metadata.op_type
+    return {"op_name": name, "op_type": op_type, "source": source}

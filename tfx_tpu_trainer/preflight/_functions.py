@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -177,15 +178,17 @@ def lower_function(
     rows: int | None = None,
     num_replicas: int = 1,
     num_partitions: int = 1,
-    name: str = "function",
 ) -> LoweredStep:
-    """Lowers a function of TensorFlow."""
+    """Lowers a function of TensorFlow with the variables that it captures."""
     if not callable(function):
         raise ValueError(f"{function!r} can't be called: give a tf.function or a function.")
     arguments, keywords = _signature_of(function, input_signature)
     if isinstance(function, _CONCRETE):
         # Its own shapes may be open.
-        function = tf.function(_calling(function), autograph=False)
+        concrete = function
+        function = tf.function(
+            lambda *args, **keywords: concrete(*args, **keywords), autograph=False
+        )
     else:
         # Not the function's own traces: their shapes may be open, and their sums over one replica.
         own = getattr(function, "python_function", None)
@@ -195,7 +198,7 @@ def lower_function(
     # Sums over replicas ask how many there are when they are made.
     with tf_private.replicas(num_replicas):
         graph = function.get_concrete_function(*arguments, **keywords).graph
-    return lower(_step_of(graph, name, rows, num_replicas, num_partitions))
+    return lower(_step_of(graph, rows, num_replicas, num_partitions))
 
 
 def _signature_of(
@@ -215,13 +218,7 @@ def _signature_of(
     return list(own), {}
 
 
-def _calling(function: Any) -> Callable[..., Any]:
-    return lambda *arguments, **keywords: function(*arguments, **keywords)
-
-
-def _step_of(
-    graph: Any, name: str, rows: int | None, num_replicas: int, num_partitions: int
-) -> StepGraph:
+def _step_of(graph: Any, rows: int | None, num_replicas: int, num_partitions: int) -> StepGraph:
     graph_def = graph.as_graph_def()
     variables = {id(variable.handle): variable for variable in graph.variables}
     names: dict[str, str] = {}
@@ -252,7 +249,7 @@ def _step_of(
             _make_variable(node, by_placeholder[node.name], names[node.name])
     trained = {id(variable.handle) for variable in graph.trainable_variables}
     return StepGraph(
-        name=name,
+        name="function",
         graph_def=graph_def,
         inputs=given,
         outputs=[_renamed(each.name, names) for each in graph.outputs if _is_number(each)],
@@ -289,14 +286,7 @@ def _renamed(source: str, names: Mapping[str, str]) -> str:
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    unused = next(each for each in _candidates(name) if each not in taken)
+    candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+    unused = next(each for each in candidates if each not in taken)
     taken.add(unused)
     return unused
-
-
-def _candidates(name: str) -> Iterator[str]:
-    yield name
-    number = 1
-    while True:
-        yield f"{name}_{number}"
-        number += 1

@@ -110,16 +110,16 @@ class Traffic:
     # the memory space in an array's layout: 0 is HBM.
     # Idea: an instruction reads each of its operands in HBM once and writes its result once; a value on the chip is
     # free. What an instruction need not move is left out: rows of a table that a gather does not read, an array of
-    # which only a part is updated in place, padding. A loop counts as often as it turns, once where that is not known,
+    # which only a part is updated in place, padding. A loop counts by its trip count, once where that is not known,
     # and of a branch the cheaper side.
     # Invariant: no part counts more than what the program moves at least, so that the sum stays a lower bound.
     # Example: gather(table f32[1000000,64] in HBM, ids s32[32] on the chip) -> f32[32,64] in HBM reads the 32 rows,
     # 8,192 bytes, not the table's 256 MB, and writes 8,192 bytes.
 
-    def __init__(self, module: Any, turns: Mapping[int, int | None]) -> None:
-        """Prepares to count; `turns` is that of `Loops`."""
+    def __init__(self, module: Any, trip_counts: Mapping[int, int | None]) -> None:
+        """Prepares to count; `trip_counts` are those of `Loops`."""
         self._computations = {each.id: each for each in module.computations}
-        self._turns = turns
+        self._trip_counts = trip_counts
 
     def of(self, computation_id: int) -> int:
         """Returns the bytes of a computation's run."""
@@ -137,9 +137,9 @@ class Traffic:
         if opcode == "conditional":
             return min(self.of(each) for each in instruction.called_computation_ids)
         if opcode == "while":
-            turns = self._turns[instruction.id]
+            trips = self._trip_counts[instruction.id]
             once = sum(self.of(each) for each in instruction.called_computation_ids)
-            return once * (1 if turns is None else turns)
+            return once * (1 if trips is None else trips)
         if opcode == "call":
             return sum(self.of(each) for each in instruction.called_computation_ids)
         if opcode == "copy-start":
@@ -273,6 +273,8 @@ def read_buffers(program: bytes) -> HbmBuffers | None:
 
 def _most_alive(trace: Any, sizes: Mapping[int, int]) -> int:
     """Returns the bytes of the values that are alive at once, at most."""
+    # A value that shares the buffer of another, as the result of an op in place does, takes no bytes of its own; the
+    # buffer is free when the last of its users is.
     owners: dict[int, int] = {}
     users: dict[int, int] = {}
     alive = most = 0

@@ -17,8 +17,8 @@ from typing import Any
 
 from tfx_tpu_trainer.preflight._hbm import Traffic, unpadded_bytes
 
-# A longer loop counts once: a step of a model has none, and counting takes microseconds a turn.
-_MOST_TURNS = 100_000
+# A longer loop counts once: a step of a model has none, and counting takes microseconds a trip.
+_MOST_TRIPS = 100_000
 
 _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -48,12 +48,12 @@ class Loops:
     Example:
     ```python
     loops = Loops(module)
-    loops.turns[while_instruction.id]  # 12, or None where that depends on data
+    loops.trip_counts[while_instruction.id]  # 12, or None where that depends on data
     loops.runs[computation.id]         # how often it runs in one run of the program
     ```
 
     Attributes:
-        turns: Number of a `while` instruction -> how often its body runs in one run of the
+        trip_counts: Number of a `while` instruction -> how often its body runs in one run of the
             computation that it is in; `None` where only the data tells.
         runs: Number of a computation -> how often it runs in one run of the program. Those that
             are not called are left out; branches of a conditional count as if both ran.
@@ -61,44 +61,50 @@ class Loops:
     """
 
     def __init__(self, module: Any) -> None:
-        """Counts."""
+        """Counts the trips of all loops."""
         self._computations = {each.id: each for each in module.computations}
-        self.turns: dict[int, int | None] = {}
+        self.trip_counts: dict[int, int | None] = {}
         self.runs: collections.Counter[int] = collections.Counter()
         self.calls: collections.Counter[int] = collections.Counter()
         for computation in module.computations:
             for instruction in computation.instructions:
                 if instruction.opcode == "while":
-                    self.turns[instruction.id] = self._count(computation, instruction)
+                    self.trip_counts[instruction.id] = self._count(computation, instruction)
         self._run(module.entry_computation_id, 1, 1)
 
     def _run(self, computation_id: int, times: int, calls: int) -> None:
         self.runs[computation_id] += times
         self.calls[computation_id] += calls
         for instruction in self._computations[computation_id].instructions:
-            turns = 1
+            trips = 1
             if instruction.opcode == "while":
-                turns = self.turns[instruction.id] or 1
+                trips = self.trip_counts[instruction.id] or 1
             for called in dict.fromkeys(instruction.called_computation_ids):
-                self._run(called, times * turns, calls)
+                self._run(called, times * trips, calls)
 
     def _count(self, computation: Any, loop: Any) -> int | None:
         before = _Scalars(self._computations, computation, {}).tuple_of(loop.operand_ids[0])
-        return _turned(self._computations, loop, before)[0]
+        return _run_loop(self._computations, loop, before)[0]
 
 
-def _turned(computations: Mapping[int, Any], loop: Any, values: Any) -> tuple[int | None, Any]:
+def _run_loop(computations: Mapping[int, Any], loop: Any, values: Any) -> tuple[int | None, Any]:
     """Returns how often a loop's body runs and the values after it; `None` where data tells."""
+    # Problem: HLO has no trip count. A loop is a condition and a body, computations of one tuple of values.
+    # Idea: the values that decide are scalars that begin as constants, so the loop is run with nothing but them; each
+    # array is "unknown". What depends on an unknown value is unknown, and so is the count if the condition is.
+    # Invariant: a value is right or unknown, never guessed.
+    # Example: (i=0, n=12, x=unknown) with the condition i < n and the body (i + 1, n, x @ w) stops at i=12: 12 trips.
+    # The loop over the gradients begins at the i that this one ends with, so the values after it are returned too.
     if len(loop.called_computation_ids) < 2:
         return None, _UNKNOWN
     # The body comes first, as XLA writes it.
     body, condition = (computations[each] for each in loop.called_computation_ids[:2])
-    for turn in range(_MOST_TURNS):
+    for trip in range(_MOST_TRIPS):
         goes_on = _Scalars(computations, condition, {0: values}).of(condition.root_id)
         if goes_on is _UNKNOWN:
             return None, _UNKNOWN
         if not goes_on:
-            return turn, values
+            return trip, values
         values = _Scalars(computations, body, {0: values}).tuple_of(body.root_id)
     return None, _UNKNOWN
 
@@ -146,8 +152,7 @@ class _Scalars:
         if opcode in _HAND_ON:
             return self.of(operands[0])
         if opcode == "while":
-            # What a loop has counted to is where the one over its gradients begins.
-            return _turned(self._computations, instruction, self.tuple_of(operands[0]))[1]
+            return _run_loop(self._computations, instruction, self.tuple_of(operands[0]))[1]
         if opcode in ("call", "fusion"):
             called = self._computations[instruction.called_computation_ids[0]]
             arguments = {place: self.of(each) for place, each in enumerate(operands)}
@@ -316,7 +321,7 @@ class _Walk:
     def __init__(self, module: Any, loops: Loops) -> None:
         self._computations = {each.id: each for each in module.computations}
         self._loops = loops
-        self._traffic = Traffic(module, loops.turns)
+        self._traffic = Traffic(module, loops.trip_counts)
         self._fused: dict[int, float] = {}
 
     def through(self, computation_id: int, runs: int) -> Iterator[OpCost]:
@@ -328,9 +333,9 @@ class _Walk:
             if opcode in _NO_KERNEL or opcode.endswith("-done"):
                 continue
             if opcode == "while":
-                turns = self._loops.turns[instruction.id]
+                trips = self._loops.trip_counts[instruction.id]
                 for each in called:
-                    yield from self.through(each, runs * (1 if turns is None else turns))
+                    yield from self.through(each, runs * (1 if trips is None else trips))
             elif opcode == "conditional":
                 # An estimate takes the dearer side, where the bound takes the cheaper.
                 yield from self.through(max(called, key=self._traffic.of), runs)

@@ -76,31 +76,31 @@ class HloModule:
             for parameter in parameters:
                 parameter.metadata.op_name = names[parameter.parameter_number]
 
-    def shard_inputs(self, cuts: Sequence[Any]) -> None:
-        """Says how the program's inputs are cut over the cores of a replica.
+    def shard_inputs(self, input_shardings: Sequence[Any]) -> None:
+        """Shards the program's inputs over the cores of a replica.
 
-        Results that take the place of an input are cut as it is; others are whole on each core.
+        Results that take the place of an input are sharded as it is; others are whole on each core.
         """
         parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
-        if len(parameters) != len(cuts):
+        if len(parameters) != len(input_shardings):
             raise ValueError(
-                f"The program has {len(parameters)} inputs, but the step has {len(cuts)}, so the "
+                f"The program has {len(parameters)} inputs, but the step has {len(input_shardings)}, so the "
                 "partitioned inputs can't be identified."
             )
         whole = shardings.replicated()
         for parameter in parameters:
-            parameter.sharding.CopyFrom(cuts[parameter.parameter_number] or whole)
+            parameter.sharding.CopyFrom(input_shardings[parameter.parameter_number] or whole)
         root = next(each for each in self.entry().instructions if each.id == self.entry().root_id)
         results = [whole] * len(root.shape.tuple_shapes)
         for entry in self._module.input_output_alias.entries:
-            results[entry.output_shape_index[0]] = cuts[entry.parameter_number] or whole
+            results[entry.output_shape_index[0]] = input_shardings[entry.parameter_number] or whole
         if results:
             root.sharding.CopyFrom(
                 xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.TUPLE, tuple_shardings=results)
             )
 
-    def make_older(self) -> None:
-        """Writes what TensorFlow 2.21 writes in a new way in the old way too.
+    def make_readable_by_older_compilers(self) -> None:
+        """Writes in the old way what TensorFlow 2.21 writes in a new one.
 
         Its instructions have 64-bit numbers, the computation's in the upper half, over which
         older compilers abort; and its sums have their replicas in a message of their own.
@@ -151,15 +151,15 @@ class HloModule:
 
     def hbm_bytes(self) -> int:
         """Returns the bytes that an optimized program moves through HBM in one run."""
-        return Traffic(self._module, self._loops.turns).of(self._module.entry_computation_id)
+        return Traffic(self._module, self._loops.trip_counts).of(self._module.entry_computation_id)
 
     def costs(self) -> tuple[list[OpCost], int]:
         """Returns what the instructions of an optimized program cost, and how many loops count once."""
-        unknown = sum(turns is None for turns in self._loops.turns.values())
+        unknown = sum(trips is None for trips in self._loops.trip_counts.values())
         return op_costs(self._module, self._loops), unknown
 
-    def flops_of_more_turns(self) -> float:
-        """Returns the operations of the matrix units that a count with each loop run once lacks."""
+    def flops_of_more_trips(self) -> float:
+        """Returns the matrix operations of all trips of loops but the first, which XLA's own count has."""
         loops, found = self._loops, 0.0
         for computation in self._module.computations:
             more = loops.runs[computation.id] - loops.calls[computation.id]
@@ -197,7 +197,7 @@ class HloModule:
         return _largest_first(found)
 
     def _results(self) -> set[int]:
-        """Returns the numbers of the instructions whose values the program gives back."""
+        """Returns the numbers of the instructions whose values the program returns."""
         by_id = self.by_id()
         pending, found = [self.entry().root_id], set()
         while pending:

@@ -197,7 +197,7 @@ class _Reading:
         self.bytes = self.seconds = self.cpu_seconds = 0.0
 
     def run(self, session: Any, seconds: float) -> None:
-        """Reads for so long; the first batch, which waits for buffers to fill, does not count."""
+        """Reads for some seconds; the first batch, which waits for buffers to fill, does not count."""
         self._start(session)
         if self._next(session) is None:
             raise InputError("--measure_input: input_fn's data ends before its first row.")

@@ -42,7 +42,7 @@ _STALE_ATTRIBUTES = ("_class", "_tpu", "_xla", "_replica", "_cluster", "_output_
 
 
 def lower(step: StepGraph) -> LoweredStep:
-    """Lowers a step."""
+    """Lowers a step to HLO; a step that can't be lowered has the problem instead."""
     started = time.monotonic()
     nodes = step.needed_nodes()
     variables = [node for node in nodes if node.op == _VARIABLE]
@@ -54,7 +54,7 @@ def lower(step: StepGraph) -> LoweredStep:
         except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
             problem = lowering_problem(error, step)
         else:
-            module.make_older()
+            module.make_readable_by_older_compilers()
             module.name_parameters([*_input_names(step), *(node.name for node in variables)])
             problem = _partition(module, step, nodes)
             hlo = module.serialized() if problem is None else b""
@@ -77,6 +77,14 @@ def lower(step: StepGraph) -> LoweredStep:
 
 def _lower(step: StepGraph, nodes: Sequence[v1.NodeDef]) -> bytes:
     """Has TensorFlow lower the nodes; raises what it raises."""
+    # Problem: TensorFlow lowers only a tf.function, for a device that is there, with variables that have values. A step
+    # is a piece of a graph that was made for TPUs, and its variables may be larger than this machine's memory.
+    # Idea: its nodes are imported into a new function for one device. The step's inputs are the arguments, new
+    # variables without memory are captured, and TensorFlow is asked for the function's HLO on the CPU. Nothing runs.
+    # Invariant: the program's parameters are the inputs in the order of `step.inputs`, then the variables in the order
+    # of the nodes. Names, shardings and the bytes of arguments are all written by that order.
+    # Example: the placeholder x, the variable kernel and y = x @ kernel become `step_function(x)`, which captures a new
+    # kernel: a program of two parameters, x and kernel, that returns y.
     graph_def, functions = _plain_graph(step, nodes)
     shapes = {f"{node.name}:0": _spec(node) for node in nodes if node.op == _VARIABLE}
     with eager_with_functions(functions), valueless_variables(shapes) as handles:
@@ -199,7 +207,7 @@ def _find_too_large(step: StepGraph, variables: Sequence[v1.NodeDef]) -> Problem
 
 
 def _partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -> Problem | None:
-    """Writes into a program how its inputs and results are cut."""
+    """Shards a program's inputs and results over the cores of a replica; tells of a sharding that does not fit."""
     if step.num_partitions > 1:
         of_variables = shardings.variable_shardings(nodes)
         given = [
@@ -263,9 +271,8 @@ def _bytes(node: v1.NodeDef) -> int:
 def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str, tf.Tensor]]:
     """Makes variables whose values nobody may read.
 
-    They all share the pages of one empty file, none of which is ever read or written. So a state
-    that is larger than this machine's memory can be there: TensorFlow looks a variable's shape up in
-    its value.
+    TensorFlow looks a variable's shape up in its value. The values all share the pages of one empty file, none of which
+    is ever read or written, so that they may be larger than this machine's memory.
     """
     largest = max((_value_bytes(spec) for spec in specs.values()), default=0)
     handles: dict[str, tf.Tensor] = {}

@@ -1,4 +1,4 @@
-"""Takes what `outside_compilation` keeps on the host out of a step: the TPU's program goes on without it.
+"""Removes what `outside_compilation` keeps on the host from a step: the rest is the TPU's program.
 
 On a TPU the program sends the host what these ops read, and waits for what they give. The compiler is
 given the same demands on memory and order: the values that are sent pass a barrier together with room
@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 import tensorflow as tf
 
@@ -32,7 +31,7 @@ _OF_HOSTS = (tf.resource, tf.string, tf.variant)
 
 @dataclasses.dataclass(frozen=True)
 class OnTpu:
-    """What a TPU runs of a graph."""
+    """The part of a graph that a TPU runs."""
 
     graph_def: v1.GraphDef  # the graph without what stays on the host
     replaced: Mapping[str, str]  # name of a tensor that the host gives -> of the one in its place
@@ -42,7 +41,7 @@ class OnTpu:
 
 
 def without_outside_ops(graph: tf.Graph, results: Iterable[str]) -> OnTpu:
-    """Takes what `outside_compilation` keeps on the host out of a graph and its functions."""
+    """Removes what `outside_compilation` keeps on the host from a graph and its functions."""
     graph_def = graph.as_graph_def()
     finding = _finding(graph_def)
     if finding is None:
@@ -52,7 +51,7 @@ def without_outside_ops(graph: tf.Graph, results: Iterable[str]) -> OnTpu:
     for function in graph_def.library.function:
         if any(is_outside(node) for node in function.node_def):
             _take_out_of_function(function)
-    body = _Body(graph_def.node, _GraphNames(), results)
+    body = _Body(graph_def.node, results)
     del graph_def.node[:]
     graph_def.node.extend(body.rest())
     return OnTpu(graph_def, body.replaced, body.stand_ins, finding)
@@ -81,47 +80,13 @@ def _take_out_of_function(function: v1.FunctionDef) -> None:
     arguments = [v1.NodeDef(name=a.name, op="Placeholder") for a in function.signature.input_arg]
     for node, argument in zip(arguments, function.signature.input_arg):
         node.attr["dtype"].type = argument.type
-    body = _Body(function.node_def, _FunctionNames(), function.ret.values(), arguments)
+    body = _Body(function.node_def, function.ret.values(), arguments)
     del function.node_def[:]
     function.node_def.extend(body.rest())
     for name, tensor in function.ret.items():
         function.ret[name] = body.replaced.get(tensor, tensor)
     for name, op in function.control_ret.items():
         function.control_ret[name] = body.stand_ins.get(op, op)
-
-
-class _Names(Protocol):
-    """How the inputs of nodes are named."""
-
-    def output(self, op: str, index: int) -> str:
-        """Returns the name of an output of a barrier or a constant."""
-
-    def index(self, tensor: str, node: v1.NodeDef) -> int:
-        """Returns which of its node's outputs a tensor is."""
-
-
-class _GraphNames:
-    """`op`, which is `op:0`, and `op:1`."""
-
-    def output(self, op: str, index: int) -> str:
-        return f"{op}:{index}"
-
-    def index(self, tensor: str, node: v1.NodeDef) -> int:
-        del node
-        return int(tensor.partition(":")[2] or 0)
-
-
-class _FunctionNames:
-    """`argument`, and `op:name_of_output:0`."""
-
-    def output(self, op: str, index: int) -> str:
-        return f"{op}:output:{index}"
-
-    def index(self, tensor: str, node: v1.NodeDef) -> int:
-        if ":" not in tensor:
-            return 0
-        _, output, index = tensor.split(":")
-        return dict(tensor_offsets(node))[output] + int(index)
 
 
 class _Body:
@@ -135,13 +100,12 @@ class _Body:
     def __init__(
         self,
         nodes: Iterable[v1.NodeDef],
-        names: _Names,
         results: Iterable[str],
-        arguments: Sequence[v1.NodeDef] = (),
+        arguments: Sequence[v1.NodeDef] | None = None,
     ) -> None:
-        self._names = names
+        self._in_function = arguments is not None
         self._nodes = list(nodes)
-        self._by_name = {node.name: node for node in (*arguments, *self._nodes)}
+        self._by_name = {node.name: node for node in (*(arguments or ()), *self._nodes)}
         inside = (node for node in self._nodes if not is_outside(node))
         read = [*(source for node in inside for source in node.input), *results]
         self._read = dict.fromkeys(each for each in read if not each.startswith("^"))
@@ -174,7 +138,10 @@ class _Body:
         return self.replaced.get(source, source)
 
     def _stand_in(self, name: str, members: set[str]) -> None:
-        """Puts a barrier in the place of the members of a cluster."""
+        """Replaces the members of a cluster with a barrier."""
+        # Example: a = x @ k; y = outside(a); b = y + 1 becomes barrier = XlaOptimizationBarrier(room, a) and
+        # b = barrier:0 + 1, where `room` is a constant of y's shape. So the program keeps a until it is sent, has room
+        # for y, and computes b after a; and the compiler can't fold the constant into b.
         sources = dict.fromkeys(
             source for member in sorted(members) for source in self._by_name[member].input
         )
@@ -188,8 +155,8 @@ class _Body:
         barrier = v1.NodeDef(name=name, op=_BARRIER if sent or returned else "NoOp")
         for source in returned:
             room = self._room(f"{name}/room_{len(self._made)}", source)
-            self.replaced[source] = self._names.output(name, len(barrier.input))
-            barrier.input.append(self._names.output(room.name, 0))
+            self.replaced[source] = self._output(name, len(barrier.input))
+            barrier.input.append(self._output(room.name, 0))
             barrier.attr["T"].list.type.append(room.attr["dtype"].type)
             self._made.append(room)
         for source in sent:
@@ -200,16 +167,16 @@ class _Body:
         self.stand_ins |= dict.fromkeys(members, name)
 
     def _leave(self, name: str, tensor: str) -> None:
-        """Leaves something in the place of what no TPU can be given: the step is refused where it is read."""
+        """Replaces what no TPU can be given with a placeholder: the step is refused if it is read."""
         node = v1.NodeDef(name=name, op="Placeholder")
         node.attr["dtype"].type = self._dtype(tensor).as_datatype_enum
         self._made.append(node)
-        self.replaced[tensor] = self._names.output(name, 0)
+        self.replaced[tensor] = self._output(name, 0)
 
     def _room(self, name: str, tensor: str) -> v1.NodeDef:
         """Returns a constant of the shape of a tensor that the host gives."""
         node = self._by_name[op_of(tensor)]
-        shape = static_shape(node, self._names.index(tensor, node))
+        shape = static_shape(node, self._index(tensor, node))
         if not shape.is_fully_defined():
             raise ValueError(
                 f"outside_compilation gives the TPU {node.name!r} ({node.op}) of the shape {shape}: "
@@ -223,6 +190,20 @@ class _Body:
         value.tensor_shape.CopyFrom(shape.as_proto())
         return room
 
+    # A tensor of a graph is `op:1`, or `op` if it is the first; one of a function is `argument`, or `op:output:0` with
+    # the name that the op's definition gives the output. Barriers and constants call theirs "output".
+    def _output(self, op: str, index: int) -> str:
+        return f"{op}:output:{index}" if self._in_function else f"{op}:{index}"
+
+    def _index(self, tensor: str, node: v1.NodeDef) -> int:
+        """Returns which of its node's outputs a tensor is."""
+        if not self._in_function:
+            return int(tensor.partition(":")[2] or 0)
+        if ":" not in tensor:
+            return 0
+        _, output, index = tensor.split(":")
+        return dict(tensor_offsets(node))[output] + int(index)
+
     def _dtype(self, tensor: str) -> tf.DType:
         node = self._by_name[op_of(tensor)]
-        return dtype_of(node, self._names.index(tensor, node))
+        return dtype_of(node, self._index(tensor, node))

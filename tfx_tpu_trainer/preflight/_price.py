@@ -1,6 +1,4 @@
-"""The JSON files that options of `tfx-tpu-trainer preflight` name.
-
-What a training costs on a slice, and which slice meets a deadline for the least.
+"""What a training costs on a slice, and which slice meets a deadline for the least.
 
 Prices are the user's own: they differ by region, by contract and over time. A JSON file holds them:
 
@@ -19,18 +17,6 @@ from typing import Any
 from tfx_tpu_trainer.hardware import CHIPS, find_slice
 from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
-
-
-def read_json_file(option: str, path: str) -> Any:
-    """Reads the file of an option."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except OSError as error:
-        raise ValueError(f"{option} {path} can't be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{option} {path} is not valid JSON: {error}.") from None
-
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _KEYS = ("currency", "chip_hour")
@@ -63,7 +49,14 @@ class Prices:
         Raises:
             ValueError: It can't be read, holds something else, or names an unknown chip.
         """
-        return cls.of(read_json_file("--price", path), path)
+        try:
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+        except OSError as error:
+            raise ValueError(f"--price {path} can't be read: {error.strerror}.") from None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"--price {path} is not valid JSON: {error}.") from None
+        return cls.of(values, path)
 
     @classmethod
     def of(cls, values: Any, source: str) -> Prices:

@@ -19,9 +19,32 @@ _UNSUPPORTED = re.compile(r"No registered '(\w+)' OpKernel")
 _WIDE = re.compile(r"\b(s64|u64|f64|c128)\b")
 _OP_NAME = re.compile(r'op_name\s*[=:]\s*"([^"]+)"')
 
+_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = r"([\d.]+)([BKMGT]?)"
+
+_USED = re.compile(rf"Used {_SIZE} of {_SIZE} hbm")
+# Newer compilers say it in a sentence; arguments are in the number.
+_REQUIRED = re.compile(rf"total memory required .*?\({_SIZE}\) exceeds available HBM \({_SIZE}\)")
+# Of one buffer that is larger than all of a chip's memory; no other is in the number.
+_ONE_BUFFER = re.compile(r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)")
+_BUFFER_SHAPE = re.compile(r"shape = '([^']+)'")
+_BUFFER_TAG = re.compile(r"tag = '([^'@]+)")
+_ARGUMENTS = re.compile(rf"^\s*arguments\s+{_SIZE}", re.MULTILINE)
+_ALLOCATION = re.compile(rf"^\s*\d+\. Size: {_SIZE}(.*?)^\s*=+$", re.MULTILINE | re.DOTALL)
+_OPERATOR = re.compile(r'op_name="([^"]*)"')
+_LABEL = re.compile(r"XLA label: (\S+)")
+_SHAPE = re.compile(r"Shape: (.+)")
+_UNPADDED = re.compile(rf"Unpadded size: {_SIZE}")
+_TYPE = re.compile(r"Allocation type: (.+)")
+
+# What `engine_steps` calls the inputs of a step.
+_INPUT = re.compile(r"(features|labels)\b")
+
+_SHOWN = 3
+
 
 def lowering_problem(error: Exception, step: StepGraph) -> Problem:
-    """Tells why TensorFlow does not lower a step."""
+    """Explains why TensorFlow does not lower a step."""
     text = getattr(error, "message", None) or str(error)
     types = {node.name: node.op for node in step.graph_def.node}
     name = _first_known(text, types)
@@ -41,7 +64,7 @@ def lowering_problem(error: Exception, step: StepGraph) -> Problem:
 
 
 def compiler_problem(code: str | None, text: str, step: LoweredStep) -> Problem:
-    """Tells why the TPU's compiler refuses a step for another reason than its memory."""
+    """Explains why the TPU's compiler refuses a step for another reason than its memory."""
     name = _first_known(text, step.op_types) or _wide_op(text, step)
     op_type, source = step.look_up(name or "")
     what = f"{op_type} {name!r}" if name else "the program"
@@ -57,7 +80,7 @@ def compiler_problem(code: str | None, text: str, step: LoweredStep) -> Problem:
 
 
 def _lowering_words(text: str, op_type: str | None, name: str | None) -> tuple[str, str]:
-    """Returns message and advice for what stands in TensorFlow's message."""
+    """Returns our message and advice for a message of TensorFlow's."""
     what = f"{op_type} {name!r}" if op_type and name else op_type or "an op of the step"
     if "compile-time constant" in text:
         message = (
@@ -115,33 +138,9 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
-_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_SIZE = r"([\d.]+)([BKMGT]?)"
-
-_USED = re.compile(rf"Used {_SIZE} of {_SIZE} hbm")
-# Newer compilers say it in a sentence; arguments are in the number.
-_REQUIRED = re.compile(rf"total memory required .*?\({_SIZE}\) exceeds available HBM \({_SIZE}\)")
-# Of one buffer that is larger than all of a chip's memory; no other is in the number.
-_ONE_BUFFER = re.compile(r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)")
-_BUFFER_SHAPE = re.compile(r"shape = '([^']+)'")
-_BUFFER_TAG = re.compile(r"tag = '([^'@]+)")
-_ARGUMENTS = re.compile(rf"^\s*arguments\s+{_SIZE}", re.MULTILINE)
-_ALLOCATION = re.compile(rf"^\s*\d+\. Size: {_SIZE}(.*?)^\s*=+$", re.MULTILINE | re.DOTALL)
-_OPERATOR = re.compile(r'op_name="([^"]*)"')
-_LABEL = re.compile(r"XLA label: (\S+)")
-_SHAPE = re.compile(r"Shape: (.+)")
-_UNPADDED = re.compile(rf"Unpadded size: {_SIZE}")
-_TYPE = re.compile(r"Allocation type: (.+)")
-
-# What `engine_steps` calls the inputs of a step.
-_INPUT = re.compile(r"(features|labels)\b")
-
-_SHOWN = 3
-
-
 @dataclasses.dataclass(frozen=True)
 class MemoryRefusal:
-    """What stands in the message."""
+    """What the compiler's message says of memory."""
 
     need_bytes: int  # HBM that the program needs, as far as the compiler came
     limit_bytes: int  # HBM that it may use
@@ -151,7 +150,7 @@ class MemoryRefusal:
 
 
 def read_memory_refusal(text: str) -> MemoryRefusal | None:
-    """Reads a message of the compiler."""
+    """Reads what a message of the compiler says of memory; `None` if it is about something else."""
     one = _ONE_BUFFER.search(text)
     if one is not None:
         return _of_one_buffer(text, int(one[1]), int(one[2]))
@@ -190,7 +189,7 @@ def memory_problem(
     limit_bytes: int,
     allocations: Sequence[Allocation],
 ) -> Problem:
-    """Tells that a step does not fit, and what takes most of the memory."""
+    """Explains that a step does not fit, with the largest allocations."""
     largest = allocations[0].op_name if allocations else None
     op_type, source = step.op_types.get(largest or "", (None, None))
     shown = "; ".join(

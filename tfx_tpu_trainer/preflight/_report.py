@@ -24,8 +24,6 @@ from tfx_tpu_trainer.preflight._step_time import (
     bytes_sent,
     estimate,
     roofline,
-    seconds_at_least,
-    seconds_between_cores,
 )
 
 FORMAT = "tfx_tpu_trainer.preflight/1"
@@ -114,6 +112,7 @@ class StepReport:
                 tpu_slice,
                 num_replicas=lowered.num_replicas * lowered.num_partitions,
                 unknown_loops=compiled.unknown_loops,
+                network_bytes=network_bytes,
                 rows=batch_size,
             )
             bound = roofline(
@@ -121,19 +120,10 @@ class StepReport:
                 flops=compiled.flops,
                 bytes_accessed=compiled.bytes_accessed,
                 collective_bytes=compiled.collective_bytes,
+                collectives=compiled.collectives,
+                network_bytes=network_bytes,
                 num_replicas=lowered.num_replicas,
                 rows=batch_size,
-            )
-            between_cores = seconds_between_cores(compiled.collectives, tpu_slice)
-            between_slices = seconds_at_least(network_bytes, tpu_slice)
-            bound = dataclasses.replace(
-                bound,
-                collective_seconds=bound.collective_seconds + between_cores,
-                network_seconds=between_slices,
-            )
-            # What goes over the network is none of the compiled program's; it waits for the step's gradients.
-            estimated = dataclasses.replace(
-                estimated, collective_seconds=estimated.collective_seconds + between_slices
             )
         return cls(
             name=lowered.name,
@@ -327,7 +317,8 @@ class PreflightReport:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report as JSON values, with what follows from it (`ok`, bounds, caveats)."""
-        chip = self.tpu_slice.chip
+        chip, limit = self.tpu_slice.chip, self.input_limit
+        of_limit = limit and {**dataclasses.asdict(limit), "limited_by": limit.limited_by}
         return {
             "format": FORMAT,
             "ok": self.ok,
@@ -340,7 +331,7 @@ class PreflightReport:
             "tensorflow": self.tensorflow,
             "compiler": self.compiler,
             "steps": [_step_to_json(step) for step in self.steps],
-            "input": self.input and {**self.input.to_json(), **_limit_to_json(self.input_limit)},
+            "input": self.input and {**self.input.to_json(), **(of_limit or {})},
             "caveats": list(self.caveats),
         }
 
@@ -374,10 +365,6 @@ class PreflightReport:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"The preflight report is damaged: {error!r}.") from error
-
-
-def _limit_to_json(limit: InputLimit | None) -> dict[str, Any]:
-    return {} if limit is None else {**dataclasses.asdict(limit), "limited_by": limit.limited_by}
 
 
 def _step_to_json(step: StepReport) -> dict[str, Any]:
@@ -424,7 +411,7 @@ def _step_from_json(values: Mapping[str, Any]) -> StepReport:
 
 
 def _read(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Makes a dataclass of its own keys; others follow from them."""
+    """Makes a dataclass of its own keys, and ignores those that `to_json` derived."""
     return kind(**_fields(kind, values))
 
 

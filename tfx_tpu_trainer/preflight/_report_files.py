@@ -123,7 +123,7 @@ class BarPart:
 
 
 def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) -> str:
-    """Returns a report as an HTML page: styles and drawings stand in it, nothing is loaded."""
+    """Returns a report as one HTML page that loads nothing: styles and drawings are part of it."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tfx_tpu_trainer.preflight", "templates"),
         autoescape=True,

@@ -13,10 +13,7 @@ from tfx_tpu_trainer.estimator.extending import call_settings
 from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUEstimator
 from tfx_tpu_trainer.hardware import Slice, TpuSpec
 from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps, libtpu_version
-from tfx_tpu_trainer.preflight._engine_steps import (
-    InputFn,
-    lower_engine_step,
-)
+from tfx_tpu_trainer.preflight._engine_steps import InputFn, lower_engine_step
 from tfx_tpu_trainer.preflight._report import PreflightReport, StepReport, bytes_text
 from tfx_tpu_trainer.preflight._results import CompiledStep, LoweredStep
 from tfx_tpu_trainer.preflight._step_time import check_slices, time_ops
@@ -24,6 +21,11 @@ from tfx_tpu_trainer.preflight._xprof import write_profile
 
 ENGINE_STEPS = {"train": ModeKeys.TRAIN, "eval": ModeKeys.EVAL, "predict": ModeKeys.PREDICT}
 """Name of a step of the engine -> its mode."""
+
+Outcome = Literal["fits", "too large", "failed", "skipped", "not divisible"]
+
+# Of these a smaller batch may be the remedy; anything else is wrong at any size.
+_OF_THE_SIZE = frozenset({"memory", "timeout", "crash"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -282,9 +284,6 @@ def _as_model(
     )
 
 
-Outcome = Literal["fits", "too large", "failed", "skipped", "not divisible"]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepEntry:
     """One batch size on one slice.
@@ -353,10 +352,6 @@ class Sweep:
                 for entry in self.entries
             ],
         }
-
-
-# Of these a smaller batch may be the remedy; anything else is wrong at any size.
-_OF_THE_SIZE = frozenset({"memory", "timeout", "crash"})
 
 
 def sweep(

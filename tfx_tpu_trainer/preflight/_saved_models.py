@@ -26,14 +26,14 @@ from tfx_tpu_trainer.preflight._step_graph import (
     results_of_function,
     static_shape,
 )
-from tfx_tpu_trainer.serving import (
-    find_saved_model,
-    meta_graph_with,
-    place_ops,
-    read_saved_model,
-)
+from tfx_tpu_trainer.serving import find_saved_model, meta_graph_with, place_ops, read_saved_model
 
 v1 = tf.compat.v1
+
+_TPU_CALL = "TPUPartitionedCall"
+_CALLS = ("BatchFunction", "PartitionedCall", "StatefulPartitionedCall")
+_VARIABLE = "VarHandleOp"
+_OUTPUT_MARK = "_tpu_output_identity"
 
 
 def preflight_saved_model(
@@ -265,12 +265,6 @@ def _host_findings(meta_graph: v1.MetaGraphDef) -> tuple[Finding, ...]:
     )
 
 
-_TPU_CALL = "TPUPartitionedCall"
-_CALLS = ("BatchFunction", "PartitionedCall", "StatefulPartitionedCall")
-_VARIABLE = "VarHandleOp"
-_OUTPUT_MARK = "_tpu_output_identity"
-
-
 @dataclasses.dataclass(frozen=True)
 class TpuProgram:
     """A program that the host asks a TPU to run."""
@@ -310,7 +304,7 @@ def _hand_in_variables(
     nodes: Mapping[str, v1.NodeDef],
     body: dict[str, v1.NodeDef],
 ) -> None:
-    """Puts variables in the place of the arguments that a call hands them in by."""
+    """Replaces the arguments by which a call passes variables with the variables."""
     for argument, source in zip(function.signature.input_arg, call.input):
         given = nodes[op_of(source)]
         if given.op == _VARIABLE:
@@ -320,7 +314,9 @@ def _hand_in_variables(
 
 
 def _cut(function: Any, body: Mapping[str, v1.NodeDef]) -> TpuProgram:
-    """Takes out what runs on the TPU, and notes the tensors that cross the border."""
+    """Cuts out what runs on the TPU, and lists the tensors that enter and leave it."""
+    # A program is known by the marks of its nodes alone. A tensor that crosses from an unmarked node to a marked one is
+    # an input, the other way an output; constants and variables are copied in.
     kept = {name for name, node in body.items() if _runs_on_tpu(node)}
     variables = {name: node for name, node in body.items() if node.op == _VARIABLE}
     # A variable keeps its own name, which is what messages should say, unless an op has it.
@@ -375,7 +371,7 @@ def _runs_on_tpu(node: v1.NodeDef) -> bool:
 
 
 def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.NodeDef, str]:
-    """Follows a tensor through the op that only brings it in."""
+    """Finds what a `TPUReplicatedInput` brings in: the node, and its tensor."""
     passed: set[str] = set()
     while (node := body[op_of(source)]).op == "TPUReplicatedInput":
         if node.name in passed:

@@ -1,4 +1,4 @@
-"""A step of one core, cut out of its graph: what lowering starts from."""
+"""A step of one core, cut out of its graph: what lowering starts from. Nodes and functions of a graph, read."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _tensor(source: str) -> str:
 
 
 def op_of(tensor: str) -> str:
-    """The op that a tensor's name, an input of a node or a control edge names."""
+    """Returns the op in a tensor's name, an input of a node or a control edge."""
     return tensor.removeprefix("^").split(":")[0]
 
 

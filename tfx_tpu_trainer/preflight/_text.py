@@ -286,7 +286,7 @@ def _input(report: PreflightReport) -> Iterator[RenderableType]:
 
 
 def measured_text(speed: InputSpeed) -> str:
-    """Says in one line what was measured of an input, and how it was scaled."""
+    """Returns in one line what was measured of an input, and how it was scaled."""
     again = f", read again from its start {speed.ends:,} times" if speed.ends else ""
     return (
         f"{speed.rows:,} rows in {seconds_text(speed.seconds)} on {speed.cpus} CPUs of this machine"

@@ -7,7 +7,7 @@ assignment, as libtpu dumps it: the graph viewer draws the one, the memory viewe
 device's lines: here the kernels of the program, one after the other, each with its estimated time
 (`_step_time.py`), its operations and bytes, the TensorFlow op that it comes from and that op's line in
 the model. XProf computes its op tables and its roofline from them. A kernel of a loop is one event, as
-long as all its turns together.
+long as all its runs together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write_profile(
     tpu_slice: Slice,
     source_of: SourceOf,
 ) -> str:
-    """Writes the files of one step."""
+    """Writes the two files of one step, and returns their folder."""
     run = _plain(run)
     proto = hlo_pb2.HloProto.FromString(program)
     module = proto.hlo_module

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from tfx_tpu_trainer.serving._answers import LOADING_PROCESS, Sample
-from tfx_tpu_trainer.serving._check import check_placement, check_saved_model
-from tfx_tpu_trainer.serving._check_report import (
+from tfx_tpu_trainer.serving._check import (
     Check,
     Finding,
     ServingCheck,
     ServingCheckError,
+    check_placement,
+    check_saved_model,
     read_serving_check,
     write_serving_check,
 )
 from tfx_tpu_trainer.serving._fresh_process import FreshProcess
 from tfx_tpu_trainer.serving._inspect import (
     MetaGraphDescription,
+    OpPlacement,
     SignatureDescription,
     TensorDescription,
     describe_saved_model,
+    place_ops,
 )
 from tfx_tpu_trainer.serving._load import load_serving
-from tfx_tpu_trainer.serving._op_placement import OpPlacement, place_ops
+from tfx_tpu_trainer.serving._loading_process import LOADING_PROCESS, Sample
 from tfx_tpu_trainer.serving._overview import overview
 from tfx_tpu_trainer.serving._requests import (
     RequestError,
     read_tfrecords,
+    read_warmup,
     request_inputs,
     says_missing,
+    warmup_requests,
+    write_warmup,
 )
 from tfx_tpu_trainer.serving._saved_model_file import (
     BINARY_FILE,
+    copy_metagraph,
     find_saved_model,
     holds_saved_model,
     meta_graph_with,
@@ -40,8 +46,6 @@ from tfx_tpu_trainer.serving._server_config import (
     batching_for_tpu,
     write_server_config,
 )
-from tfx_tpu_trainer.serving._single_tag import copy_metagraph
-from tfx_tpu_trainer.serving._warmup import read_warmup, warmup_requests, write_warmup
 
 __all__ = [
     "BINARY_FILE",

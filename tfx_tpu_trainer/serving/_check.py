@@ -1,24 +1,174 @@
-"""Checks an exported model before anybody pushes it: each metagraph, loaded in a fresh process."""
+"""Checks an exported model before anybody pushes it, each metagraph in a fresh process; the report, and its file."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
+import json
 import os
 import time
+import typing
 from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.messages import printable
+from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.estimator.extending import HOST_TAGS, TPU_TAGS
-from tfx_tpu_trainer.serving._answers import Loaded, Sample, compare, load_fresh
-from tfx_tpu_trainer.serving._check_report import Check, Finding, ServingCheck
 from tfx_tpu_trainer.serving._fresh_process import FreshProcess
-from tfx_tpu_trainer.serving._op_placement import OpPlacement, place_ops
+from tfx_tpu_trainer.serving._inspect import OpPlacement, place_ops
+from tfx_tpu_trainer.serving._loading_process import Answers, Latency, Loaded, Sample, load_fresh
 from tfx_tpu_trainer.serving._saved_model_file import meta_graph_with, read_saved_model
 
-_Begun = concurrent.futures.Future[Check]
+CHECK_FILE = "serving_check.json"
+"""Name of the report, at the root of a Model artifact."""
+
+Outcome = Literal["passed", "failed", "not run"]
+_OUTCOMES = typing.get_args(Outcome)
 
 RELATIVE_TOLERANCE = 1e-6
 TIMEOUT_SECONDS = 300.0
+
+_SHOWN = 5
+
+
+class Finding(NamedTuple):
+    """What one check says.
+
+    Attributes:
+        outcome: "passed", "failed", or "not run" if it could not be checked.
+        detail: What was found, in one line; the reason where it has not passed.
+    """
+
+    outcome: Outcome
+    detail: str
+
+
+class ServingCheckError(RuntimeError):
+    """An exported model that must not be pushed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: What was checked, for instance "serve: answers as the estimator predicts".
+        outcome: "passed", "failed", or "not run" if it could not be checked.
+        detail: What was found, in one line; the reason where it has not passed.
+        seconds: How long it took.
+    """
+
+    name: str
+    outcome: Outcome
+    detail: str
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingCheck:
+    """All checks of a model.
+
+    Attributes:
+        checks: The checks, in the order in which they were made. Later kinds of checks (compiling
+            for a TPU) are further entries.
+        latencies: How long its `serve` metagraph took to answer; empty if that was not measured.
+    """
+
+    checks: tuple[Check, ...]
+    latencies: tuple[Latency, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(check for check in self.checks if check.outcome == "failed")
+
+    def summary(self) -> str:
+        """Says in one line what failed, or that nothing did."""
+        if self.failures:
+            said = "; ".join(f"{check.name}: {check.detail}" for check in self.failures)
+        else:
+            said = "; ".join(f"{check.name}: {check.outcome}" for check in self.checks)
+        # Names of tensors, and what ops say, are the model's.
+        return printable(said)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as JSON values."""
+        return {
+            "passed": self.passed,
+            "checks": [dataclasses.asdict(check) for check in self.checks],
+            "latencies": [dataclasses.asdict(latency) for latency in self.latencies],
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ServingCheck:
+        """Makes a report of what `to_json` gave."""
+        return cls(
+            tuple(Check(**check) for check in values["checks"]),
+            # Reports of the first versions have none.
+            tuple(Latency(**latency) for latency in values.get("latencies", ())),
+        )
+
+
+def write_serving_check(model_uri: str, report: ServingCheck) -> str:
+    """Writes a report beside the model, whole or not at all.
+
+    Args:
+        model_uri: Root of the Model artifact.
+        report: The report.
+
+    Returns:
+        The file's path.
+    """
+    path = os.path.join(model_uri, CHECK_FILE)
+    write_whole(path, json.dumps(report.to_json(), indent=2) + "\n")
+    return path
+
+
+def read_serving_check(model_uri: str) -> ServingCheck | None:
+    """Reads the report of a Model artifact.
+
+    Args:
+        model_uri: Root of the Model artifact.
+
+    Returns:
+        The report, `None` if there is none.
+
+    Raises:
+        ValueError: The file is not such a report.
+    """
+    path = os.path.join(model_uri, CHECK_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            report = ServingCheck.from_json(json.loads(file.read()))
+    except (ValueError, KeyError, TypeError, RecursionError, tf.errors.OpError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise _no_report(path, reason) from error
+    for check in report.checks:
+        texts = (check.name, check.outcome, check.detail)
+        if not all(isinstance(text, str) for text in texts) or check.outcome not in _OUTCOMES:
+            raise _no_report(path, f"a check is {check}")
+    return report
+
+
+def _no_report(path: str, reason: str) -> ValueError:
+    return ValueError(
+        f"{path} is not a report of a serving check ({reason}): remove it, or let TpuTrainer write "
+        "it again."
+    )
+
+
+_Begun = concurrent.futures.Future[Check]
 
 
 def check_saved_model(
@@ -79,6 +229,8 @@ def check_saved_model(
     saved_model = read_saved_model(path)
     on_host = meta_graph_with(saved_model, HOST_TAGS)
     on_tpu = meta_graph_with(saved_model, TPU_TAGS)
+    # What needs no rows begins first, since `sample` may take long: it predicts. The order of the report is
+    # the same whatever ends first.
     with concurrent.futures.ThreadPoolExecutor() as pool:
 
         def begin(checks: Mapping[str, Callable[[], Finding]]) -> list[_Begun]:
@@ -137,9 +289,6 @@ def _timed(name: str, check: Callable[[], Finding]) -> Check:
     return Check(name, outcome, detail, round(time.monotonic() - start, 3))
 
 
-_SHOWN = 5
-
-
 def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
     """Goes through the metagraph op by op.
 
@@ -179,3 +328,78 @@ def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
 def _listed(nodes: tuple[str, ...]) -> str:
     more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
     return f"{'; '.join(nodes[:_SHOWN])}{more}"
+
+
+def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: float) -> Finding:
+    """Compares each output that has the name of a prediction with it.
+
+    Numbers may differ by a part of the largest absolute value of that output over all rows: one
+    row's small value is the difference of large ones, which are rounded. NaN equals NaN, and an
+    infinity itself. Everything else must be the same.
+
+    Args:
+        answers: What the model answered.
+        predictions: Output name -> what it should have.
+        tolerance: The part.
+    """
+    compared = []
+    worst = 0.0
+    for signature, outputs in answers.items():
+        for key in sorted(set(outputs) & set(predictions)):
+            problem, difference = _problem(outputs[key], np.asarray(predictions[key]), tolerance)
+            if problem:
+                return Finding(
+                    "failed", f"{signature}[{key!r}] {problem}, from what the estimator predicts"
+                )
+            worst = max(worst, difference)
+            compared.append(f"{signature}[{key!r}]")
+    if not compared:
+        return Finding(
+            "not run",
+            f"it answers {', '.join(answers)}, but no output has the name of a prediction "
+            f"({', '.join(sorted(predictions))})",
+        )
+    rows = max(np.shape(value)[0] for value in predictions.values() if np.ndim(value))
+    return Finding(
+        "passed",
+        f"{', '.join(compared)}: {rows} rows, largest difference {worst:.2g} of the largest value",
+    )
+
+
+def _problem(answer: np.ndarray, expected: np.ndarray, tolerance: float) -> tuple[str, float]:
+    """Returns what is wrong with an answer (empty if nothing), and how far off it is."""
+    number = np.issubdtype(expected.dtype, np.number)
+    if answer.shape == expected.shape and not number:
+        if _as_bytes(answer) == _as_bytes(expected):
+            return "", 0.0
+    elif answer.shape == expected.shape and answer.dtype == expected.dtype:
+        difference = _difference(answer, expected)
+        if difference <= tolerance:
+            return "", difference
+        return (
+            f"differs by {difference:.2g} of its largest value, but only {tolerance:g} is allowed",
+            difference,
+        )
+    return f"is {_described(answer)} instead of {_described(expected)}", float("inf")
+
+
+def _difference(answer: np.ndarray, expected: np.ndarray) -> float:
+    """Returns the largest difference as a part of the largest finite value."""
+    same = (answer == expected) | ((answer != answer) & (expected != expected))
+    if np.all(same):
+        return 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.where(same, 0, np.abs(answer.astype(complex) - expected.astype(complex)))
+    finite = np.abs(expected[np.isfinite(expected)].astype(complex))
+    largest = float(np.max(apart)) / (float(finite.max(initial=0.0)) or 1.0)
+    return largest if np.isfinite(largest) else float("inf")
+
+
+def _as_bytes(values: np.ndarray) -> list[bytes]:
+    # Texts are objects in one place and fixed-width bytes in the other; booleans compare too.
+    return [tf.compat.as_bytes(str(v) if isinstance(v, np.bool_) else v) for v in values.ravel()]
+
+
+def _described(value: Any) -> str:
+    value = np.asarray(value)
+    return f"{value.dtype}{list(value.shape)} such as {value.ravel()[:1].tolist()}"

@@ -9,8 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.serving._inspect import MetaGraphDescription, describe_meta_graph
-from tfx_tpu_trainer.serving._model_variables import check_variables
-from tfx_tpu_trainer.serving._saved_model_file import read_saved_model
+from tfx_tpu_trainer.serving._saved_model_file import check_variables, read_saved_model
 
 
 def load_serving(

@@ -10,12 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import is_local, local_path
-from tfx_tpu_trainer.serving._check_report import read_serving_check
-from tfx_tpu_trainer.serving._inspect import SignatureDescription, describe_meta_graph
-from tfx_tpu_trainer.serving._model_variables import check_variables
-from tfx_tpu_trainer.serving._op_placement import place_ops
-from tfx_tpu_trainer.serving._saved_model_file import find_saved_model, read_saved_model
-from tfx_tpu_trainer.serving._warmup import read_warmup
+from tfx_tpu_trainer.serving._check import read_serving_check
+from tfx_tpu_trainer.serving._inspect import SignatureDescription, describe_meta_graph, place_ops
+from tfx_tpu_trainer.serving._requests import read_warmup
+from tfx_tpu_trainer.serving._saved_model_file import (
+    check_variables,
+    find_saved_model,
+    read_saved_model,
+)
 
 
 def overview(path: str | bytes | os.PathLike[str]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""A SavedModel's file: found below a path that a user names, and read without loading the model."""
+"""A SavedModel's files: found below a path that a user names, read without loading the model, checked, and copied."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 
 import tensorflow as tf
 from google.protobuf import message, text_format
@@ -11,8 +12,9 @@ from google.protobuf import message, text_format
 # TensorFlow's protos are stable files of theirs; SavedModel's has no alias under `tf`.
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfx_tpu_trainer._support.file_systems import check_can_be_opened
-from tfx_tpu_trainer._support.whole_files import is_whole
+from tfx_tpu_trainer._support.file_systems import check_can_be_opened, check_is_no_pattern
+from tfx_tpu_trainer._support.whole_files import folder_written_whole, is_whole, write_whole
+from tfx_tpu_trainer.estimator.extending import all_nodes
 
 BINARY_FILE = "saved_model.pb"
 """The file of a SavedModel, in its binary form."""
@@ -22,9 +24,13 @@ SERVING_FOLDER = "Format-Serving"
 """Where TFX keeps the SavedModel of a Model artifact."""
 
 _FILES = (BINARY_FILE, TEXT_FILE)
-# What a SavedModel's folder has before it has one of its files, where it is written file by file.
+# The folders of a SavedModel. Where it is written file by file, they are there before its file is.
 _PARTS = ("variables", "assets", "assets.extra")
 _SHOWN = 5
+
+_VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
+_VARIABLES = os.path.join("variables", "variables")
+_SHARDS = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 
 
 def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.SavedModel:
@@ -149,3 +155,105 @@ def _not_found(path: str) -> str:
     more = f" and {len(inside) - _SHOWN} more" if len(inside) > _SHOWN else ""
     listed = ", ".join(inside[:_SHOWN]) or "no files"
     return f"{path} contains no {BINARY_FILE}; it has {listed}{more}. Give the folder that contains it."
+
+
+def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
+    """Raises if files of variables are missing, cut off or damaged; only their sizes are read.
+
+    A server starts with such a model, and refuses each request.
+    """
+    if not any(
+        node.op in _VARIABLE_OPS
+        for meta_graph in saved_model.meta_graphs
+        for node in all_nodes(meta_graph.graph_def)
+    ):
+        return
+    prefix = os.path.join(path, _VARIABLES)
+    if not tf.io.gfile.exists(f"{prefix}.index"):
+        raise _damaged(path, f"it has no {_VARIABLES}.index")
+    check_is_no_pattern("path", path)
+    try:
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+        shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    except Exception as error:  # an OpError or a RuntimeError: it depends on the damage
+        reason = str(error).strip().splitlines()[0]
+        raise _damaged(path, f"{_VARIABLES}.index can't be read: {reason}") from None
+    shards = tf.io.gfile.glob(f"{prefix}.data-*")
+    counts = {int(found[1]) for shard in shards if (found := _SHARDS.search(shard))}
+    if counts != {len(shards)}:
+        raise _damaged(path, f"only {len(shards)} of its files {_VARIABLES}.data-* exist")
+    # Strings have no size of their own.
+    least = sum(
+        dtypes[name].size * tf.TensorShape(shape).num_elements()
+        for name, shape in shapes.items()
+        if dtypes[name] != tf.string
+    )
+    there = sum(tf.io.gfile.stat(shard).length for shard in shards)
+    if there < least:
+        raise _damaged(
+            path,
+            f"its files {_VARIABLES}.data-* hold {there:,} bytes, but its values need {least:,}",
+        )
+
+
+def _damaged(path: str, damage: str) -> ValueError:
+    return ValueError(
+        f"The SavedModel at {path} is incomplete: {damage}. Copy its folder again, or export the "
+        "model again."
+    )
+
+
+def copy_metagraph(
+    path: str | bytes | os.PathLike[str], destination: str, tags: str | Sequence[str] = ("serve",)
+) -> str:
+    """Copies one metagraph of a SavedModel into a separate model.
+
+    Consumers that load a SavedModel without naming tags (`tf.saved_model.load(path)`, a Keras `TFSMLayer`) refuse one
+    with two metagraphs. They accept such a copy. The original is not changed.
+
+    Args:
+        path: Folder with `saved_model.pb`; a PushedModel's uri, or a Model's `Format-Serving`.
+        destination: The folder to make. It appears complete or not at all.
+        tags: All tags of the metagraph; the copy keeps them.
+
+    Returns:
+        The destination.
+
+    Raises:
+        FileNotFoundError: No such folder, or no SavedModel in it.
+        ValueError: No metagraph has just these tags (those that are there are listed), or the
+            destination exists.
+    """
+    path = os.fsdecode(path)
+    wanted = [tags] if isinstance(tags, str) else list(tags)
+    saved_model = read_saved_model(path)
+    meta_graph = meta_graph_with(saved_model, wanted)
+    if meta_graph is None:
+        there = " and ".join(str(list(m.meta_info_def.tags)) for m in saved_model.meta_graphs)
+        raise ValueError(
+            f"The SavedModel at {path} has no metagraph with the tags {wanted}: it has {there}. "
+            "Give all the tags of one of them."
+        )
+    if tf.io.gfile.exists(destination):
+        raise ValueError(f"{destination} already exists: give a new folder.")
+    kept = tf.compat.v1.MetaGraphDef()
+    kept.CopyFrom(meta_graph)
+    del saved_model.meta_graphs[:]
+    saved_model.meta_graphs.append(kept)
+
+    with folder_written_whole(os.path.normpath(destination), last=[BINARY_FILE]) as temporary:
+        for folder in _PARTS:
+            _copy_folder(os.path.join(path, folder), os.path.join(temporary, folder))
+        content = saved_model.SerializeToString(deterministic=True)
+        write_whole(os.path.join(temporary, BINARY_FILE), content)
+    return destination
+
+
+def _copy_folder(source: str, destination: str) -> None:
+    if not tf.io.gfile.isdir(source):
+        return
+    for folder, _, files in tf.io.gfile.walk(source):
+        target = os.path.normpath(os.path.join(destination, os.path.relpath(folder, source)))
+        tf.io.gfile.makedirs(target)
+        for file in files:
+            tf.io.gfile.copy(os.path.join(folder, file), os.path.join(target, file))

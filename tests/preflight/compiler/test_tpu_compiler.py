@@ -24,6 +24,7 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
     import libtpu
 
     values: dict[str, object] = {
+        "program": b"no program",
         "libtpu": str(Path(libtpu.__file__).with_name("libtpu.so")),
         "topology": "v5e:2x4",
         "topology_options": {},
@@ -33,7 +34,7 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
         "memory_limit_bytes": None,
         **changed,
     }
-    CompileRequest(**values).write(str(folder), b"no program")  # type: ignore[arg-type]
+    CompileRequest(**values).write(str(folder))  # type: ignore[arg-type]
     command = [
         sys.executable,
         "-m",

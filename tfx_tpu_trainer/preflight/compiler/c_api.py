@@ -175,7 +175,7 @@ class Compile(_Call):
 
 
 class CostAnalysis(_Call):
-    """Asks what the compiler reckons that an executable costs."""
+    """Asks for the compiler's estimate of what an executable costs."""
 
     _fields_ = [
         ("executable", _HANDLE),

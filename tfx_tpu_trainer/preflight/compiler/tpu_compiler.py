@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfx_tpu_trainer.preflight.compiler import c_api
 from tfx_tpu_trainer.preflight.compiler.c_api import NamedValue, PjrtError, PjrtPlugin
@@ -14,25 +13,22 @@ from tfx_tpu_trainer.preflight.compiler.c_api import NamedValue, PjrtError, Pjrt
 OptionValue = str | int | Sequence[int]
 
 
-@dataclasses.dataclass(frozen=True)
-class Topology:
+class Topology(NamedTuple):
     """A slice as the plug-in knows it."""
 
     handle: int  # the plug-in's
     device_ids: tuple[int, ...]  # its devices
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Executable:
+class Executable(NamedTuple):
     """A compiled program."""
 
-    # What the compiler reckons that a run costs, by its own names: `"flops"`, `"bytes accessed"` and others.
+    # The compiler's estimate of a run, by its own names: `"flops"`, `"bytes accessed"` and others.
     costs: dict[str, float]
     # Bytes of HBM: `generated_code`, `argument`, `output`, `alias`, `temp`, and `peak`, what is in use at a time; 0
     # where the plug-in does not say.
     memory: dict[str, int]
-    program: bytes  # the optimized program
-    program_format: str  # its format: `"hlo_with_config"`, a `HloModuleProtoWithConfig`
+    program: bytes  # the optimized program, a serialized `HloModuleProtoWithConfig`
 
 
 class TpuCompiler:
@@ -78,12 +74,6 @@ class TpuCompiler:
         effort: float | None = None,
     ) -> Executable:
         """Compiles a program, which takes from a second to minutes."""
-        devices = num_replicas * num_partitions
-        if devices > len(topology.device_ids):
-            raise ValueError(
-                f"{num_replicas} replicas of {num_partitions} devices need {devices} devices; the "
-                f"topology has {len(topology.device_ids)}."
-            )
         code = ctypes.create_string_buffer(hlo, len(hlo))
         program_format = b"hlo"
         program = c_api.Program(
@@ -94,7 +84,9 @@ class TpuCompiler:
         )
         program.struct_size = ctypes.sizeof(program)
         options = serialized_options(
-            topology.device_ids[:devices], num_partitions=num_partitions, effort=effort
+            topology.device_ids[: num_replicas * num_partitions],
+            num_partitions=num_partitions,
+            effort=effort,
         )
         call = c_api.Compile(
             topology=topology.handle,
@@ -103,12 +95,10 @@ class TpuCompiler:
             options_size=len(options),
         )
         self._plugin.call("Compile", call)
-        text, text_format = self._optimized(call.executable)
         return Executable(
             costs=self._costs(call.executable),
             memory=self._memory(call.executable),
-            program=text,
-            program_format=text_format,
+            program=self._optimized(call.executable),
         )
 
     def _costs(self, executable: int) -> dict[str, float]:
@@ -131,7 +121,7 @@ class TpuCompiler:
         names = ("generated_code", "argument", "output", "alias", "temp", "peak")
         return {name: getattr(stats, name, 0) for name in names}
 
-    def _optimized(self, executable: int) -> tuple[bytes, str]:
+    def _optimized(self, executable: int) -> bytes:
         program = c_api.Program()
         program.struct_size = ctypes.sizeof(program)
         call = c_api.OptimizedProgram(executable=executable, program=ctypes.pointer(program))
@@ -140,7 +130,7 @@ class TpuCompiler:
         buffer = ctypes.create_string_buffer(program.code_size)
         program.code = ctypes.cast(buffer, ctypes.c_void_p)
         self._plugin.call("Executable_OptimizedProgram", call)
-        return buffer.raw, ctypes.string_at(program.format, program.format_size).decode()
+        return buffer.raw
 
 
 def _named_values(options: Mapping[str, OptionValue]) -> tuple[Any, list[Any]]:
@@ -171,6 +161,8 @@ def _text(text: str, kept: list[Any]) -> tuple[Any, int]:
     return ctypes.cast(pointer, ctypes.c_void_p), len(encoded)
 
 
+# The fields of XLA's protos, by number: the process has the standard library alone, so that messages are written here
+# by hand.
 # CompileOptionsProto
 _EXECUTABLE_BUILD_OPTIONS = 3
 # ExecutableBuildOptionsProto
