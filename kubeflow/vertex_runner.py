@@ -30,8 +30,8 @@ from tfx_tpu_trainer.components.clusters import (
     check_project,
     custom_job,
 )
-from tfx_tpu_trainer.workbench.project.cluster import ClusterPipeline
-from tfx_tpu_trainer.workbench.project.cluster_options import (
+from tfx_tpu_trainer.workbench.project.cluster import (
+    ClusterPipeline,
     check_pipeline_image,
     cluster_options,
     help_text,

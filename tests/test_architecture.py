@@ -39,7 +39,7 @@ _HAS_NO_NAME = "into a file without a name, which no other process opens"
 OTHER_WRITERS = {
     "pipelines/digits/data.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/workbench/run/local_runner.py": {"open": "a log that grows"},
-    "tfx_tpu_trainer/workbench/project/root_lock.py": {"open": "the file of a lock"},
+    "tfx_tpu_trainer/workbench/project/roots.py": {"open": "the file of a lock"},
     "tfx_tpu_trainer/workbench/history/run_log.py": {"open": "a log that grows"},
     "tfx_tpu_trainer/components/trainer/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/components/trainer/early_stopping.py": {
@@ -72,7 +72,7 @@ OTHER_WRITERS = {
     },
     "tfx_tpu_trainer/serving/_requests.py": {"TFRecordWriter": "where its callers say"},
     "tfx_tpu_trainer/serving/_server_config.py": {"GFile": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/workbench/new/csv_rows.py": {"open": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/workbench/new/csv_files.py": {"open": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/workbench/new/rendering.py": {
         "copyfile": "into the folder that appears whole"
     },

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.options import pipeline_options
 
 from tests.bad_input import row
-from tests.workbench.project.test_beam_options import beam_listings
+from tests.workbench.project.test_beam import beam_listings
 
 LISTINGS = beam_listings()
 BEAM_COMPONENTS = ("CsvExampleGen", "StatisticsGen", "Transform", "Evaluator", "BulkInferrer")

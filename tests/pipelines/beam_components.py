@@ -8,7 +8,7 @@ from typing import Any
 
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 
-from tfx_tpu_trainer.workbench.project.config import load_config
+from tfx_tpu_trainer.workbench.project.config_file import load_config
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
 
 SPLITS = '["train", "eval"]'

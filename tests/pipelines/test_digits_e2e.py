@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun, command, completed, run_local
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.workbench.history.run_page import gather_run
+from tfx_tpu_trainer.workbench.history.pages import gather_run
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.metadata import State

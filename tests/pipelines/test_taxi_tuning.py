@@ -9,7 +9,7 @@ import keras_tuner
 import pytest
 
 from pipelines.taxi.tuning import search_space
-from tfx_tpu_trainer.workbench.project.config import load_config
+from tfx_tpu_trainer.workbench.project.config_file import load_config
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
 
 

@@ -149,13 +149,13 @@ USES = {
         "import kfp.kubernetes, kfp_server_api, google.cloud.aiplatform"
     ),
     "new": "import tfx_tpu_trainer.workbench.new.creating, tfx_tpu_trainer.workbench.new.measuring",
-    "notebook": "import tfx_tpu_trainer.workbench.notebook.extension, tfx_tpu_trainer.workbench.notebook.curve",
+    "notebook": "import tfx_tpu_trainer.workbench.notebook.extension, tfx_tpu_trainer.workbench.notebook.pages",
     "preflight": "from tfx_tpu_trainer.preflight import *",
     "report": "from tfx_tpu_trainer.components.report import *",
     "tfx": (
         "from tfx_tpu_trainer.components import *\nfrom tfx_tpu_trainer.components.evaluation import *\n"
         "import tfx_tpu_trainer.components.inputs, tfx_tpu_trainer.workbench.run.local_runner\n"
-        "import tfx_tpu_trainer.workbench.run.beam_services"
+        "import tfx_tpu_trainer.workbench.project.beam"
     ),
     "tune": "from tfx_tpu_trainer.components.tuning import *",
 }

@@ -15,7 +15,7 @@ from tests.components.trainer.execution import Execution
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.workbench.project.config import load_config
+from tfx_tpu_trainer.workbench.project.config_file import load_config
 
 pytestmark = pytest.mark.e2e
 

@@ -27,7 +27,7 @@ from tests.pipelines.beam_results import (
     same_statistics,
     same_transform_graph,
 )
-from tfx_tpu_trainer.workbench.run.beam_services import beam_problem, job_problem
+from tfx_tpu_trainer.workbench.project.beam import beam_problem, job_problem
 from tfx_tpu_trainer.workbench.run.run_child import one_line
 
 BEAM = importlib.metadata.version("apache-beam")

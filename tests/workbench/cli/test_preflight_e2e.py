@@ -14,7 +14,7 @@ from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.components.user_module._preflight_model import FeatureSpec
 from tfx_tpu_trainer.preflight._report_files import read_json
 from tfx_tpu_trainer.workbench.cli.main import main
-from tfx_tpu_trainer.workbench.project.config import load_config
+from tfx_tpu_trainer.workbench.project.config_file import load_config
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
 
 REPOSITORY = pathlib.Path(__file__).parents[3]

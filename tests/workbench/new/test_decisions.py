@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
 from tfx_tpu_trainer.workbench.new.dates import Dates
 from tfx_tpu_trainer.workbench.new.decisions import MOST_CLASSES, decide
-from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.measuring import Column, Table
 from tfx_tpu_trainer.workbench.new.reading import Source, Values
-from tfx_tpu_trainer.workbench.new.table import Column, Table
 
 ROWS = 1000
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.workbench.new import reading
-from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
 from tfx_tpu_trainer.workbench.new.reading import MOST_COLUMNS, MOST_COUNTED
 
 

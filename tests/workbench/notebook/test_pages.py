@@ -22,7 +22,7 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import (
 )
 from tfx_tpu_trainer.serving._inspect import describe_saved_model
 from tfx_tpu_trainer.workbench import notebook
-from tfx_tpu_trainer.workbench.notebook.curve import draw_curve
+from tfx_tpu_trainer.workbench.notebook.pages import draw_curve
 
 METRICS = EvalMetrics(
     {"accuracy": 0.875, "loss": 1 / 3},

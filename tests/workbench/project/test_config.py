@@ -9,7 +9,8 @@ import pytest
 
 from pipelines.taxi.config import Config
 from tests import bad_input
-from tfx_tpu_trainer.workbench.project.config import ConfigError, load_config
+from tfx_tpu_trainer.workbench.project.config import ConfigError
+from tfx_tpu_trainer.workbench.project.config_file import load_config
 from tfx_tpu_trainer.workbench.project.project import find_pipeline, pipeline_names
 
 YAML = """

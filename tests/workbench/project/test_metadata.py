@@ -23,7 +23,7 @@ from tfx_tpu_trainer.workbench.history.progress import (
 )
 from tfx_tpu_trainer.workbench.history.report import Failure, Prediction, RunReport
 from tfx_tpu_trainer.workbench.history.summary import curve_lines, print_summary
-from tfx_tpu_trainer.workbench.project import metadata, root_lock
+from tfx_tpu_trainer.workbench.project import metadata, roots
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 
 NODES = ["CsvExampleGen", "Transform", "TpuTrainer", "Pusher"]
@@ -247,7 +247,7 @@ def test_a_run_whose_process_is_gone_was_killed(path: Path) -> None:
     Writer(path).execution("monday", "TpuTrainer", mlmd.Execution.RUNNING)
     # Whose file it is nobody knows: ML Metadata is believed.
     assert "run monday: running" in history_of(path)
-    with root_lock.locked(path.parent):
+    with roots.locked(path.parent):
         pass
     shown = history_of(path)
     assert "run monday: killed" in shown
@@ -260,7 +260,7 @@ def test_of_the_runs_of_a_locked_root_only_the_one_that_goes_on_is_running(path:
     writer.execution("monday", "TpuTrainer", mlmd.Execution.RUNNING)
     # ML Metadata counts in milliseconds.
     time.sleep(0.01)
-    with root_lock.locked(path.parent):
+    with roots.locked(path.parent):
         # Before its first component has begun the newest run is another one.
         assert "run monday: killed" in history_of(path)
         time.sleep(0.01)

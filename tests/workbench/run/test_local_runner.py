@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.workbench.cli.main import main
-from tfx_tpu_trainer.workbench.project import root_lock
+from tfx_tpu_trainer.workbench.project import roots
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
 from tfx_tpu_trainer.workbench.run.local_runner import child_environment, how_to_go_on
 from tfx_tpu_trainer.workbench.run.run_child import data_problem, one_line
@@ -121,7 +121,7 @@ def test_what_cannot_start_writes_nothing(
 def test_a_second_run_in_the_same_root_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, refused
 ) -> None:
-    monkeypatch.setattr(root_lock, "_END_SECONDS", 0.2)
+    monkeypatch.setattr(roots, "_END_SECONDS", 0.2)
     with (tmp_path / ".lock").open("w") as lock:
         lock.write(written)
         lock.flush()

@@ -18,14 +18,14 @@ from tests.bad_input import row
 from tests.conftest import REPOSITORY
 from tfx_tpu_trainer._support.progress_views import STATUS_VARIABLE
 from tfx_tpu_trainer.workbench.cli.main import main
-from tfx_tpu_trainer.workbench.project import root_lock
+from tfx_tpu_trainer.workbench.project import roots
 
 PROGRAM = """
 import signal, time
-from tfx_tpu_trainer.workbench.run import stop
+from tfx_tpu_trainer.workbench.run import run_child
 
-stop.REMIND_SECONDS = 0.2
-run = stop.Stop()
+run_child.REMIND_SECONDS = 0.2
+run = run_child.Stop()
 run.listen()
 try:
     try:
@@ -34,7 +34,7 @@ try:
         print("swallowed", error, flush=True)
     while True:
         time.sleep(0.01)
-except stop.RunStoppedError as error:
+except run_child.RunStoppedError as error:
     run.ended()
     # No reminder comes any more, and no other signal.
     signal.raise_signal(signal.SIGINT)
@@ -123,7 +123,7 @@ def test_a_run_ends_with_all_that_it_has_started(endless, tmp_path: Path, number
         assert endless.wait() == 130
         assert "stopped; run the same command again to continue" in printed
     # The next run begins at once: the child held the lock as well.
-    with root_lock.locked(tmp_path / "root"):
+    with roots.locked(tmp_path / "root"):
         until(lambda: not is_running(started))
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_is_named_and_can_be_stopped(endless, tmp_path: Path,
     (command,) = re.findall(r"`(kill \d+)`", second.output)
     subprocess.run(shlex.split(command), check=True)
     assert endless.wait() == 130
-    with root_lock.locked(tmp_path / "root"):
+    with roots.locked(tmp_path / "root"):
         pass
 
 

@@ -1,6 +1,10 @@
-"""`tfx-tpu-trainer doctor FILE_OR_FOLDER ...`: what a program of tf.estimator's times needs today."""
+"""The commands on programs of tf.estimator's times: doctor and compat."""
 
 from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
 
 import click
 
@@ -25,3 +29,15 @@ def doctor(paths: tuple[str, ...], fix: bool, diff: bool, as_json: bool) -> None
     from tfx_tpu_trainer.workbench.cli.doctor_run import run
 
     raise SystemExit(run(paths, fix=fix, diff=diff, as_json=as_json))
+
+
+@click.command(
+    short_help="Runs a tf.estimator program unchanged.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("words", metavar="[OPTIONS] [PROGRAM] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def compat(words: Sequence[str]) -> None:
+    """Runs a program that uses tf.estimator, without an edit of it."""
+    # In place of this process, in which the program would find our imports.
+    os.execv(sys.executable, [sys.executable, "-m", "tfx_tpu_trainer.compat", *words])

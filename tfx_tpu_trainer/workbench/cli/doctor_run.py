@@ -9,7 +9,9 @@ import functools
 import json
 import multiprocessing
 import os
+import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +19,14 @@ from typing import Any, Final
 import click
 from rich.console import Console
 from rich.progress import track
+from rich.syntax import Syntax
+from rich.text import Text
 
 from tfx_tpu_trainer._support.messages import printable
+from tfx_tpu_trainer._support.terminal import standard_output, text
 from tfx_tpu_trainer.compat.doctor import (
     NOTEBOOK,
+    Finding,
     NotANotebookError,
     NotPythonError,
     Repaired,
@@ -36,14 +42,36 @@ from tfx_tpu_trainer.compat.doctor import (
     repair_notebook,
     write_source,
 )
-from tfx_tpu_trainer.workbench.cli.doctor_report import ExaminedFile, print_file, print_summary
 
 NOTHING_TO_DO: Final = 0
 EDITS_NEEDED: Final = 1
 UNREADABLE: Final = 2
 # Bytes from which processes gain more than it takes to start them: half a second of one.
 _SIDE_BY_SIDE: Final = 1_000_000
+
 _FILES_AT_ONCE: Final = 8
+_INDENT: Final = 10
+_STYLES: Final = {Verdict.WORKS: "green", Verdict.EDIT: "yellow", Verdict.NOTE: "cyan"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ExaminedFile:
+    """One file's findings."""
+
+    path: Path
+    # What was found; with --fix what is left.
+    findings: tuple[Finding, ...]
+    made: tuple[Finding, ...] = ()
+    # The mechanical edits as a unified diff; "" where they were not asked for.
+    diff: str = ""
+
+    def count(self, verdict: Verdict) -> int:
+        """How many findings say so; an edit counts once for each of its lines."""
+        return sum(
+            1 + (len(each.also_lines) if verdict is Verdict.EDIT else 0)
+            for each in self.findings
+            if each.verdict is verdict
+        )
 
 
 def run(paths: Sequence[str], *, fix: bool, diff: bool, as_json: bool) -> int:
@@ -67,8 +95,8 @@ def run(paths: Sequence[str], *, fix: bool, diff: bool, as_json: bool) -> int:
         click.echo(json.dumps(_as_json(examined, errors, fix=fix), indent=2))
     elif files:
         print_summary(examined, fix=fix)
-    for text in errors:
-        click.echo(f"Error: {printable(text)}", err=True)
+    for message in errors:
+        click.echo(f"Error: {printable(message)}", err=True)
     if errors:
         return UNREADABLE
     edits = sum(each.count(Verdict.EDIT) for each in examined)
@@ -161,3 +189,73 @@ def _as_json(
             **{verdict.value: sum(each.count(verdict) for each in examined) for verdict in Verdict},
         },
     }
+
+
+def print_file(examined: ExaminedFile) -> None:
+    """Prints a file's findings; nothing for a file without any."""
+    if not (examined.findings or examined.made or examined.diff):
+        return
+    console = standard_output()
+    console.print(text(str(examined.path), style="bold"))
+    said: set[str] = set()
+    for finding in examined.made:
+        console.print(_heading(finding, "made", "green"))
+        _print_indented(console, f"-> {finding.edit}")
+    for finding in examined.findings:
+        label = finding.verdict.value + (", --fix makes it" if finding.fixable else "")
+        console.print(_heading(finding, label, _STYLES[finding.verdict]))
+        if finding.says not in said:
+            _print_indented(console, finding.says)
+            said.add(finding.says)
+        if finding.edit is not None:
+            _print_indented(console, f"-> {finding.edit}", style="bold")
+    if examined.diff:
+        if console.is_terminal:
+            console.print(Syntax(examined.diff, "diff", background_color="default"))
+        else:
+            # To be given to `patch`: no line is to be broken or stripped, no character escaped.
+            sys.stdout.write(f"{examined.diff}\n")
+    console.print()
+
+
+def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
+    """Prints the last lines: how much is to be done, and how the program runs without it."""
+    findings = [finding for each in examined for finding in each.findings]
+    edits = sum(each.count(Verdict.EDIT) for each in examined)
+    fixable = sum(each.fixable for each in findings)
+    made = sum(len(each.made) for each in examined)
+    parts = [_counted(len(examined), "file")]
+    if fix:
+        parts.append(f"{_counted(made, 'edit')} made, {edits} left to make by hand")
+    else:
+        parts.append(f"{_counted(edits, 'edit')} needed, {fixable} of them made by --fix")
+    parts.append(_counted(sum(each.verdict is Verdict.NOTE for each in findings), "note"))
+    working = sum(each.verdict is Verdict.WORKS for each in findings)
+    parts.append(f"{working} that work unchanged")
+    standard_output().print(text("; ".join(parts) + "."))
+    if not fix and edits and fixable == edits:
+        program = shlex.quote(str(examined[0].path)) if len(examined) == 1 else "PROGRAM"
+        line = f"Run it unchanged: python -m tfx_tpu_trainer.compat --repair {program}"
+        # A command to be copied is not broken.
+        standard_output().print(text(line), soft_wrap=True)
+
+
+def _heading(finding: Finding, label: str, style: str) -> Text:
+    place = f"{finding.line}:{finding.column}"
+    if finding.cell is not None:
+        place = f"cell {finding.cell}, {place}"
+    heading = text(place.rjust(_INDENT - 2) + "  ")
+    heading.append(label, style=style)
+    heading.append(f"  {finding.name}")
+    if finding.also_lines:
+        heading.append(f"  (also lines {', '.join(map(str, finding.also_lines))})", style="dim")
+    return heading
+
+
+def _print_indented(console: Console, says: str, *, style: str = "") -> None:
+    for line in textwrap.wrap(printable(says), console.width - _INDENT, break_on_hyphens=False):
+        console.print(text(" " * _INDENT + line, style))
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -6,17 +6,11 @@ import click
 
 import tfx_tpu_trainer
 from tfx_tpu_trainer._support.terminal import PrintableGroup
-from tfx_tpu_trainer.workbench.cli.clean import clean
-from tfx_tpu_trainer.workbench.cli.compat import compat
-from tfx_tpu_trainer.workbench.cli.doctor import doctor
-from tfx_tpu_trainer.workbench.cli.graph import graph
-from tfx_tpu_trainer.workbench.cli.history import history
+from tfx_tpu_trainer.workbench.cli.doctor import compat, doctor
 from tfx_tpu_trainer.workbench.cli.inspect import inspect
 from tfx_tpu_trainer.workbench.cli.new import new
 from tfx_tpu_trainer.workbench.cli.preflight import preflight
-from tfx_tpu_trainer.workbench.cli.report import compare, report
-from tfx_tpu_trainer.workbench.cli.run import run
-from tfx_tpu_trainer.workbench.cli.show import show
+from tfx_tpu_trainer.workbench.cli.runs import clean, compare, graph, history, report, run, show
 
 
 @click.group(cls=PrintableGroup)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.workbench.history.progress import STYLES
-from tfx_tpu_trainer.workbench.project import metadata, root_lock
+from tfx_tpu_trainer.workbench.project import metadata, roots
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 from tfx_tpu_trainer.workbench.project.roots import Root
@@ -81,7 +81,7 @@ def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeSt
     """The components of a run as they are, whatever a killed process has left in ML Metadata."""
     statuses = list(statuses)
     try:
-        since = root_lock.held_since(root)
+        since = roots.held_since(root)
     except OSError:
         return statuses
     # The run that goes on just now need not have begun its first component: then the newest run is another one.

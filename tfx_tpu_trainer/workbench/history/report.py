@@ -37,60 +37,47 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One real row of the eval split and what the model answers.
+    """One real row of the eval split and what the model answers."""
 
-    Attributes:
-        row: The features the model was given, shortened to text.
-        withheld: The features it was not given, such as what the label is made from.
-        outputs: Each output's values as text.
-    """
-
+    # The features the model was given, shortened to text.
     row: dict[str, str]
+    # The features it was not given, such as what the label is made from.
     withheld: dict[str, str]
+    # Each output's values as text.
     outputs: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunReport:
-    """What came out of a run.
-
-    Attributes:
-        failure: Why it failed; None where it did not.
-        train_loss: The loss of the last training step that was recorded.
-        train_step: That step.
-        trained_steps: The step of the evaluated checkpoint; None where none was evaluated.
-        ran_on: Where it was trained, such as "4 emulated TPU cores"; None where nobody has said.
-        eval_metrics: The trainer's eval metrics.
-        eval_examples: How many rows they were measured on.
-        learning_curve: The metrics of each evaluation in training, by name, with its step as `global_step`.
-        best_step: The step of the best of them; None where none was to be found.
-        blessed: Whether the gate blessed the model; None where it judged nothing.
-        verdict: Why.
-        pushed: The folder the model was pushed to; None where it was not.
-        model: The folder of the exported model that is described and asked: the pushed one where
-            there is one.
-        signatures: Signature names by tags, such as `serve, tpu`.
-        prediction: One prediction for a real row.
-        model_run: The folder of checkpoints and TensorBoard events.
-        tensorboard: The folder to start TensorBoard with; None where it is `model_run`.
-    """
+    """What came out of a run."""
 
     failure: Failure | None = None
+    # The loss of the last training step that was recorded.
     train_loss: float | None = None
     train_step: int | None = None
+    # The step of the evaluated checkpoint; None where none was evaluated.
     trained_steps: int | None = None
+    # Where it was trained, such as "4 emulated TPU cores"; None where nobody has said.
     ran_on: str | None = None
     eval_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    # How many rows they were measured on.
     eval_examples: int | None = None
+    # The metrics of each evaluation in training, by name, with its step as `global_step`.
     learning_curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
+    # The step of the best of them; None where none was to be found.
     best_step: int | None = None
+    # Whether the gate blessed the model; None where it judged nothing.
     blessed: bool | None = None
     verdict: str = ""
     pushed: str | None = None
+    # The folder of the exported model that is described and asked: the pushed one where there is one.
     model: str | None = None
+    # Signature names by tags, such as `serve, tpu`.
     signatures: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     prediction: Prediction | None = None
+    # The folder of checkpoints and TensorBoard events.
     model_run: str | None = None
+    # The folder to start TensorBoard with; None where it is `model_run`.
     tensorboard: str | None = None
 
     def with_tensorboard(self, folder: str | None) -> RunReport:
@@ -116,19 +103,14 @@ class RunReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunArtifacts:
-    """Artifacts of a run, as ML Metadata knows them; `None` where there are none.
-
-    Attributes:
-        model: The trained model.
-        model_run: Its checkpoints and TensorBoard events.
-        blessing: The gate's word.
-        pushed_model: What the Pusher did.
-        examples: The rows.
-    """
+    """Artifacts of a run, as ML Metadata knows them; `None` where there are none."""
 
     model: Any
+    # Its checkpoints and TensorBoard events.
     model_run: Any
+    # The gate's word.
     blessing: Any
+    # What the Pusher did.
     pushed_model: Any
     examples: Any
 

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfx_tpu_trainer._support.imports import of_extra
-from tfx_tpu_trainer.workbench.new.bigquery_schema import read_schema
-from tfx_tpu_trainer.workbench.new.column_kinds import parse_kinds
-from tfx_tpu_trainer.workbench.new.folders import check_folder
+from tfx_tpu_trainer.workbench.new.arguments import check_folder, parse_kinds, read_schema
 from tfx_tpu_trainer.workbench.new.reading import read_source
 
 if TYPE_CHECKING:

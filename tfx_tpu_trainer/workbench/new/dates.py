@@ -30,16 +30,13 @@ _FIRST_SHORT_YEAR = 69
 
 @dataclasses.dataclass(frozen=True)
 class Dates:
-    """How a column's values are dates.
+    """How a column's values are dates."""
 
-    Attributes:
-        orders: The orders of year, month and day in which all values are dates; two if no value decides.
-        first: The earliest day, in the first of these orders.
-        parts: Which of "year", "month", "weekday" and "hour" take several values.
-    """
-
+    # The orders of year, month and day in which all values are dates; two if no value decides.
     orders: tuple[Order, ...]
+    # The earliest day, in the first of these orders.
     first: datetime.date
+    # Which of "year", "month", "weekday" and "hour" take several values.
     parts: tuple[str, ...]
 
 

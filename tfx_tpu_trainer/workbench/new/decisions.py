@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from tfx_tpu_trainer.workbench.new.column_kinds import Kind
+from tfx_tpu_trainer.workbench.new.arguments import Kind, ScaffoldError
 from tfx_tpu_trainer.workbench.new.dates import Order
-from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
-from tfx_tpu_trainer.workbench.new.table import Column, Table
+from tfx_tpu_trainer.workbench.new.measuring import Column, Table
 
 Task = Literal["regression", "classification"]
 
@@ -38,124 +37,92 @@ _EVAL_SHARE = 1 / 3
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A column that the model reads.
-
-    Attributes:
-        name: Its name in the data.
-        key: The name that features and variables are made from.
-        missing: Whether some rows have no value.
-        values: How many values it has; `None` if they are too many to tell apart.
-    """
+    """A column that the model reads."""
 
     name: str
+    # The name that features and variables are made from.
     key: str
     missing: bool
+    # How many values it has; `None` if they are too many to tell apart.
     values: int | None
 
 
 @dataclasses.dataclass(frozen=True)
 class DateFeature:
-    """A column of dates, which the model reads as numbers.
-
-    Attributes:
-        name: Its name in the data.
-        key: The name that features and variables are made from.
-        missing: Whether some rows have no value.
-        order: In which order it gives year, month and day.
-        first_day: The day from which days are counted, as 2024-03-01.
-        parts: Which of "year", "month", "weekday" and "hour" vary, so that they are numbers as well.
-    """
+    """A column of dates, which the model reads as numbers."""
 
     name: str
+    # The name that features and variables are made from.
     key: str
     missing: bool
+    # In which order it gives year, month and day.
     order: Order
+    # The day from which days are counted, as 2024-03-01.
     first_day: str
+    # Which of "year", "month", "weekday" and "hour" vary, so that they are numbers as well.
     parts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """Which words of a column get an id of their own.
+    """Which words of a column get an id of their own."""
 
-    Attributes:
-        most: The number of ids, at most.
-        fewest_rows: The rows of the training split that a word must be in.
-    """
-
+    # The number of ids, at most.
     most: int
+    # The rows of the training split that a word must be in.
     fewest_rows: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """The column to predict.
-
-    Attributes:
-        name: Its name in the data.
-        key: Its name in Transform's output.
-        classes: Its values, in the order of their ids; empty for a regression.
-        integers: Whether the classes are integers in the data.
-        mean: Of a regression, the mean.
-        deviation: Of a regression, the standard deviation.
-        loss_to_beat: The loss of a model that knows only how often each class comes, or the mean.
-        most_frequent: The share of the most frequent class; 0 for a regression.
-    """
+    """The column to predict."""
 
     name: str
+    # Its name in Transform's output.
     key: str
+    # Its values, in the order of their ids; empty for a regression.
     classes: tuple[str | int, ...]
+    # Whether the classes are integers in the data.
     integers: bool
+    # Of a regression.
     mean: float
     deviation: float
+    # The loss of a model that knows only how often each class comes, or the mean.
     loss_to_beat: float
+    # The share of the most frequent class; 0 for a regression.
     most_frequent: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How the model is trained.
-
-    Attributes:
-        batch_size: Rows of a step.
-        steps: Steps, at most.
-        eval_every_steps: Steps between two evaluations.
-        buckets: Buckets of a number.
-        hidden_units: Units of the deep half's layers.
-        dropout: The share of their outputs that a training step leaves out.
-        learning_rate: Adam's, at the beginning.
-    """
+    """How the model is trained."""
 
     batch_size: int
     steps: int
     eval_every_steps: int
     buckets: int
     hidden_units: tuple[int, ...]
+    # The share of their outputs that a training step leaves out.
     dropout: float
+    # Adam's, at the beginning.
     learning_rate: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """What the project is made of.
-
-    Attributes:
-        label: The column to predict.
-        numbers: Columns that are scaled and cut into buckets.
-        dates: Columns that become numbers of days and parts of the calendar.
-        words: Columns that get ids from a vocabulary.
-        vocabulary: Which words get an id.
-        crosses: Pairs of words, by key, that the wide half sees together.
-        dropped: Why columns are left out, by name.
-        training: How the model is trained.
-    """
+    """What the project is made of."""
 
     label: Label
+    # Columns that are scaled and cut into buckets.
     numbers: tuple[Feature, ...]
+    # Columns that become numbers of days and parts of the calendar.
     dates: tuple[DateFeature, ...]
+    # Columns that get ids from a vocabulary.
     words: tuple[Feature, ...]
     vocabulary: Words
+    # Pairs of words, by key, that the wide half sees together.
     crosses: tuple[tuple[str, str], ...]
+    # Why columns are left out, by name.
     dropped: Mapping[str, str]
     training: Training
 

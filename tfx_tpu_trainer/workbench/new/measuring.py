@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
+from tfx_tpu_trainer.workbench.new.dates import Dates
 from tfx_tpu_trainer.workbench.new.reading import Source
-from tfx_tpu_trainer.workbench.new.table import Column, Table, Type
 
 _STATISTICS = statistics_pb2.FeatureNameStatistics
 _TYPES: Mapping[int, Type] = {
@@ -22,6 +23,47 @@ _TYPES: Mapping[int, Type] = {
     _STATISTICS.STRING: "string",
     _STATISTICS.BYTES: "string",
 }
+
+Type = Literal["integer", "float", "string"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column as TFDV sees it."""
+
+    name: str
+    # What Transform will get: 64-bit integers, floats or strings.
+    type: Type
+    # Rows without a value, or with one that is not a number where numbers stand.
+    missing: int
+    # Rows of each value, as text; `None` if there are too many values to tell apart.
+    counts: Mapping[str, int] | None
+    # How its values are dates; `None` if not all of them are.
+    dates: Dates | None = None
+    # How many values it has; `None` if that was not counted.
+    distinct: int | None = None
+    # The most values in one row; more than 1 in TFRecords only.
+    most_values: int = 1
+    # The least number; `None` for strings, as `greatest`, `mean` and `deviation`.
+    least: float | None = None
+    greatest: float | None = None
+    mean: float | None = None
+    deviation: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The data as TFDV sees it.
+
+    Attributes:
+        source: The file.
+        columns: The columns, in the data's order.
+        schema: The schema that TFDV infers, as text.
+    """
+
+    source: Source
+    columns: tuple[Column, ...]
+    schema: str
 
 
 def measure(source: Source) -> Table:

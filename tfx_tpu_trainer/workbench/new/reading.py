@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tfx_tpu_trainer.workbench.new import csv_form, csv_rows
+from tfx_tpu_trainer.workbench.new import csv_files
+from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError, check_name
 from tfx_tpu_trainer.workbench.new.dates import Dates, DateSearch
-from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
-from tfx_tpu_trainer.workbench.new.folders import check_name
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 MOST_COLUMNS = 500
 """Largest number of columns for which Transform's and the model's graphs are built within minutes."""
@@ -29,16 +31,13 @@ Row = Mapping[str, str | None]
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """The values of a column.
+    """The values of a column."""
 
-    Attributes:
-        missing: Rows without one.
-        counts: Rows of each value, as text; `None` if there are more than `MOST_COUNTED` values.
-        dates: How its values are dates. Defaults to `None`: not all of them are.
-    """
-
+    # Rows without one.
     missing: int
+    # Rows of each value, as text; `None` if there are more than `MOST_COUNTED` values.
     counts: Mapping[str, int] | None
+    # How its values are dates; `None` where not all of them are.
     dates: Dates | None = None
 
 
@@ -85,10 +84,7 @@ def read_source(path: Path, *, label: str, scratch: Path) -> Source:
         raise ScaffoldError(f"{path}: TFX would read the name as a pattern; rename the file")
     try:
         if _is_record_file(path):
-            # TensorFlow is imported for TFRecords only, so that a wrong CSV is told in a moment.
-            from tfx_tpu_trainer.workbench.new import record_rows
-
-            return _count(path, "tfrecord", (), label, lambda: record_rows.rows(path))
+            return _count(path, "tfrecord", (), label, lambda: _record_rows(path))
         return _read_csv(path, label, scratch)
     except OSError as error:
         raise ScaffoldError(
@@ -97,22 +93,22 @@ def read_source(path: Path, *, label: str, scratch: Path) -> Source:
 
 
 def _read_csv(path: Path, label: str, scratch: Path) -> Source:
-    form = csv_form.find_form(path, label=label)
+    form = csv_files.find_form(path, label=label)
     # Names are checked before the rows are read.
-    names = csv_rows.columns(path, form)
+    names = csv_files.columns(path, form)
     _check_columns(path, names, label)
-    found = csv_rows.find_differences(path, form)
+    found = csv_files.find_differences(path, form)
     if not found.names:
-        return _count(path, "csv", names, label, lambda: csv_rows.rows(path, form))
+        return _count(path, "csv", names, label, lambda: csv_files.rows(path, form))
     copy = scratch / f"{path.stem}.csv"
-    csv_rows.write_plain(path, form, found.decimal_commas, copy)
-    plain = csv_form.CsvForm()
+    csv_files.write_plain(path, form, found.decimal_commas, copy)
+    plain = csv_files.CsvForm()
     counted = _count(
         path,
         "csv",
-        csv_rows.columns(copy, plain),
+        csv_files.columns(copy, plain),
         label,
-        lambda: csv_rows.rows(copy, plain),
+        lambda: csv_files.rows(copy, plain),
     )
     return dataclasses.replace(counted, path=copy, copied_for=found.names)
 
@@ -120,7 +116,7 @@ def _read_csv(path: Path, label: str, scratch: Path) -> Source:
 def _is_record_file(path: Path) -> bool:
     if path.name.lower().endswith(_RECORD_ENDINGS):
         return True
-    if csv_form.has_byte_order_mark(path):
+    if csv_files.has_byte_order_mark(path):
         return False
     # A record begins with its length, in eight bytes of which most are 0; no text has such a byte.
     with path.open("rb") as file:
@@ -187,3 +183,46 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
             f"{path} has no column other than the label {label!r}: add columns to predict it from "
             "(a CSV's values are separated by commas, semicolons or tabs)"
         )
+
+
+def _record_rows(path: Path) -> Iterator[Row]:
+    """Reads the rows of a TFRecord file; TensorFlow is imported here, so that a wrong CSV is told in a moment."""
+    import tensorflow as tf
+
+    compression = "GZIP" if path.name.endswith(".gz") else ""
+    records = tf.data.TFRecordDataset([str(path)], compression_type=compression)
+    try:
+        for number, record in enumerate(records.as_numpy_iterator(), start=1):
+            yield {name: _text(feature) for name, feature in _features(record, path, number)}
+    except tf.errors.DataLossError:
+        raise ScaffoldError(
+            f"{path} is not a TFRecord file, or is damaged: give one of tf.Examples, or a CSV file"
+        ) from None
+
+
+def _features(record: bytes, path: Path, number: int) -> list[tuple[str, tf.train.Feature]]:
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        example = tf.train.Example.FromString(record)
+    except DecodeError:
+        example = tf.train.Example()
+    if record and not example.features.feature:
+        raise ScaffoldError(
+            f"{path}: record {number:,} is not a tf.Example; write a tf.train.Example for each row"
+        )
+    return list(example.features.feature.items())
+
+
+def _text(feature: tf.train.Feature) -> str | None:
+    kind = feature.WhichOneof("kind")
+    values = getattr(feature, kind).value if kind else ()
+    if not values:
+        return None
+    # What is no text is shown, and still counted as one value.
+    return (
+        values[0].decode("utf-8", errors="backslashreplace")
+        if kind == "bytes_list"
+        else repr(values[0])
+    )

@@ -14,10 +14,9 @@ from cookiecutter.exceptions import CookiecutterException
 from cookiecutter.generate import generate_files
 
 from tfx_tpu_trainer._support.whole_files import folder_written_whole
+from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError, check_folder, project_name
 from tfx_tpu_trainer.workbench.new.decisions import DateFeature, Decisions, Feature
-from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
-from tfx_tpu_trainer.workbench.new.folders import check_folder, project_name
-from tfx_tpu_trainer.workbench.new.table import Table
+from tfx_tpu_trainer.workbench.new.measuring import Table
 
 _TEMPLATE = Path(__file__).parent / "templates" / "project"
 _FOLDER = "project"

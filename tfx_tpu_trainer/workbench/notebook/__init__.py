@@ -19,6 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 with of_extra("notebook", for_what="tfx_tpu_trainer.workbench.notebook"):
     from tfx_tpu_trainer.workbench.notebook.extension import (
         load_ipython_extension,
+        register,
         unload_ipython_extension,
     )
     from tfx_tpu_trainer.workbench.notebook.pages import (
@@ -29,7 +30,6 @@ with of_extra("notebook", for_what="tfx_tpu_trainer.workbench.notebook"):
         results_page,
         run_page,
     )
-    from tfx_tpu_trainer.workbench.notebook.visualizations import register
 
 __all__ = [
     "blessing_page",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -13,12 +18,25 @@ from IPython.display import HTML, display
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.messages import is_of_this_package
+from tfx_tpu_trainer.components.clusters import RunPage
+from tfx_tpu_trainer.components.evaluation import BLESSED_PROPERTY, VERDICT_PROPERTY
 from tfx_tpu_trainer.workbench.notebook import tfx_private
-from tfx_tpu_trainer.workbench.notebook.pages import results_page
-from tfx_tpu_trainer.workbench.notebook.quiet_runs import loud_runs, quiet_runs
-from tfx_tpu_trainer.workbench.notebook.visualizations import register, verdict_of
+from tfx_tpu_trainer.workbench.notebook.pages import (
+    blessing_page,
+    evaluation_page,
+    model_page,
+    model_run_page,
+    results_page,
+    run_page,
+)
+from tfx_tpu_trainer.workbench.notebook.tfx_private import InteractiveContext
 
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# What led to a failure is at the end.
+_LAST_LINES = 40
+
+_DESCRIPTORS = (1, 2)
+
 
 _HOOKS = (
     ("pre_run_cell", lambda *_: register()),
@@ -96,3 +114,137 @@ def _show_results(ran: Any) -> None:
 
 def _uri(artifact: tfx.dsl.Artifact | None) -> str | None:
     return None if artifact is None else artifact.uri
+
+
+def quiet_runs() -> None:
+    """Keeps what is written to the file descriptors of stdout and stderr out of the cells that run a component.
+
+    ipykernel shows it in the cell: the wheel that TFX builds of a module file, in some forty lines, and TensorFlow's
+    C++ log. What Python prints and logs does not go that way, and is shown as before. After a failure the last lines
+    are printed.
+    """
+    if not _is_quiet():
+        InteractiveContext.run = _quietly(InteractiveContext.run)
+
+
+def loud_runs() -> None:
+    """Undoes `quiet_runs`."""
+    if _is_quiet():
+        InteractiveContext.run = InteractiveContext.run.__wrapped__
+
+
+def _is_quiet() -> bool:
+    return getattr(InteractiveContext.run, "is_quiet", False)
+
+
+def _quietly(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        with tempfile.TemporaryFile() as hidden:
+            try:
+                with _descriptors_to(hidden.fileno()):
+                    return run(*args, **kwargs)
+            except BaseException:
+                hidden.seek(0)
+                lines = hidden.read().decode(errors="replace").splitlines()
+                print(*lines[-_LAST_LINES:], sep="\n", file=sys.stderr)
+                raise
+
+    quiet.is_quiet = True  # type: ignore[attr-defined]
+    return quiet
+
+
+@contextlib.contextmanager
+def _descriptors_to(file: int) -> Iterator[None]:
+    kept = [os.dup(descriptor) for descriptor in _DESCRIPTORS]
+    try:
+        for descriptor in _DESCRIPTORS:
+            os.dup2(file, descriptor)
+        yield
+    finally:
+        for copy, descriptor in zip(kept, _DESCRIPTORS, strict=True):
+            os.dup2(copy, descriptor)
+            os.close(copy)
+
+
+class ModelVisualization(tfx_private.ArtifactVisualization):
+    """Shows a Model's metrics and signatures."""
+
+    ARTIFACT_TYPE = tfx.types.standard_artifacts.Model
+
+    def display(self, artifact: tfx.dsl.Artifact) -> None:
+        """Displays the page of the artifact."""
+        display(HTML(model_page(artifact.uri)))
+
+
+class ModelRunVisualization(tfx_private.ArtifactVisualization):
+    """Shows a ModelRun's learning curve, and the page of its training."""
+
+    ARTIFACT_TYPE = tfx.types.standard_artifacts.ModelRun
+
+    def display(self, artifact: tfx.dsl.Artifact) -> None:
+        """Displays the page of the artifact."""
+        display(HTML(model_run_page(artifact.uri)))
+
+
+class RunPageVisualization(tfx_private.ArtifactVisualization):
+    """Shows a RunPage: the page of a training."""
+
+    ARTIFACT_TYPE = RunPage
+
+    def display(self, artifact: RunPage) -> None:
+        """Displays the page of the artifact."""
+        display(HTML(run_page(artifact.path)))
+
+
+class ModelEvaluationVisualization(tfx_private.ArtifactVisualization):
+    """Shows a ModelEvaluation's metrics by slice: TFX's own needs TFMA's widgets, and Jupyter's extension for them."""
+
+    ARTIFACT_TYPE = tfx.types.standard_artifacts.ModelEvaluation
+
+    def display(self, artifact: tfx.dsl.Artifact) -> None:
+        """Displays the page of the artifact."""
+        display(HTML(evaluation_page(artifact.uri)))
+
+
+class ModelBlessingVisualization(tfx_private.ArtifactVisualization):
+    """Shows a ModelBlessing's verdict in words."""
+
+    ARTIFACT_TYPE = tfx.types.standard_artifacts.ModelBlessing
+
+    def display(self, artifact: tfx.dsl.Artifact) -> None:
+        """Displays the page of the artifact."""
+        display(HTML(blessing_page(is_blessed(artifact), verdict_of(artifact))))
+
+
+def is_blessed(blessing: tfx.dsl.Artifact) -> bool | None:
+    """Tells whether a ModelBlessing blesses its model; `None` where nobody has judged it."""
+    if not blessing.has_custom_property(BLESSED_PROPERTY):
+        return None
+    return bool(blessing.get_int_custom_property(BLESSED_PROPERTY))
+
+
+def verdict_of(blessing: tfx.dsl.Artifact) -> str:
+    """Returns the verdict of a ModelBlessing in words; `""` where it has none."""
+    has_one = blessing.has_custom_property(VERDICT_PROPERTY)
+    return blessing.get_string_custom_property(VERDICT_PROPERTY) if has_one else ""
+
+
+_OURS = (
+    ModelVisualization,
+    ModelRunVisualization,
+    RunPageVisualization,
+    ModelEvaluationVisualization,
+    ModelBlessingVisualization,
+)
+
+
+def register() -> None:
+    """Makes `InteractiveContext.show` show these pages.
+
+    Every new InteractiveContext registers TFX's own visualization of a ModelEvaluation again: call this after it has
+    been made. `%load_ext tfx_tpu_trainer.workbench.notebook` sees to it by itself.
+    """
+    registry: Any = tfx_private.get_registry()
+    for each in _OURS:
+        registry.register(each)

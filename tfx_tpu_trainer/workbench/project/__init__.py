@@ -13,25 +13,19 @@ from tfx_tpu_trainer._support.imports import lazy_names
 if TYPE_CHECKING:
     from tfx_tpu_trainer.workbench.project.config import (
         ConfigError,
+        Count,
         GateSettings,
         PipelineConfig,
         ProjectConfig,
+        Rate,
         Settings,
         SliceSettings,
-        TrainerSettings,
-        load_config,
-    )
-    from tfx_tpu_trainer.workbench.project.project import (
-        Project,
-        find_pipeline,
-        load_project,
-    )
-    from tfx_tpu_trainer.workbench.project.setting_types import (
-        Count,
-        Rate,
         Strings,
         Text,
+        TrainerSettings,
     )
+    from tfx_tpu_trainer.workbench.project.config_file import load_config
+    from tfx_tpu_trainer.workbench.project.project import Project, find_pipeline, load_project
 
 __all__ = [
     "ConfigError",
@@ -56,15 +50,18 @@ __getattr__, __dir__ = lazy_names(
     {
         ".config": [
             "ConfigError",
+            "Count",
             "GateSettings",
             "PipelineConfig",
             "ProjectConfig",
+            "Rate",
             "Settings",
             "SliceSettings",
+            "Strings",
+            "Text",
             "TrainerSettings",
-            "load_config",
         ],
+        ".config_file": ["load_config"],
         ".project": ["Project", "find_pipeline", "load_project"],
-        ".setting_types": ["Count", "Rate", "Strings", "Text"],
     },
 )

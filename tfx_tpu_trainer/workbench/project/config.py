@@ -1,38 +1,18 @@
-"""Typed, validated pipeline configs: a YAML file, values set on the command line, one frozen object.
-
-Reading a config imports neither TensorFlow nor TFX, so a wrong key or type is reported in a
-fraction of a second.
-"""
+"""Typed, validated pipeline configs: frozen objects that `config_file.py` reads from YAML and the command line."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import reprlib
-import types
 import typing
-from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
-from pydantic import ConfigDict
+from pydantic import AfterValidator, ConfigDict, Field
 
 from tfx_tpu_trainer.components import TrainSettings, broken_rule, plain_type
 from tfx_tpu_trainer.components.clusters import Pods, VertexJob
-from tfx_tpu_trainer.workbench.project.beam_options import check_beam_arguments
-from tfx_tpu_trainer.workbench.project.setting_types import (
-    Count,
-    Folder,
-    ImportPath,
-    PipelineName,
-    Seed,
-    Strings,
-    Text,
-)
-
-ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
+from tfx_tpu_trainer.workbench.project.beam import check_beam_arguments
 
 # A message shows no more of a value: a file may hold anything.
 _MAX_SHOWN = 200
@@ -42,15 +22,73 @@ _SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 20
 _SHOWN.maxstring = _SHOWN.maxlong = _SHOWN.maxother = _MAX_SHOWN
 
 
-# More valid keys than these are not listed beside a near one.
-_MOST_LISTED = 20
-
-# A pipeline's own settings may have groups of groups.
-_MAX_DEPTH = 8
+# What ML Metadata and TensorFlow's ops take, and more than anybody means.
+_LARGEST = 2**31 - 1
+_LARGEST_SEED = 2**63 - 1
+_PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,127}")
 
 
 class ConfigError(ValueError):
     """A config that cannot be used; the message names each bad value, where it stands and the fix."""
+
+
+def shown(value: Any) -> str:
+    """Returns a value as a message shows it."""
+    return cut(_SHOWN.repr(value))
+
+
+def cut(text: str) -> str:
+    """Returns a text that a message has room for."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def _pipeline_name(name: str) -> str:
+    if not _PIPELINE_NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a valid pipeline name; give up to 128 lower-case letters, digits, '_' "
+            "and '-', starting with a letter"
+        )
+    return name
+
+
+def _folder(path: str) -> str:
+    if not path.strip() or "\0" in path:
+        raise ValueError(
+            f"{path!r} is not a path; give a folder, locally or in a bucket, such as "
+            "gs://bucket/taxi"
+        )
+    return path
+
+
+def _import_path(path: str) -> str:
+    if path and not all(part.isidentifier() for part in path.split(".")):
+        raise ValueError(f"{path!r} is not an import path; give one such as pipelines.taxi.model")
+    return path
+
+
+Count = Annotated[int, Field(gt=0, le=_LARGEST)]
+"""A whole number above 0: steps, rows, units."""
+
+Rate = Annotated[float, Field(gt=0)]
+"""A number above 0."""
+
+Seed = Annotated[int, Field(ge=-_LARGEST_SEED, le=_LARGEST_SEED)]
+"""A seed of random numbers."""
+
+Text = Annotated[str, Field(min_length=1)]
+"""A string that is not empty."""
+
+PipelineName = Annotated[str, AfterValidator(_pipeline_name)]
+"""A name that ML Metadata, folders and clusters accept."""
+
+Folder = Annotated[str, AfterValidator(_folder)]
+"""A path on this machine, or in a bucket."""
+
+ImportPath = Annotated[str, AfterValidator(_import_path)]
+"""An import path, or an empty string."""
+
+Strings = Annotated[tuple[str, ...], Field(strict=False)]
+"""A YAML list as a tuple: strict models refuse a list for a tuple, and a frozen config wants tuples."""
 
 
 class Settings(pydantic.BaseModel):
@@ -127,7 +165,7 @@ class TrainerSettings(TrainSettings):
     def _is_flag(cls, value: Any) -> Any:
         # TFX stores them as 0 and 1; nobody writes them so.
         if value is not None and not isinstance(value, bool):
-            raise ValueError(f"{_shown(value)} is not a boolean; give true or false")
+            raise ValueError(f"{shown(value)} is not a boolean; give true or false")
         return value
 
     @pydantic.model_validator(mode="after")
@@ -288,234 +326,3 @@ class ProjectConfig(PipelineConfig):
     """
 
     model: dict[str, Any] = {}
-
-
-def load_config(
-    config_class: type[ConfigT],
-    path: str | Path,
-    *,
-    overrides: Sequence[str] = (),
-    values: Mapping[str, Any] | None = None,
-) -> ConfigT:
-    """Reads a YAML config, applies the overrides and checks the result.
-
-    Args:
-        config_class: The pipeline's config class.
-        path: The YAML file.
-        overrides: `key=value` strings as given on the command line; dots reach into groups
-            (`trainer.train_steps=200`), the value is read as YAML.
-        values: Top-level values that win over the file and lose against `overrides`, such as the
-            root.
-
-    Returns:
-        The frozen config.
-
-    Raises:
-        ConfigError: If the file cannot be read, a key is unknown or has a wrong type, or an
-        override is malformed.
-    """
-    path = Path(path)
-    tree = _read_yaml(path)
-    tree.update(values or {})
-    origin: dict[tuple[str, ...], str] = {(key,): "the command line" for key in values or {}}
-    for override in overrides:
-        keys = _apply_override(tree, override)
-        origin[keys] = f"--set {_cut(override)}"
-    try:
-        return config_class.model_validate(tree)
-    except pydantic.ValidationError as error:
-        items = error.errors()
-        # A list whose only item is refused is not too short besides.
-        refused = {item["loc"][:-1] for item in items}
-        lines = [
-            _explain(item, config_class, str(path), origin)
-            for item in items
-            if item["type"] != "too_short" or item["loc"] not in refused
-        ]
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
-
-
-# `<<`, which takes another mapping's keys in.
-_MERGE = "tag:yaml.org,2002:merge"
-# YAML 1.1 reads 010 as octal and 1:30 in base 60: eight steps, or ninety, where nobody meant them.
-_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+)")
-# Brackets within brackets of a setting's value: more than any value needs.
-_MOST_BRACKETS = 100
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML that reads numbers as they look, 1e-3 among them, and refuses a key given twice."""
-
-    def fetch_flow_collection_start(self, token_class: Any) -> None:
-        # PyYAML takes seconds to read a thousand brackets, and only then runs out of stack.
-        if self.flow_level >= _MOST_BRACKETS:
-            raise RecursionError
-        super().fetch_flow_collection_start(token_class)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == _MERGE:
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {_shown(key)} is not a name", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        number = super().construct_yaml_int(node)
-        if _OTHER_BASE.fullmatch(node.value):
-            raise yaml.constructor.ConstructorError(
-                None,
-                None,
-                f"{node.value} is YAML for the number {number}; write {number}, or '{node.value}' for a text",
-                node.start_mark,
-            )
-        return number
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"can't read the config {str(path)!r}: {error.strerror or error}; give another with "
-            "--config"
-        ) from None
-    except ValueError as error:
-        raise ConfigError(
-            f"{path} is not valid YAML: it is not UTF-8 ({error}); save it as UTF-8"
-        ) from None
-    tree = _parse(text, f"{path} is not valid YAML")
-    if not isinstance(tree, dict):
-        raise ConfigError(
-            f"{path} must contain a mapping of settings, such as 'name: taxi'; found "
-            f"{type(tree).__name__}"
-        )
-    return tree
-
-
-def _parse(text: str, what: str) -> Any:
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as error:
-        # ValueError: 2020-99-01, and numbers of thousands of digits, for which Python's hint is no help.
-        reason = " ".join(str(error).partition("; use sys.")[0].split())
-    except RecursionError:
-        reason = "it is nested too deeply"
-    raise ConfigError(f"{what}: {_cut(reason)}")
-
-
-def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
-    """Sets one `a.b=value` in the tree and returns its path."""
-    name, separator, text = override.partition("=")
-    keys = tuple(part.strip() for part in name.split("."))
-    given = f"--set {_shown(override)}"
-    if not separator or not all(keys):
-        raise ConfigError(f"{given} is not of the form key=value, such as trainer.train_steps=200")
-    if len(keys) > _MAX_DEPTH:
-        raise ConfigError(
-            f"{given} is {len(keys)} groups deep; no setting is deeper than {_MAX_DEPTH}, as in "
-            "gate.at_least.auc=0.9"
-        )
-    value = _parse(text, f"{given}: the value is not valid YAML")
-    group = tree
-    for depth, key in enumerate(keys[:-1]):
-        inner = group.setdefault(key, {})
-        if not isinstance(inner, dict):
-            where = ".".join(keys[: depth + 1])
-            raise ConfigError(
-                f"{given}: {where!r} is a value ({_shown(inner)}), not a group of settings; set "
-                "that value itself, or name a setting of a group"
-            )
-        group = inner
-    group[keys[-1]] = value
-    return keys
-
-
-def _explain(
-    item: Mapping[str, Any],
-    config_class: type[Settings],
-    path: str,
-    origin: Mapping[tuple[str, ...], str],
-) -> str:
-    """One line for one of pydantic's errors: where, what, which fix."""
-    location = tuple(str(part) for part in item["loc"])
-    if location[-1:] == ("[key]",):
-        # Of a key that is wrong, the mapping is the place.
-        location = location[:-2]
-    where = next(
-        (text for keys, text in origin.items() if keys[: len(location)] == location[: len(keys)]),
-        path,
-    )
-    key = ".".join(location)
-    if item["type"] == "extra_forbidden":
-        group = _group_at(config_class, location[:-1])
-        valid = sorted(group.model_fields) if group else []
-        nearest = difflib.get_close_matches(location[-1], valid, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}? Valid" if nearest else "valid"
-        place = f" in {'.'.join(location[:-1])!r}" if location[:-1] else ""
-        said = f"{where}: unknown key {location[-1]!r}{place}; {hint}"
-        # Where one is near, a long list hides it.
-        return (
-            said.removesuffix(" Valid")
-            if nearest and len(valid) > _MOST_LISTED
-            else f"{said} keys: {', '.join(valid)}"
-        )
-    if item["type"] == "missing":
-        return f"{where}: the key {key!r} is missing; add it"
-    if item["type"] == "value_error":
-        reason = str(item["msg"]).removeprefix("Value error, ")
-        return f"{where}: {key + ': ' if key else ''}{reason}"
-    reason = str(item["msg"])
-    reason = reason[:1].lower() + reason[1:]
-    return f"{where}: {key!r} is {_shown(item['input'])} ({type(item['input']).__name__}): {reason}"
-
-
-def _shown(value: Any) -> str:
-    return _cut(_SHOWN.repr(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-
-
-def _group_at(
-    config_class: type[Settings], location: Sequence[str]
-) -> type[pydantic.BaseModel] | None:
-    """The class of settings that stands at a path of keys, if there is one."""
-    group: type[pydantic.BaseModel] = config_class
-    for key in location:
-        if key.isdecimal():
-            # Of a list, each of whose items is such a group.
-            continue
-        field = group.model_fields.get(key)
-        found = _settings_in(field.annotation) if field else None
-        if found is None:
-            return None
-        group = found
-    return group
-
-
-def _settings_in(annotation: Any) -> type[pydantic.BaseModel] | None:
-    """The class of settings of a field's annotation: itself, an arm of `Settings | None`, or a list's items."""
-    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
-        return annotation
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType, tuple):
-        return next(filter(None, map(_settings_in, typing.get_args(annotation))), None)
-    return None

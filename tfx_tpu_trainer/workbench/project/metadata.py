@@ -57,21 +57,15 @@ _STATES = {
 
 @dataclasses.dataclass(frozen=True)
 class NodeStatus:
-    """One component of one run.
-
-    Attributes:
-        node: The component's id.
-        state: Where it stands.
-        seconds: How long it has run, or ran; 0 where it was killed, since nobody has seen when.
-        execution_id: Its execution in ML Metadata; None while it waits.
-        started: When it began, in seconds since 1970; 0 while it waits.
-        error: Why it failed, in one line, where that is known.
-    """
+    """One component of one run."""
 
     node: str
     state: State = State.WAITING
+    # How long it has run, or ran; 0 where it was killed, since nobody has seen when.
     seconds: float = 0.0
+    # Its execution in ML Metadata; None while it waits.
     execution_id: int | None = None
+    # When it began, in seconds since 1970; 0 while it waits.
     started: float = 0.0
     error: str | None = None
 

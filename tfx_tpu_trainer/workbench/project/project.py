@@ -15,12 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from tfx_tpu_trainer._support.file_systems import check_is_utf8
-from tfx_tpu_trainer.workbench.project.config import (
-    ConfigError,
-    PipelineConfig,
-    ProjectConfig,
-    load_config,
-)
+from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig, ProjectConfig
+from tfx_tpu_trainer.workbench.project.config_file import load_config
 
 CONFIG_FILE = "config.yaml"
 PIPELINE_FILE = "pipeline.py"

@@ -1,10 +1,18 @@
-"""A root: the folder in which a pipeline's runs are, and the file that records them."""
+"""A root: the folder of a pipeline's runs, its lock, its unfinished trainings and its links for TensorBoard."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
+import json
 import os
+import re
+import stat
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import ml_metadata
 
@@ -13,16 +21,34 @@ from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 
 METADATA_FILE = "metadata.sqlite"
 LOGS = "logs"
+_LOCK_FILE = ".lock"
+# Who looks whether a run goes on holds the lock for an instant.
+_LOOK_SECONDS, _PAUSE_SECONDS = 0.1, 0.05
+
+# A run whose process was killed holds it until the system has ended its child.
+_END_SECONDS = 10.0
+
+CHECKPOINTS = "checkpoints"
+"""Folder of a root for its pipelines' checkpoints, by the pipeline's name."""
+
+_INDEX = re.compile(r"model\.ckpt-(\d+)\.index$")
+# As `tfx_tpu_trainer.components.trainer.resume` names what it can't go on from.
+_ASIDE = re.compile(r"\.aside-[0-9a-f]+$")
+
+TENSORBOARD = "tensorboard"
+"""Folder of a root: `tensorboard/<pipeline>-<time>/train` and `/eval`, of links to the events.
+
+TensorBoard calls a run by its folder, and TFX calls a training's folder `7`.
+"""
+
+_EVENTS = "*.tfevents.*"
+# What TensorBoard's plugins find beside the events.
+_BESIDE = ("plugins", "projector_config.pbtxt")
 
 
 @dataclasses.dataclass(frozen=True)
 class Root:
-    """Where runs are.
-
-    Attributes:
-        folder: The folder.
-        metadata_file: ML Metadata's file.
-    """
+    """Where runs are."""
 
     folder: Path
     metadata_file: Path
@@ -64,3 +90,169 @@ def made(folder: Path) -> float:
     """When a run's folder was made, in seconds since 1970."""
     first = folder / "config.json"
     return (first if first.exists() else folder).stat().st_mtime
+
+
+class LockedError(RuntimeError):
+    """Another process holds the lock; the message says which, and how to stop it."""
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[IO[str]]:
+    """Holds a root for the block, and for child processes that are given the file."""
+    # Not "w": what the holder has written stays until this process holds it.
+    with (root / _LOCK_FILE).open("a+") as lock:
+        began = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pid = int(_written(root, "pid"))
+                patience = _END_SECONDS if pid and not _lives(pid) else _LOOK_SECONDS
+                if time.monotonic() - began > patience:
+                    raise LockedError(_holder(pid)) from None
+                time.sleep(_PAUSE_SECONDS)
+        lock.truncate(0)
+        # On a full disk the lock says nothing, and what the run writes first says why.
+        with contextlib.suppress(OSError):
+            os.write(lock.fileno(), json.dumps({"pid": os.getpid(), "since": time.time()}).encode())
+        yield lock
+
+
+def held_since(root: Path) -> float | None:
+    """Since when a run is going on in a root."""
+    with (root / _LOCK_FILE).open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _written(root, "since")
+    return None
+
+
+def _written(root: Path, key: str) -> float:
+    """Reads a number that the holder has written; 0 where there is none."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return float(json.loads((root / _LOCK_FILE).read_text(encoding="utf-8"))[key])
+    return 0.0
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _holder(pid: int) -> str:
+    """Names the process that holds the lock, in words."""
+    if not pid:
+        return "its process is not known"
+    if not _lives(pid):
+        return f"process {pid} of another machine or container"
+    return f"process {pid}, which `kill {pid}` stops"
+
+
+@dataclasses.dataclass(frozen=True)
+class UnfinishedTraining:
+    """A folder of checkpoints whose training has not come to its end: one that has removes it."""
+
+    folder: Path
+    node: str
+    # The step of the newest checkpoint; None where there is none.
+    step: int | None
+    # When anything in it was written last, in seconds since 1970.
+    written: float
+    # Whether a later attempt could not resume from it.
+    set_aside: bool
+
+
+def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
+    """The trainings that have not come to their end."""
+    found = [
+        UnfinishedTraining(
+            folder=folder,
+            node=folder.parent.name,
+            step=max(_steps(folder), default=None),
+            written=_last_write(folder),
+            set_aside=_ASIDE.search(folder.name) is not None,
+        )
+        for folder in checkpoints.glob("*/*")
+        if folder.is_dir() and not folder.is_symlink()
+    ]
+    return sorted(found, key=lambda training: training.written)
+
+
+def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
+    """The step of the newest checkpoint of the training that a run has made last."""
+    steps = [
+        training.step
+        for training in unfinished_trainings(checkpoints)
+        if training.written >= since and training.step is not None and not training.set_aside
+    ]
+    return steps[-1] if steps else None
+
+
+def _last_write(folder: Path) -> float:
+    """When a file below a folder was written last, in seconds since 1970; 0.0 without files.
+
+    A training that runs removes files and folders meanwhile: what is gone is passed over.
+    """
+    last = 0.0
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(place, name))
+                if not stat.S_ISDIR(status.st_mode):
+                    last = max(last, status.st_mtime)
+    return last
+
+
+def _steps(folder: Path) -> Iterator[int]:
+    for path in folder.iterdir():
+        if found := _INDEX.search(path.name):
+            yield int(found.group(1))
+
+
+def link_run(root: Path, model_run: Path, *, name: str) -> Path:
+    """Names the events of a training, unless an earlier run has."""
+    below = root / TENSORBOARD
+    remove_dead_links(below)
+    targets = {link.resolve() for link in _links(below)}
+    for folder, label in _folders(model_run):
+        events = sorted(folder.glob(_EVENTS))
+        if not events or events[0].resolve() in targets:
+            continue
+        beside = [folder / name for name in _BESIDE if (folder / name).exists()]
+        run = below / name / label
+        run.mkdir(parents=True, exist_ok=True)
+        for path in (*events, *beside):
+            link = run / path.name
+            if not link.is_symlink():
+                # Relative, so that a root may move.
+                link.symlink_to(os.path.relpath(path, link.parent))
+    return below
+
+
+def remove_dead_links(below: Path) -> None:
+    """Removes the links to events that have gone, and the folders that are empty then."""
+    for link in _links(below):
+        if link.exists():
+            continue
+        link.unlink()
+        for folder in link.parents:
+            if folder == below or any(folder.iterdir()):
+                break
+            folder.rmdir()
+
+
+def _folders(model_run: Path) -> list[tuple[Path, str]]:
+    """The folders that may hold events: a training's own, and those of its evaluations."""
+    evaluations = sorted(path for path in model_run.iterdir() if path.is_dir())
+    return [(model_run, "train"), *((path, path.name) for path in evaluations)]
+
+
+def _links(below: Path) -> list[Path]:
+    return [path for path in below.glob("*/*/*") if path.is_symlink()]

@@ -29,19 +29,18 @@ from tfx_tpu_trainer._support.processes import module_command
 from tfx_tpu_trainer._support.progress_views import STATUS_VARIABLE, read_status
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer._support.whole_files import write_whole
-from tfx_tpu_trainer.workbench.history import checkpoints, run_log
+from tfx_tpu_trainer.workbench.history import run_log
 from tfx_tpu_trainer.workbench.history.graph import DIAGRAM_FILE, GRAPH_FILE, Graph, to_mermaid
 from tfx_tpu_trainer.workbench.history.progress import Display, RunMonitor, make_display
 from tfx_tpu_trainer.workbench.history.report import Failure, RunReport
 from tfx_tpu_trainer.workbench.history.summary import print_summary, short_path
-from tfx_tpu_trainer.workbench.project import metadata, root_lock
+from tfx_tpu_trainer.workbench.project import metadata, roots
+from tfx_tpu_trainer.workbench.project.beam import beam_problem
 from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State, UnreadableError
 from tfx_tpu_trainer.workbench.project.project import Project
-from tfx_tpu_trainer.workbench.project.roots import LOGS
 from tfx_tpu_trainer.workbench.run import run_child
-from tfx_tpu_trainer.workbench.run.beam_services import beam_problem
-from tfx_tpu_trainer.workbench.run.stop import SIGNALS
+from tfx_tpu_trainer.workbench.run.run_child import SIGNALS
 
 POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
@@ -164,7 +163,7 @@ def run(
 def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
     """What a stopped run has left for the next one, in words."""
     kept = ["completed components come from TFX's cache"] if config.enable_cache else []
-    step = checkpoints.step_to_go_on_from(Path(config.checkpoint_root), since=began)
+    step = roots.step_to_go_on_from(Path(config.checkpoint_root), since=began)
     if step is not None:
         kept.append(f"the training resumes from its checkpoint of step {step:,}")
     return f"run the same command again to continue{': ' if kept else ''}{', '.join(kept)}"
@@ -267,11 +266,11 @@ def _last_words(debug_log: Path, code: int) -> str:
 def _new_run_folder(root: Path) -> Path:
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     for attempt in range(100):
-        folder = root / LOGS / (f"{stamp}-{attempt}" if attempt else stamp)
+        folder = root / roots.LOGS / (f"{stamp}-{attempt}" if attempt else stamp)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
-    raise ConfigError(f"can't create a folder in {root / LOGS}; check its permissions")
+    raise ConfigError(f"can't create a folder in {root / roots.LOGS}; check its permissions")
 
 
 @contextlib.contextmanager
@@ -286,8 +285,8 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
     with contextlib.ExitStack() as stack:
         try:
             root.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context(root_lock.locked(root))
-        except root_lock.LockedError as error:
+            lock = stack.enter_context(roots.locked(root))
+        except roots.LockedError as error:
             raise ConfigError(
                 f"another run is in progress in {config.root!r} ({error}); wait until it ends or choose "
                 "another --root"

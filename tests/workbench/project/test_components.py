@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfx_tpu_trainer.workbench.project.components import preprocessing
-from tfx_tpu_trainer.workbench.project.config import load_config
+from tfx_tpu_trainer.workbench.project.config_file import load_config
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
 
 MODULE = "rides_of_ours.preprocessing"

@@ -12,10 +12,9 @@ from click.testing import CliRunner, Result
 from tests.bad_input import case, row
 from tests.pipelines import model_components
 from tfx_tpu_trainer.workbench.cli.main import main
-from tfx_tpu_trainer.workbench.history import tensorboard_runs
-from tfx_tpu_trainer.workbench.history.checkpoints import step_to_go_on_from
-from tfx_tpu_trainer.workbench.project import metadata, root_lock
+from tfx_tpu_trainer.workbench.project import metadata, roots
 from tfx_tpu_trainer.workbench.project.metadata import State
+from tfx_tpu_trainer.workbench.project.roots import step_to_go_on_from
 
 
 def clean(folder: Path, *options: str) -> Result:
@@ -27,7 +26,7 @@ def run(root: Path, *, seed: int, blessed: bool) -> str:
     logs = root / "logs" / f"{len(metadata_runs(root)):03}"
     logs.mkdir(parents=True)
     (logs / "config.json").touch()
-    with root_lock.locked(root):
+    with roots.locked(root):
         model_components.run(root, seed=seed, blessed=blessed)
     return metadata_runs(root)[-1]
 
@@ -136,7 +135,7 @@ def test_names_in_tensorboard_go_with_their_events(tmp_path: Path) -> None:
     for model_run, name in ((1, "models-old"), (4, "models-new")):
         folder = root / "artifacts" / "Train" / "model_run" / str(model_run)
         (folder / "events.out.tfevents.1.host").touch()
-        tensorboard_runs.link_run(root, folder, name=name)
+        roots.link_run(root, folder, name=name)
     assert clean(root, "--keep", "1", "--remove").exit_code == 0
     assert [path.name for path in (root / "tensorboard").iterdir()] == ["models-new"]
 
@@ -150,7 +149,7 @@ def test_names_in_tensorboard_go_with_their_events(tmp_path: Path) -> None:
 )
 def test_a_root_where_a_run_is_going_on_is_left_alone(tmp_path: Path, refused) -> None:
     metadata.open_store(tmp_path / "metadata.sqlite", read_only=False)
-    with root_lock.locked(tmp_path):
+    with roots.locked(tmp_path):
         refused.output(clean(tmp_path, "--remove"))
 
 

@@ -1,34 +1,139 @@
-"""The rows of a CSV file, and a copy of it for TFX's CsvExampleGen where that can't read the file itself."""
+"""CSV files: how one is written, its rows, and a copy that TFX's CsvExampleGen can read."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tfx_tpu_trainer.workbench.new.csv_form import CsvForm
-from tfx_tpu_trainer.workbench.new.errors import ScaffoldError
+from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
 
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+_DELIMITERS = (",", ";", "\t")
+_NAMES = {";": "semicolons", "\t": "tabs"}
+_ENCODINGS = {
+    "utf-8-sig": "a byte order mark",
+    "utf-16": "UTF-16",
+    "cp1252": "Latin-1 text",
+    "latin-1": "Latin-1 text",
+}
+
+# Enough to tell delimiters apart, also in a file with 10,000 columns.
+_SAMPLE_LINES = 100
+
+_BLOCK = 2**20
 # A wide file has wide lines, and the header of one that is refused must be read first.
 _MOST_CHARACTERS = 10_000_000
+
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+")
 _INTEGER = re.compile(r"[+-]?\d+")
 _LINE_BREAKS = re.compile(r"[\r\n]+")
 
 
 @dataclasses.dataclass(frozen=True)
+class CsvForm:
+    """How a CSV file is written."""
+
+    encoding: str = "utf-8"
+    delimiter: str = ","
+    # The number of the line with the names, counted from 1.
+    header_line: int = 1
+    # Whether comment lines, which start with `#`, precede the header.
+    comments: bool = False
+
+    def differences(self) -> tuple[str, ...]:
+        """Names what CsvExampleGen, which reads UTF-8 with commas and a header on top, can't read."""
+        found = [_ENCODINGS.get(self.encoding), _NAMES.get(self.delimiter)]
+        return tuple(each for each in [*found, "comment lines" if self.comments else None] if each)
+
+
+@dataclasses.dataclass(frozen=True)
 class Differences:
-    """What CsvExampleGen can't read in a CSV file.
+    """What CsvExampleGen can't read in a CSV file."""
 
-    Attributes:
-        names: Nouns, such as `("semicolons", "line breaks in values")`; none if it can read the file.
-        decimal_commas: The columns, by place, whose numbers have decimal commas.
-    """
-
+    # Nouns, such as `("semicolons", "line breaks in values")`; none if it can read the file.
     names: tuple[str, ...]
+    # The columns, by place, whose numbers have decimal commas.
     decimal_commas: tuple[int, ...]
+
+
+def has_byte_order_mark(path: Path) -> bool:
+    """Whether a file starts as text in UTF-8 or UTF-16 may, and no TFRecord file does."""
+    with path.open("rb") as file:
+        return file.read(3).startswith(tuple(_BYTE_ORDER_MARKS))
+
+
+def find_form(path: Path, *, label: str) -> CsvForm:
+    """Finds out how a CSV file is written."""
+    encoding = _encoding(path)
+    with path.open(encoding=encoding, newline="") as file:
+        lines = list(itertools.islice(file, _SAMPLE_LINES))
+    header_line = next(
+        (
+            number
+            for number, line in enumerate(lines, start=1)
+            if line.strip() and not _is_comment(line, label)
+        ),
+        None,
+    )
+    if header_line is None:
+        raise ScaffoldError(f"{path} is empty: give a CSV file with a header and rows")
+    return CsvForm(
+        encoding,
+        _delimiter(lines[header_line - 1 :], label),
+        header_line,
+        comments=any(line.startswith("#") for line in lines[: header_line - 1]),
+    )
+
+
+def _is_comment(line: str, label: str) -> bool:
+    """Whether a line above the rows is a comment; a header that starts with `#` has the label."""
+    return line.startswith("#") and not any(label in _values(line, each) for each in _DELIMITERS)
+
+
+def _encoding(path: Path) -> str:
+    with path.open("rb") as file:
+        start = file.read(3)
+        for mark, encoding in _BYTE_ORDER_MARKS.items():
+            if start.startswith(mark):
+                return encoding
+        # The rest of the world's files: Windows' Latin-1, or what has bytes that this leaves undefined.
+        for encoding in ("utf-8", "cp1252"):
+            file.seek(0)
+            decoder = codecs.getincrementaldecoder(encoding)()
+            try:
+                while block := file.read(_BLOCK):
+                    decoder.decode(block)
+                decoder.decode(b"", final=True)
+            except UnicodeDecodeError:
+                continue
+            return encoding
+    return "latin-1"
+
+
+def _delimiter(lines: list[str], label: str) -> str:
+    """The delimiter that gives the header the label and most rows as many values as the header has names."""
+
+    def fits(delimiter: str) -> tuple[bool, float, int]:
+        records = [record for record in csv.reader(lines, delimiter=delimiter) if record]
+        names = len(records[0])
+        alike = sum(len(record) == names for record in records) / len(records)
+        return label in records[0] and names > 1, alike if names > 1 else 0.0, names
+
+    return max(_DELIMITERS, key=fits)
+
+
+def _values(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter), [])
 
 
 def columns(path: Path, form: CsvForm) -> tuple[str, ...]:

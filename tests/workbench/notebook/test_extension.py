@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tfx_tpu_trainer.workbench.notebook.quiet_runs import loud_runs, quiet_runs
+from tfx_tpu_trainer.workbench.notebook.extension import loud_runs, quiet_runs
 from tfx_tpu_trainer.workbench.notebook.tfx_private import InteractiveContext
 
 

@@ -1,6 +1,7 @@
-"""Whether the services that Beam arguments name are there: asked before a local run, and after one that has failed.
+"""The Beam arguments of a config: checked when it is read, and their services asked before a run and after a failure.
 
-Beam itself waits a minute for a job server and then says "FutureTimeoutError".
+Beam itself says late what is missing: when the first job starts, in a pod, or after a minute as "FutureTimeoutError".
+An option that it does not know it passes over.
 """
 
 from __future__ import annotations
@@ -9,17 +10,80 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfx_tpu_trainer._support.waiting import connection_error
-from tfx_tpu_trainer.workbench.project.beam_options import beam_options
+
+# Runner -> what it cannot do without, each with an example.
+_NEEDED: Mapping[str, Mapping[str, str]] = {
+    "direct": {},
+    "dataflow": {
+        "project": "our-models-17",
+        "region": "us-central1",
+        "temp_location": "gs://bucket/beam",
+    },
+    "portable": {"job_endpoint": "localhost:8099"},
+    "flink": {"flink_master": "flink-jobmanager:8081"},
+    "spark": {"spark_master_url": "spark://spark-master:7077"},
+}
+
+# Workers that are there already, with what they need.
+_ENVIRONMENTS_WITH_CODE = ("EXTERNAL", "LOOPBACK", "PROCESS")
 
 CONNECT_SECONDS = 5.0
 # The cause is all that a job server hands on, so that the two connections below can't be told apart.
 _NO_CONNECTION = re.compile(
     r"Connection refused|Connection reset|StatusRuntimeException: UNAVAILABLE|Network closed"
 )
+
 _DESCRIBE = "/org.apache.beam.model.job_management.v1.JobService/DescribePipelineOptions"
+
+
+def beam_options(arguments: Sequence[str]) -> dict[str, str]:
+    """Returns the options that Beam arguments set; a flag's value is "true"."""
+    options: dict[str, str] = {}
+    for argument in arguments:
+        name, separator, value = argument.removeprefix("--").partition("=")
+        if not argument.startswith("--") or not name:
+            raise ValueError(f"the Beam argument {argument!r} is not of the form --name=value")
+        options[name] = value if separator else "true"
+    return options
+
+
+def check_beam_arguments(arguments: Sequence[str], *, code_is_imported: bool) -> None:
+    """Checks Beam arguments for what would fail late."""
+    options = beam_options(arguments)
+    runner = options.get("runner", "DirectRunner")
+    kind = runner.lower().removesuffix("runner")
+    if kind not in _NEEDED:
+        names = ", ".join(f"{each.capitalize()}Runner" for each in _NEEDED)
+        raise ValueError(
+            f"the Beam argument --runner={runner} names an unknown runner; use one of {names}"
+        )
+    for name, example in _NEEDED[kind].items():
+        if not options.get(name):
+            raise ValueError(
+                f"--runner={runner} needs --{name}; add it, such as --{name}={example}"
+            )
+    bucket = options.get("temp_location", "gs://")
+    if kind == "dataflow" and not bucket.startswith("gs://"):
+        raise ValueError(
+            f"--temp_location={bucket} is out of reach of Dataflow's workers; use a gs:// path"
+        )
+    if kind != "direct" and code_is_imported and not _workers_have_code(options):
+        raise ValueError(
+            f"--runner={runner}: the workers would lack the pipeline's code; add "
+            "--sdk_container_image with the pipeline's image, or --setup_file=/app/setup.py, "
+            "which that image contains"
+        )
+
+
+def _workers_have_code(options: Mapping[str, str]) -> bool:
+    return bool(
+        options.get("sdk_container_image")
+        or options.get("setup_file")
+        or options.get("environment_type", "").upper() in _ENVIRONMENTS_WITH_CODE
+    )
 
 
 def beam_problem(arguments: Sequence[str]) -> str | None:

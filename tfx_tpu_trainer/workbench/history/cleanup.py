@@ -1,4 +1,4 @@
-"""What old runs have left below a root that no later run needs."""
+"""Finds what old runs have left below a root that no later run needs, lists it and removes it."""
 
 from __future__ import annotations
 
@@ -10,56 +10,126 @@ from pathlib import Path
 
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
+from rich.console import Console
+from rich.text import Text
 
-from tfx_tpu_trainer.workbench.history import tensorboard_runs
-from tfx_tpu_trainer.workbench.history.checkpoints import (
+from tfx_tpu_trainer._support.terminal import standard_output
+from tfx_tpu_trainer.workbench.history.summary import program, short_path
+from tfx_tpu_trainer.workbench.project import metadata, roots
+from tfx_tpu_trainer.workbench.project.config import ConfigError
+from tfx_tpu_trainer.workbench.project.metadata import State
+from tfx_tpu_trainer.workbench.project.roots import (
     CHECKPOINTS,
+    LOGS,
+    METADATA_FILE,
+    TENSORBOARD,
     UnfinishedTraining,
+    made,
+    remove_dead_links,
     unfinished_trainings,
 )
-from tfx_tpu_trainer.workbench.project import metadata
-from tfx_tpu_trainer.workbench.project.metadata import State
-from tfx_tpu_trainer.workbench.project.roots import LOGS, made
 
 _ARTIFACTS = "artifacts"
 _LIVE = metadata_store_pb2.Artifact.LIVE
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def clean(folder: Path, *, keep: int, remove: bool) -> None:
+    """Lists what old runs have left in a root, or in a folder of roots, and removes it where asked to."""
+    console = standard_output()
+    removal = (
+        f"{program('tfx-tpu-trainer')} clean --root {short_path(folder)} --keep {keep} --remove"
+    )
+    for root in _roots(folder):
+        try:
+            with roots.locked(root):
+                _clean(console, root, keep=keep, removal=None if remove else removal)
+        except roots.LockedError as error:
+            raise ConfigError(
+                f"a run is in progress in {str(root)!r} ({error}); wait until it ends"
+            ) from None
+        except metadata.UnreadableError as error:
+            raise ConfigError(f"{error}; only a root of the local runner can be cleaned") from None
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise ConfigError(
+                f"{str(root)!r} can't be cleaned: {error.strerror}{where}; give this user write "
+                "access, then run clean again"
+            ) from None
+
+
+def _roots(folder: Path) -> list[Path]:
+    roots = sorted(
+        {path.parent for path in (*folder.glob(METADATA_FILE), *folder.glob(f"*/{METADATA_FILE}"))}
+    )
+    if not roots:
+        raise ConfigError(
+            f"{str(folder)!r} contains no {METADATA_FILE}, nor does any of its folders; give the "
+            "root of a pipeline, such as runs/taxi"
+        )
+    return roots
+
+
+def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> None:
+    """Cleans a root; with the command that would remove what is listed, only lists it."""
+    store = metadata.open_store(root / METADATA_FILE, read_only=removal is not None)
+    found = find(root, store, keep=keep)
+    console.print(Text(f"{short_path(root)}: keeps {_kept_in_words(found)}"), soft_wrap=True)
+    for left in found.left:
+        size = _in_words(left.size)
+        console.print(
+            Text(f"{size:>10}  {left.path.relative_to(root)}{_because(left.why)}"), soft_wrap=True
+        )
+    for training in found.resumable:
+        console.print(
+            Text(
+                f"      kept  {training.folder.relative_to(root)}: the same command resumes it, "
+                f"from step {training.step or 0:,}",
+                style="dim",
+            ),
+            soft_wrap=True,
+        )
+    total = _in_words(sum(left.size for left in found.left))
+    if not found.left:
+        console.print("   nothing to remove")
+    elif removal is None:
+        remove(root, store, found.left)
+        console.print(Text(f"{total:>10}  removed", style="bold"))
+    else:
+        console.print(
+            Text(
+                f"{total:>10}  in all; nothing has been removed yet. To remove it: {removal}",
+                style="bold",
+            ),
+            soft_wrap=True,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Leftover:
-    """A folder that no later run needs.
-
-    Attributes:
-        path: The folder.
-        size: Its bytes.
-        why: What it is, where its path does not say.
-        artifacts: The ids of the artifacts that are in it.
-    """
+    """A folder that no later run needs."""
 
     path: Path
     size: int
+    # What it is, where its path does not say.
     why: str = ""
+    # The ids of the artifacts that are in it.
     artifacts: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Leftovers:
-    """What is left below a root.
-
-    Attributes:
-        runs: How many runs ML Metadata knows.
-        newest: Those that are kept since they are the newest.
-        blessed: The run that blessed a model last, None where none has.
-        pushed: The run that pushed a model last, None where none has.
-        left: What can go.
-        resumable: The trainings that stay, since the same command continues with them.
-    """
+    """What is left below a root."""
 
     runs: int
+    # Those that are kept since they are the newest.
     newest: Sequence[str]
+    # The run that blessed a model last, None where none has.
     blessed: str | None
+    # The run that pushed a model last, None where none has.
     pushed: str | None
     left: Sequence[Leftover]
+    # The trainings that stay, since the same command continues with them.
     resumable: Sequence[UnfinishedTraining]
 
 
@@ -89,7 +159,7 @@ def remove(root: Path, store: ml_metadata.MetadataStore, left: Iterable[Leftover
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.MARKED_FOR_DELETION)
         shutil.rmtree(leftover.path)
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.DELETED)
-    tensorboard_runs.remove_dead_links(root / tensorboard_runs.FOLDER)
+    remove_dead_links(root / TENSORBOARD)
 
 
 def _mark(store: ml_metadata.MetadataStore, artifacts: Collection[int], state: int) -> None:
@@ -225,3 +295,22 @@ def _size(folder: Path) -> int:
         for parent, _, names in os.walk(folder)
         for name in names
     )
+
+
+def _kept_in_words(found: Leftovers) -> str:
+    parts = [f"{len(found.newest)} of {found.runs} runs"]
+    for run, what in ((found.blessed, "blessed"), (found.pushed, "pushed")):
+        if run is not None and run not in found.newest:
+            parts.append(f"run {run}, whose model was the last one {what}")
+    return ", ".join(parts)
+
+
+def _because(why: str) -> str:
+    return f": {why}" if why else ""
+
+
+def _in_words(size: float) -> str:
+    unit = 0
+    while size >= 1000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} {_UNITS[unit]}"
