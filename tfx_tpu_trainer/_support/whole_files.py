@@ -237,15 +237,9 @@ def is_whole(folder: str, markers: Collection[str]) -> bool:
 
 
 def sweep(folder: str) -> list[str]:
-    """Removes what processes that were killed have left in a folder, and of the folder next to it.
+    """Removes what killed processes have left in a folder and of the folder next to it; returns the paths.
 
     Nobody else may be writing there: a temporary name looks the same while it is in use.
-
-    Args:
-        folder: The folder; it need not exist.
-
-    Returns:
-        The paths that were removed.
     """
     parent, own_name = os.path.split(followed_link(_without_slash(folder)))
     left = [

@@ -1,6 +1,6 @@
 """For people at a terminal: the command line, projects and their runs, new projects, notebooks.
 
-`cli/` has a module for each command; `new/` writes a project from a table, `project/` reads a project's config and
+`cli/` has the commands by subject; `new/` writes a project from a table, `project/` reads a project's config and
 folders, `run/` runs its pipeline on this machine, `history/` shows, compares and removes what runs have left, and
 `notebook/` shows artifacts as pages. Nothing imports this wing.
 """

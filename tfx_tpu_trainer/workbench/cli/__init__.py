@@ -1,1 +1,1 @@
-"""The command `tfx-tpu-trainer`: one module a command, and none imports TensorFlow before it is called."""
+"""The command `tfx-tpu-trainer`: its commands by subject; none imports TensorFlow before it is called."""

@@ -181,16 +181,10 @@ class Provenance:
         return None
 
     def statistics_of(self, artifact: Any) -> str | None:
-        """Finds the statistics of the raw examples that a model was trained on.
+        """Finds the folder of the newest statistics of the raw examples that a model was trained on, if any.
 
         They are what the trainer was given as `statistics`; without that, what StatisticsGen has made of its
         `raw_examples`, or of what Transform has made its `examples` of.
-
-        Args:
-            artifact: An output of the trainer; `None` has no statistics.
-
-        Returns:
-            The folder of the newest of them; `None` where there are none.
         """
         if artifact is None:
             return None

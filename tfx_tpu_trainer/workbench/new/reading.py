@@ -61,18 +61,9 @@ class Source:
 
 
 def read_source(path: Path, *, label: str, scratch: Path) -> Source:
-    """Reads all rows of a file, and refuses data that no project can be made of.
+    """Reads and counts all rows of a file, and refuses data that no project can be made of.
 
-    Args:
-        path: A CSV file, or a TFRecord file of tf.Examples.
-        label: The column that is to be predicted.
-        scratch: A folder for a copy that CsvExampleGen can read, if it can't read the file.
-
-    Returns:
-        The file or its copy, with its rows counted.
-
-    Raises:
-        ScaffoldError: If it can't be read, has no such label, or too many columns or too few rows.
+    A CSV file that CsvExampleGen can't read is copied to `scratch` in a form that it can.
     """
     path = path.absolute()
     check_name(path)

@@ -25,16 +25,7 @@ _SHOWN_CLASSES = 20
 
 
 def render(folder: Path, table: Table, decisions: Decisions) -> None:
-    """Writes the project: all of it, or nothing.
-
-    Args:
-        folder: Where it is to be.
-        table: The data.
-        decisions: What becomes of its columns.
-
-    Raises:
-        ScaffoldError: If the folder has appeared meanwhile, or can't be written.
-    """
+    """Writes the project, all of it or nothing; raises ScaffoldError where its folder has appeared meanwhile."""
     target = folder.absolute()
     filled = {"cookiecutter": context(target, table, decisions)}
     try:

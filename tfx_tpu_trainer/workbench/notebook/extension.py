@@ -167,56 +167,6 @@ def _descriptors_to(file: int) -> Iterator[None]:
             os.close(copy)
 
 
-class ModelVisualization(tfx_private.ArtifactVisualization):
-    """Shows a Model's metrics and signatures."""
-
-    ARTIFACT_TYPE = tfx.types.standard_artifacts.Model
-
-    def display(self, artifact: tfx.dsl.Artifact) -> None:
-        """Displays the page of the artifact."""
-        display(HTML(model_page(artifact.uri)))
-
-
-class ModelRunVisualization(tfx_private.ArtifactVisualization):
-    """Shows a ModelRun's learning curve, and the page of its training."""
-
-    ARTIFACT_TYPE = tfx.types.standard_artifacts.ModelRun
-
-    def display(self, artifact: tfx.dsl.Artifact) -> None:
-        """Displays the page of the artifact."""
-        display(HTML(model_run_page(artifact.uri)))
-
-
-class RunPageVisualization(tfx_private.ArtifactVisualization):
-    """Shows a RunPage: the page of a training."""
-
-    ARTIFACT_TYPE = RunPage
-
-    def display(self, artifact: RunPage) -> None:
-        """Displays the page of the artifact."""
-        display(HTML(run_page(artifact.path)))
-
-
-class ModelEvaluationVisualization(tfx_private.ArtifactVisualization):
-    """Shows a ModelEvaluation's metrics by slice: TFX's own needs TFMA's widgets, and Jupyter's extension for them."""
-
-    ARTIFACT_TYPE = tfx.types.standard_artifacts.ModelEvaluation
-
-    def display(self, artifact: tfx.dsl.Artifact) -> None:
-        """Displays the page of the artifact."""
-        display(HTML(evaluation_page(artifact.uri)))
-
-
-class ModelBlessingVisualization(tfx_private.ArtifactVisualization):
-    """Shows a ModelBlessing's verdict in words."""
-
-    ARTIFACT_TYPE = tfx.types.standard_artifacts.ModelBlessing
-
-    def display(self, artifact: tfx.dsl.Artifact) -> None:
-        """Displays the page of the artifact."""
-        display(HTML(blessing_page(is_blessed(artifact), verdict_of(artifact))))
-
-
 def is_blessed(blessing: tfx.dsl.Artifact) -> bool | None:
     """Tells whether a ModelBlessing blesses its model; `None` where nobody has judged it."""
     if not blessing.has_custom_property(BLESSED_PROPERTY):
@@ -230,12 +180,30 @@ def verdict_of(blessing: tfx.dsl.Artifact) -> str:
     return blessing.get_string_custom_property(VERDICT_PROPERTY) if has_one else ""
 
 
+def _visualization(kind: Any, page: Callable[[Any], str]) -> Any:
+    """Makes what `InteractiveContext.show` looks for: a class that displays the page of a type of artifacts."""
+
+    def shown(_: object, artifact: Any) -> None:
+        display(HTML(page(artifact)))
+
+    name = f"{kind.__name__}Visualization"
+    return type(
+        name, (tfx_private.ArtifactVisualization,), {"ARTIFACT_TYPE": kind, "display": shown}
+    )
+
+
 _OURS = (
-    ModelVisualization,
-    ModelRunVisualization,
-    RunPageVisualization,
-    ModelEvaluationVisualization,
-    ModelBlessingVisualization,
+    _visualization(tfx.types.standard_artifacts.Model, lambda model: model_page(model.uri)),
+    _visualization(tfx.types.standard_artifacts.ModelRun, lambda run: model_run_page(run.uri)),
+    _visualization(RunPage, lambda page: run_page(page.path)),
+    # TFX's own needs TFMA's widgets, and Jupyter's extension for them.
+    _visualization(
+        tfx.types.standard_artifacts.ModelEvaluation, lambda found: evaluation_page(found.uri)
+    ),
+    _visualization(
+        tfx.types.standard_artifacts.ModelBlessing,
+        lambda blessing: blessing_page(is_blessed(blessing), verdict_of(blessing)),
+    ),
 )
 
 
