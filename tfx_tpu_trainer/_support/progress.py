@@ -260,6 +260,9 @@ class Progress:
     @contextlib.contextmanager
     def phase(self, name: str, *, is_told: bool = False) -> Iterator[None]:
         """Counts the seconds of the block."""
+        # Phases nest: an evaluation begins while a training waits for it. The seconds so far go to the outer phase,
+        # which is resumed at the end of the inner one, so every second counts for one phase, the innermost. The
+        # outer phase's speed leaves the pause out, so that an evaluation does not look like slow steps.
         began = self._clock()
         self._count_until(began)
         self._phases.append(_Phase(name, began))

@@ -150,6 +150,12 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
 
     What is there is a former attempt's, which was killed between this and the end of its execution.
     """
+    # Whenever this process is killed, a reader of `uri` must find the old folder, the new one or none, never a part.
+    # Where folders can be renamed that takes three steps: old -> aside, new -> `uri`, remove what is aside. A kill
+    # between the first two leaves none, and both under temporary names, which `sweep` removes.
+    # An object store moves files one by one. There a folder counts only with its marker, one of `last`: the old one
+    # loses its marker before any other file, and the new one gets it after all others.
+    # The files are synced before the rename: otherwise a machine that goes down may keep the name and lose the bytes.
     written, uri = _without_slash(written), followed_link(_without_slash(uri))
     gfile = _gfile()
     if is_local(uri):

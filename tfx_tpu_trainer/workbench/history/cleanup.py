@@ -215,6 +215,8 @@ def _artifacts_of_type(
 def _old_artifacts(
     root: Path, store: ml_metadata.MetadataStore, kept: Collection[str]
 ) -> Iterator[Leftover]:
+    # TFX's cache points to artifacts of older runs, so the age of a folder says nothing: kept is what any kept run
+    # made, read or took from the cache, and all folders above and below it. Links are resolved on both sides.
     used = {os.path.realpath(uri) for uri in _used_by(store, kept)}
     below = os.path.realpath(root / _ARTIFACTS)
     by_folder: dict[str, list[int]] = {}

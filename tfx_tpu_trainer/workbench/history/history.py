@@ -79,6 +79,8 @@ def find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
     """The components of a run as they are, whatever a killed process has left in ML Metadata."""
+    # A killed process can't record its end, so ML Metadata says "running" for ever. The lock tells the truth: if
+    # nobody holds the root, or its holder began after these components, what is "running" here was killed.
     statuses = list(statuses)
     try:
         since = roots.held_since(root)

@@ -99,6 +99,10 @@ class LockedError(RuntimeError):
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[IO[str]]:
     """Holds a root for the block, and for child processes that are given the file."""
+    # flock belongs to the open file, not to the process: the child of a run inherits the descriptor, and so the lock
+    # lasts until the run and its child have both ended, even if the run is killed. The system releases it, so no
+    # stale lock stays. The pid in the file is only for the message, and to tell how long waiting is worth it: a
+    # holder that lives keeps the lock for hours; one that is dead has a child that ends within seconds.
     # Not "w": what the holder has written stays until this process holds it.
     with (root / _LOCK_FILE).open("a+") as lock:
         began = time.monotonic()

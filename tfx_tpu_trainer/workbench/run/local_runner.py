@@ -303,6 +303,9 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
 def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> Iterator[None]:
     """Ends the child when this process is told to end: politely first, so that TFX records it and cleans up."""
 
+    # The child has a session of its own, so that Ctrl-C reaches this process alone, which then asks the child by
+    # SIGTERM: TFX records the failure and a training writes its checkpoint. Whatever ends the block goes this way,
+    # and only a child that does not end in time is killed with all that it has started.
     def interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame
         raise KeyboardInterrupt
