@@ -23,7 +23,7 @@ from benchmarks import data
 from benchmarks.model_fn import make_model_fn
 from benchmarks.models import MODELS
 from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput
-from tfx_tpu_trainer.components.inputs.row_cache.parsed_rows import parse_rows
+from tfx_tpu_trainer.components.inputs._parsed_rows import parse_rows
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 

@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tfx_tpu_trainer.components.clusters import (
     Deadline,
     KubeflowRun,
-    _online_checks,
+    _checks,
     check_bucket_paths,
     check_host,
 )
@@ -85,11 +85,11 @@ def _ask(pipeline: ClusterPipeline, deadline: Deadline, *, host: str, token: str
     tpu = pipeline.config.trainer.tpu
     of_nodes = "trainer.tpu.spot" if tpu and tpu.spot else "trainer.tpu.flex_start"
     later = of_nodes if tpu and tpu.tolerations() else pipeline.config.pods.of_later_backends
-    _online_checks.check_kubeflow_host(host, deadline, token=token, later_setting=later)
+    _checks.check_kubeflow_host(host, deadline, token=token, later_setting=later)
     paths = pipeline.bucket_paths
     if any(path.startswith("gs://") for path in paths.values()):
-        credentials = _online_checks.find_credentials(deadline)
-        _online_checks.check_gcs_buckets(paths, credentials, deadline)
+        credentials = _checks.find_credentials(deadline)
+        _checks.check_gcs_buckets(paths, credentials, deadline)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tfx_tpu_trainer.components.clusters import (
     Deadline,
     VertexJob,
     VertexRun,
-    _online_checks,
+    _checks,
     check_bucket_paths,
     check_project,
     custom_job,
@@ -62,9 +62,9 @@ def main(**values: Any) -> None:
     )
     deadline, credentials = Deadline(), None
     if submit:
-        credentials = _online_checks.find_credentials(deadline)
-        _online_checks.check_vertex_project(run.project, run.region, credentials, deadline)
-        _online_checks.check_gcs_buckets(pipeline.bucket_paths, credentials, deadline)
+        credentials = _checks.find_credentials(deadline)
+        _checks.check_vertex_project(run.project, run.region, credentials, deadline)
+        _checks.check_gcs_buckets(pipeline.bucket_paths, credentials, deadline)
     if submit or dry_run:
         check_pipeline_image(pipeline, deadline)
     compiled = pipeline.compile()

@@ -16,7 +16,7 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tests.bad_input import case
 from tests.kubeflow_folder.conftest import IMAGE, Run
-from tfx_tpu_trainer.components.clusters._vertex_job import VertexJob, custom_job
+from tfx_tpu_trainer.components.clusters._vertex import VertexJob, custom_job
 from tfx_tpu_trainer.hardware import TpuSpec
 
 TPU = ("--set", "trainer.tpu=v5e:2x4")

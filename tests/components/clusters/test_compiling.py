@@ -9,8 +9,8 @@ from tests.bad_input import case, row
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.components import TpuTrainer
 from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
+from tfx_tpu_trainer.components.clusters._pipeline_spec import TaskOptions
 from tfx_tpu_trainer.components.clusters._pods import Pods
-from tfx_tpu_trainer.components.clusters._task_options import TaskOptions
 
 
 def _pipeline(root: str, **arguments) -> tfx.dsl.Pipeline:

@@ -13,7 +13,7 @@ from tfx_tpu_trainer.components.evaluation import (
     check_eval_config,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.components.evaluation._slices import parse_slicing_specs
+from tfx_tpu_trainer.components.evaluation._data_slices import parse_slicing_specs
 
 _PAGE = pathlib.Path(__file__).parents[3] / "docs" / "evaluation.md"
 

@@ -1,8 +1,11 @@
+"""What is refused in an EvalConfig, how it is filled in, and the config for the stock Evaluator."""
+
 from __future__ import annotations
 
 import math
 
 import pytest
+import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
 
 from tests.components.evaluation import thresholds as t
@@ -10,6 +13,7 @@ from tfx_tpu_trainer.components.evaluation import check_eval_config
 from tfx_tpu_trainer.components.evaluation._eval_config import (
     baseline_name,
     candidate_name,
+    stock_evaluator_config,
     with_defaults,
 )
 
@@ -111,3 +115,36 @@ def test_both_models_are_named_whatever_the_user_wrote(model_specs):
 
     alone = with_defaults(config, has_baseline=False)
     assert (candidate_name(alone), baseline_name(alone)) == ("", None)
+
+
+def test_tfma_takes_it():
+    auc = config_pb2.MetricConfig(class_name="AUC", config='{"num_thresholds": 1000}')
+    config = stock_evaluator_config(
+        "tips_xf",
+        metrics=["ExampleCount", auc],
+        prediction_key="probability",
+        slicing_specs=[{"feature_keys": ["payment_type"]}],
+    )
+    filled = tfma.utils.update_eval_config_with_defaults(config)
+    tfma.utils.verify_eval_config(filled)
+    assert list(filled.metrics_specs[0].metrics) == [
+        config_pb2.MetricConfig(class_name="ExampleCount"),
+        auc,
+    ]
+    assert list(filled.slicing_specs) == [
+        config_pb2.SlicingSpec(),
+        config_pb2.SlicingSpec(feature_keys=["payment_type"]),
+    ]
+    (model,) = filled.model_specs
+    assert (model.label_key, model.prediction_key) == ("tips_xf", "probability")
+    # Without thresholds the Evaluator writes no blessing.
+    assert not tfma.metrics.metric_thresholds_from_metrics_specs(filled.metrics_specs, filled)
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="label_key='': name the label"):
+        stock_evaluator_config("")
+    with pytest.raises(ValueError, match="metrics is empty"):
+        stock_evaluator_config("tips_xf", metrics=[])
+    with pytest.raises(ValueError, match="is not a list"):
+        stock_evaluator_config("tips_xf", slicing_specs=config_pb2.SlicingSpec())

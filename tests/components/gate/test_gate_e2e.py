@@ -9,7 +9,7 @@ import tensorflow_model_analysis as tfma
 
 from tests.pipeline_runs import PipelineRun, completed, run_local
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.evaluation._runs import list_models
+from tfx_tpu_trainer.components.evaluation._models import list_models
 from tfx_tpu_trainer.workbench.project.metadata import State
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests import tfx_testdata
 from tests.components.trainer import small_model
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.components.evaluation._slices import parse_slicing_specs
+from tfx_tpu_trainer.components.evaluation._data_slices import parse_slicing_specs
 from tfx_tpu_trainer.components.trainer.slicing import Slicing
 from tfx_tpu_trainer.estimator import tpu
 

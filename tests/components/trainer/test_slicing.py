@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.bad_input import row
 from tests.estimator import linear_model
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.components.evaluation._slices import parse_slicing_specs
+from tfx_tpu_trainer.components.evaluation._data_slices import parse_slicing_specs
 from tfx_tpu_trainer.components.trainer import slicing as slicing_
 from tfx_tpu_trainer.components.trainer.slicing import Slicing
 from tfx_tpu_trainer.estimator import EstimatorSpec, tpu

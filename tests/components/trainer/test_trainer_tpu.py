@@ -17,7 +17,7 @@ from tfx_tpu_trainer.components import (
     VertexTpuTrainer,
     VertexTpuTrainerExecutor,
 )
-from tfx_tpu_trainer.components.clusters._vertex_job import VertexJob
+from tfx_tpu_trainer.components.clusters._vertex import VertexJob
 from tfx_tpu_trainer.components.trainer.train_job import settings_from
 from tfx_tpu_trainer.hardware import TpuSpec
 

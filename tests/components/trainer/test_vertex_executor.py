@@ -17,7 +17,7 @@ from google.cloud.aiplatform_v1.types import CustomJob, JobState
 from tests.components.trainer.execution import Execution
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components import VertexTpuTrainerExecutor
-from tfx_tpu_trainer.components.clusters._vertex_job import VertexJob
+from tfx_tpu_trainer.components.clusters._vertex import VertexJob
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 
 ROOT = Path(__file__).parents[3]

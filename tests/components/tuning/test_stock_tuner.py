@@ -18,7 +18,7 @@ from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 
 pytestmark = pytest.mark.matrix
 
-LOGGER = "tfx_tpu_trainer.components.tuning._estimator_tuner"
+LOGGER = "tfx_tpu_trainer.components.tuning._tuner"
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ from tfx import v1 as tfx
 
 from pipelines.taxi.config import Config
 from pipelines.taxi.data import prepare_data
-from tests.components.clusters.test_pod_config import SETTINGS
+from tests.components.clusters.test_pipeline_spec import SETTINGS
 from tests.components.evaluation import thresholds as t
 from tests.components.trainer.gate_producers import produce_model
 from tfx_tpu_trainer.components import EvalMetricsGate, LastBlessedModel
 from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
-from tfx_tpu_trainer.components.clusters._pod_config import executor_config
+from tfx_tpu_trainer.components.clusters._pipeline_spec import executor_config
 from tfx_tpu_trainer.components.clusters._pods import PodSettings
 from tfx_tpu_trainer.hardware import TpuSpec
 

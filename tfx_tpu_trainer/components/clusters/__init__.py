@@ -17,50 +17,26 @@ with of_extra("tfx", for_what="tfx_tpu_trainer.components.clusters"):
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.components.clusters._checks import (
+        Deadline,
         JobError,
         check_bucket_paths,
         check_host,
         check_image,
         check_project,
     )
-    from tfx_tpu_trainer.components.clusters._compiled_pipeline import (
-        CompiledPipeline,
-        form_of,
-    )
-    from tfx_tpu_trainer.components.clusters._compiling import (
-        compile_pipeline,
-    )
-    from tfx_tpu_trainer.components.clusters._html_page import (
-        RunPage,
-    )
-    from tfx_tpu_trainer.components.clusters._image_check import (
-        check_image_holds,
-    )
-    from tfx_tpu_trainer.components.clusters._kubeflow_run import (
-        KubeflowRun,
-    )
-    from tfx_tpu_trainer.components.clusters._online_checks import (
-        Deadline,
-    )
+    from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline, form_of
+    from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
+    from tfx_tpu_trainer.components.clusters._html_page import RunPage
+    from tfx_tpu_trainer.components.clusters._image_check import check_image_holds
+    from tfx_tpu_trainer.components.clusters._kubeflow_run import KubeflowRun
+    from tfx_tpu_trainer.components.clusters._pipeline_spec import LONGEST_BACKOFF, TaskOptions
     from tfx_tpu_trainer.components.clusters._pods import (
         Pods,
         PodSettings,
         Toleration,
-    )
-    from tfx_tpu_trainer.components.clusters._task_options import (
-        LONGEST_BACKOFF,
-        TaskOptions,
-    )
-    from tfx_tpu_trainer.components.clusters._vertex_job import (
-        VertexJob,
-        custom_job,
-    )
-    from tfx_tpu_trainer.components.clusters._vertex_pods import (
         check_vertex_pods,
     )
-    from tfx_tpu_trainer.components.clusters._vertex_run import (
-        VertexRun,
-    )
+    from tfx_tpu_trainer.components.clusters._vertex import VertexJob, VertexRun, custom_job
 
 __all__ = [
     "LONGEST_BACKOFF",
@@ -90,6 +66,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "._checks": [
+            "Deadline",
             "JobError",
             "check_bucket_paths",
             "check_host",
@@ -101,11 +78,8 @@ __getattr__, __dir__ = lazy_names(
         "._html_page": ["RunPage"],
         "._image_check": ["check_image_holds"],
         "._kubeflow_run": ["KubeflowRun"],
-        "._online_checks": ["Deadline"],
-        "._pods": ["PodSettings", "Pods", "Toleration"],
-        "._task_options": ["LONGEST_BACKOFF", "TaskOptions"],
-        "._vertex_job": ["VertexJob", "custom_job"],
-        "._vertex_pods": ["check_vertex_pods"],
-        "._vertex_run": ["VertexRun"],
+        "._pipeline_spec": ["LONGEST_BACKOFF", "TaskOptions"],
+        "._pods": ["PodSettings", "Pods", "Toleration", "check_vertex_pods"],
+        "._vertex": ["VertexJob", "VertexRun", "custom_job"],
     },
 )

@@ -1,8 +1,17 @@
-"""Compiles a TFX pipeline for Kubeflow Pipelines or Vertex AI, without a network."""
+"""Compiles a TFX pipeline for Kubeflow Pipelines or Vertex AI, without a network.
+
+Kubeflow Pipelines' open-source backend can't run, or passes over, some of what TFX compiles. Its compiler
+(`backend/src/v2/compiler/visitor.go`) ends with an error at an executor that is neither a container nor an importer.
+Its driver and launcher never read a container's `lifecycle.preCacheCheck`, the hook in which TFX's file-based
+ExampleGens look at their files; Vertex AI runs it before it looks into its cache. And they hand inputs to a task
+without the types that TFX's container needs, which `pod_entry.py` fills in.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from google.protobuf import json_format
@@ -10,20 +19,21 @@ from tfx import v1 as tfx
 
 from tfx_tpu_trainer.components.clusters._checks import JobError, check_image
 from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
-from tfx_tpu_trainer.components.clusters._html_page import show_pages
-from tfx_tpu_trainer.components.clusters._kubeflow_rules import (
-    check_executors,
-    check_spec_version,
-    declare_types,
-    do_without_drivers,
+from tfx_tpu_trainer.components.clusters._html_page import ENTRY_POINT, show_pages
+from tfx_tpu_trainer.components.clusters._pipeline_spec import (
+    TaskOptions,
+    never_cache,
+    prepare_pods,
+    set_variables,
 )
-from tfx_tpu_trainer.components.clusters._platform_document import prepare_pods, set_variables
-from tfx_tpu_trainer.components.clusters._pods import Pods
-from tfx_tpu_trainer.components.clusters._task_options import TaskOptions, never_cache
-from tfx_tpu_trainer.components.clusters._vertex_pods import check_vertex_pods, vertex_labels
+from tfx_tpu_trainer.components.clusters._pods import Pods, check_vertex_pods, vertex_labels
+from tfx_tpu_trainer.components.clusters._tfx_private import RUN_EXECUTOR
 from tfx_tpu_trainer.hardware import TpuSpec
 
 Backend = Literal["kubeflow", "vertex"]
+
+# Spans, dates and versions in a split's pattern, as TFX's ExampleGens have them.
+_SPANS = re.compile(r"\{(?:SPAN|VERSION)(?::\d+)?\}|\{(?:YYYY|MM|DD)\}")
 
 
 def compile_pipeline(
@@ -53,7 +63,7 @@ def compile_pipeline(
     Raises:
         ValueError: If the image, a node or a slice does not fit, a user module would have to
             be read from or written to a bucket now, Vertex AI cannot give what pods need, or
-            Kubeflow Pipelines cannot run a node (`_kubeflow_rules.py`).
+            Kubeflow Pipelines cannot run a node.
     """
     pods = pods or Pods()
     if importlib.util.find_spec("kfp") is None:
@@ -64,14 +74,19 @@ def compile_pipeline(
 
     check_image(image)
     if backend == "kubeflow":
-        check_spec_version(spec_version)
+        _check_spec_version(spec_version)
     _check_modules(pipeline)
-    tpus = pod_tpus(pipeline)
+    # The slices on whose nodes pods must run, by node id.
+    tpus: dict[str, TpuSpec] = {
+        node.id: node.pod_tpu
+        for node in pipeline.components
+        if getattr(node, "pod_tpu", None) is not None
+    }
     if backend == "vertex" and tpus:
         node, tpu = next(iter(tpus.items()))
         raise ValueError(
             f"{node}: a task of Vertex AI Pipelines can't run on {tpu.tpu_slice.name}; use "
-            "VertexTpuTrainerinstead of TpuTrainer; it starts a CustomJob on that slice."
+            "VertexTpuTrainer instead of TpuTrainer; it starts a CustomJob on that slice."
         )
     trainers = _trainers(pipeline, pods)
     if backend == "vertex":
@@ -88,15 +103,15 @@ def compile_pipeline(
     show_pages(job["pipelineSpec"])
     platform_spec: dict[str, Any] = {}
     if backend == "kubeflow":
-        check_executors(job["pipelineSpec"])
-        declare_types(job["pipelineSpec"])
+        _check_executors(job["pipelineSpec"])
+        _declare_types(job["pipelineSpec"])
         platform_spec = prepare_pods(job["pipelineSpec"], tpus, pods=pods, trainers=trainers)
     else:
         set_variables(job["pipelineSpec"], pods, trainers=trainers)
         job = {**job, **vertex_labels(pods)}
     (options or TaskOptions()).apply(job["pipelineSpec"])
     if backend == "kubeflow":
-        do_without_drivers(job["pipelineSpec"])
+        _do_without_drivers(job["pipelineSpec"])
     for node in pipeline.components:
         if not getattr(node, "is_cacheable", True):
             never_cache(job["pipelineSpec"], node.id)
@@ -104,16 +119,6 @@ def compile_pipeline(
     json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
     json_format.ParseDict(platform_spec, pipeline_spec_pb2.PlatformSpec())
     return CompiledPipeline(job=job, platform_spec=platform_spec)
-
-
-def pod_tpus(pipeline: tfx.dsl.Pipeline) -> dict[str, TpuSpec]:
-    """Returns the TPU slices on whose nodes pods must run, by node id."""
-    found: dict[str, TpuSpec] = {}
-    for node in pipeline.components:
-        tpu = getattr(node, "pod_tpu", None)
-        if tpu is not None:
-            found[node.id] = tpu
-    return found
 
 
 def _trainers(pipeline: tfx.dsl.Pipeline, pods: Pods) -> tuple[str, ...]:
@@ -143,3 +148,74 @@ def _check_modules(pipeline: tfx.dsl.Pipeline) -> None:
                 "name its import path instead (module='package.model'; for Transform "
                 "preprocessing_fn='package.preprocessing.preprocessing_fn')."
             )
+
+
+def _check_spec_version(version: str) -> None:
+    """Checks that the values of parameters are in the form that Kubeflow Pipelines' driver reads.
+
+    It resolves a `constant`, and ends each task that has the `constantValue` of specification 2.0 with "param runtime
+    value spec ... not implemented".
+    """
+    if version != "2.1":
+        raise ValueError(
+            f"spec_version={version!r}: Kubeflow Pipelines can't read the parameters of its tasks; "
+            "compile with 2.1 ('--spec-version 2.1', the default), or run it on Vertex AI, which "
+            "accepts both."
+        )
+
+
+def _check_executors(pipeline_spec: Mapping[str, Any]) -> None:
+    """Checks that all tasks are of a kind that Kubeflow Pipelines can run; a Resolver is not."""
+    for task, _, executor in _tasks(pipeline_spec):
+        kinds = set(executor) - {"container", "importer"}
+        if kinds:
+            kind = kinds.pop()
+            advice = (
+                "find the baseline with a LastBlessedModel instead of a Resolver (in the "
+                "pipelines of this repository: baseline=pointer)"
+                if kind == "resolver"
+                else "use a component that runs a container"
+            )
+            raise ValueError(
+                f"{task}: Kubeflow Pipelines runs no task of kind {kind!r}, only containers and importers; "
+                f"{advice}."
+            )
+
+
+def _declare_types(pipeline_spec: dict[str, Any]) -> None:
+    """Lets TFX's containers start with `pod_entry.py`, which tells them the types of their inputs."""
+    for _, _, executor in _tasks(pipeline_spec):
+        command = executor.get("container", {}).get("command", [])
+        if command[-2:] == ["-m", RUN_EXECUTOR]:
+            command[-1] = ENTRY_POINT
+
+
+def _do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
+    """Lets ExampleGens run right where nothing looks at their files beforehand.
+
+    Their results never come from the cache, which could not tell that the files have changed.
+    """
+    for task, definition, executor in _tasks(pipeline_spec):
+        if "preCacheCheck" not in executor.get("container", {}).get("lifecycle", {}):
+            continue
+        given = definition.get("inputs", {}).get("parameters", {}).get("input_config", {})
+        config = str(given.get("runtimeValue", {}).get("constant", ""))
+        found = _SPANS.search(config)
+        if found:
+            raise ValueError(
+                f"{task}: its pattern has {found[0]}, but Kubeflow Pipelines does not run the "
+                "driver that finds the newest span or version: give a pattern without it, such as "
+                "that of one span, or run the pipeline on Vertex AI."
+            )
+        never_cache(pipeline_spec, task)
+
+
+def _tasks(
+    pipeline_spec: Mapping[str, Any],
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Each task's name, definition and executor."""
+    executors = pipeline_spec["deploymentSpec"]["executors"]
+    components = pipeline_spec["components"]
+    for task, definition in sorted(pipeline_spec["root"]["dag"]["tasks"].items()):
+        label = components[definition["componentRef"]["name"]].get("executorLabel")
+        yield task, definition, executors.get(label, {})

@@ -9,10 +9,9 @@ import warnings
 from typing import Any
 
 from tfx_tpu_trainer._support.waiting import said_while_waiting
-from tfx_tpu_trainer.components.clusters._checks import JobError
+from tfx_tpu_trainer.components.clusters._checks import Deadline, JobError
 from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
-from tfx_tpu_trainer.components.clusters._kubernetes_names import is_object_name
-from tfx_tpu_trainer.components.clusters._online_checks import Deadline
+from tfx_tpu_trainer.components.clusters._pods import is_object_name
 
 _SEND_SECONDS = 60.0
 

@@ -1,25 +1,143 @@
-"""What the pods of a pipeline need beside chips: variables, secrets, claims, tolerations, labels."""
+"""What the pods of a pipeline need beside chips: variables, secrets, claims, tolerations, labels.
+
+Names, labels and paths have the forms that Kubernetes gives them. Of all that pods can have, Vertex AI gives the tasks
+of a pipeline variables, an account and labels only; it would pass over the rest without a word.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
+from pydantic import AfterValidator
 
-from tfx_tpu_trainer.components.clusters._checks import Checked, first_problem, is_google_account
-from tfx_tpu_trainer.components.clusters._kubernetes_names import (
-    LabelKey,
-    LabelValue,
-    MountPath,
-    ObjectName,
-    SecretKey,
-    Variable,
-    VariableValue,
-    VolumeName,
-    is_object_name,
+from tfx_tpu_trainer.components.clusters._checks import (
+    Checked,
+    JobError,
+    first_problem,
+    is_google_account,
 )
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_VOLUME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+# What Kubeflow Pipelines mounts itself into each pod: a path of a pod can be mounted once only.
+_TAKEN = ("/kfp-launcher", "/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object of Kubernetes, such as a service account, can have a name."""
+    return len(text) <= 253 and bool(_NAME.fullmatch(text))
+
+
+def _of_form(is_so: Callable[[str], object], says: str) -> AfterValidator:
+    """Makes a check of strings, with what is said of one that has another form."""
+
+    def check(text: str) -> str:
+        if not is_so(text):
+            raise ValueError(f"{text!r} is not a valid {says}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _label_key(text: str) -> str:
+    prefix, separator, name = text.rpartition("/")
+    if not _LABEL.fullmatch(name) or (separator and not is_object_name(prefix)):
+        raise ValueError(
+            f"{text!r} is not a valid key of a label; give up to 63 letters, digits, '-', '_' and "
+            "'.', after a domain and '/' or without one, such as 'example.com/team'"
+        )
+    return text
+
+
+def _mount_path(text: str) -> str:
+    parts = text.split("/")
+    if not text.startswith("/") or ":" in text or ".." in parts or not text.strip("/"):
+        raise ValueError(
+            f"{text!r} is not a path to mount at; give an absolute one below '/', without ':' and "
+            "'..', such as '/cache'"
+        )
+    path = posixpath.normpath("/" + text.lstrip("/"))
+    if path in _TAKEN:
+        raise ValueError(
+            f"{text!r} is reserved by Kubeflow Pipelines for its own mounts; give another path, "
+            "such as '/cache'"
+        )
+    return path
+
+
+ObjectName = Annotated[
+    str,
+    _of_form(
+        is_object_name,
+        "name of an object of Kubernetes; give lower-case letters, digits, '-' and '.', such as "
+        "'registry-key'",
+    ),
+]
+"""Name of a Secret or another object."""
+
+# The backend names the pod's volume by it.
+VolumeName = Annotated[
+    str,
+    _of_form(
+        _VOLUME.fullmatch,
+        "name that a volume can have; give one of up to 63 lower-case letters, digits and '-', "
+        "such as 'ride-cache'",
+    ),
+]
+"""Name of an object that is mounted."""
+
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+"""Key of a label, an annotation or a taint."""
+
+LabelValue = Annotated[
+    str,
+    _of_form(
+        lambda text: not text or _LABEL.fullmatch(text),
+        "value of a label; give up to 63 letters, digits, '-', '_' and '.', starting and ending "
+        "with a letter or digit (an annotation takes any text)",
+    ),
+]
+"""Value of a label or a taint."""
+
+Variable = Annotated[
+    str,
+    _of_form(
+        _VARIABLE.fullmatch,
+        "name of an environment variable; give letters, digits and '_', such as 'HTTPS_PROXY'",
+    ),
+]
+"""Name of an environment variable."""
+
+VariableValue = Annotated[
+    str,
+    _of_form(
+        lambda text: "\0" not in text,
+        "value of an environment variable: take the NUL out",
+    ),
+]
+"""Value of an environment variable."""
+
+SecretKey = Annotated[
+    str,
+    _of_form(
+        _SECRET_KEY.fullmatch,
+        "key of a Secret; give letters, digits, '-', '_' and '.', such as 'access-key'",
+    ),
+]
+"""Key of a Secret's data."""
+
+MountPath = Annotated[str, AfterValidator(_mount_path)]
+"""Absolute path in a container, without superfluous '/'."""
+
 
 _Keys = Annotated[Mapping[SecretKey, Variable], pydantic.Field(min_length=1)]
 
@@ -197,3 +315,68 @@ class Pods(Checked):
     def of_trainer(self) -> PodSettings:
         """Returns all that the trainer's pod needs."""
         return self.trainer.over(self.all)
+
+
+_LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
+_LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
+
+_FROM_SECRET_MANAGER = (
+    "keep the secret in Secret Manager, let the service account read it, and read it in your code"
+)
+_WAYS_OUT = {
+    "secret_env": _FROM_SECRET_MANAGER,
+    "secret_volumes": _FROM_SECRET_MANAGER,
+    "claims": "put the files into a bucket",
+    "tolerations": "leave them out: Vertex AI chooses its machines itself",
+    "image_pull_secrets": "let the service account read the image's registry",
+    "image_pull_policy": "leave it out, and name the image by a digest (@sha256:...)",
+    "annotations": "leave them out, or make them labels",
+}
+
+
+def check_vertex_pods(pods: Pods, *, custom_job: bool) -> None:
+    """Checks that Vertex AI can give what pods need.
+
+    Args:
+        pods: What they need.
+        custom_job: Whether the trainer has a CustomJob, which can have labels of its own.
+
+    Raises:
+        JobError: If it cannot; the message names the setting and the way out.
+    """
+    for group, settings in (("all", pods.all), ("trainer", pods.trainer)):
+        for name in settings.given:
+            if name in _WAYS_OUT:
+                raise JobError(
+                    f"pods.{group}.{name}={_shown(getattr(settings, name))} is not supported by "
+                    f"tasks of Vertex AI; {_WAYS_OUT[name]}"
+                )
+        for key, value in settings.labels.items():
+            if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+                raise JobError(
+                    f"pods.{group}.labels: {key!r}: {value!r} is not a label of Google Cloud; give "
+                    "up to 63 lower-case letters, digits, '_' and '-' each, the key starting with "
+                    "a letter"
+                )
+    if pods.trainer.labels and not custom_job:
+        raise JobError(
+            f"pods.trainer.labels={_shown(pods.trainer.labels)}: on Vertex AI a single task has no labels, only the "
+            "whole job; give them to pods.all"
+        )
+
+
+def vertex_labels(pods: Pods) -> dict[str, Any]:
+    """Returns the part of a `PipelineJob` in JSON form that has its labels."""
+    return {"labels": dict(pods.all.labels)} if pods.all.labels else {}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        value = [
+            each.model_dump(exclude_none=True) if hasattr(each, "model_dump") else each
+            for each in value
+        ]
+    elif not isinstance(value, str):
+        value = dict(value)
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."

@@ -16,7 +16,11 @@ with of_extra("tfx", for_what="tfx_tpu_trainer.components.evaluation"):
         Verdict,
         write_blessing,
     )
-    from tfx_tpu_trainer.components.evaluation._eval_config import check_eval_config
+    from tfx_tpu_trainer.components.evaluation._data_slices import slice_in_words
+    from tfx_tpu_trainer.components.evaluation._eval_config import (
+        check_eval_config,
+        stock_evaluator_config,
+    )
     from tfx_tpu_trainer.components.evaluation._eval_metrics import (
         EVAL_METRICS_FILE,
         EvalMetrics,
@@ -34,9 +38,7 @@ with of_extra("tfx", for_what="tfx_tpu_trainer.components.evaluation"):
         read_model_evaluation,
         write_model_evaluation,
     )
-    from tfx_tpu_trainer.components.evaluation._runs import list_models
-    from tfx_tpu_trainer.components.evaluation._slices import slice_in_words
-    from tfx_tpu_trainer.components.evaluation._stock_evaluator import stock_evaluator_config
+    from tfx_tpu_trainer.components.evaluation._models import list_models
 
 __all__ = [
     "BLESSED_PROPERTY",

@@ -19,6 +19,7 @@ from tfx_tpu_trainer.components.evaluation._comparison import (
     failed,
     passed,
 )
+from tfx_tpu_trainer.components.evaluation._data_slices import OVERALL, SliceKey, spec_in_words
 from tfx_tpu_trainer.components.evaluation._eval_config import (
     Thresholds,
     applies,
@@ -26,7 +27,6 @@ from tfx_tpu_trainer.components.evaluation._eval_config import (
     thresholds_of,
 )
 from tfx_tpu_trainer.components.evaluation._eval_metrics import diverged_names
-from tfx_tpu_trainer.components.evaluation._slices import OVERALL, SliceKey, spec_in_words
 
 # A verdict is read in a table or a log line, where hundreds of slices would hide the first.
 _MOST_REASONS = 10
@@ -120,7 +120,10 @@ def judge(
     validation = _tfma_private.validate(
         [(key, values, for_slice(config, key)) for key, values in slices],
         config,
-        # TFMA takes a rubber stamp without any threshold for a blessing; the stock Evaluator doesn't.
+        # A rubber stamp blesses the first model of a pipeline, which has no baseline: its change thresholds were taken
+        # out of the config before, and the value thresholds decide. With {auc >= 0.7, change of auc >= -0.01} and no
+        # baseline, a model of auc 0.8 is blessed and one of 0.6 is not. Without any value threshold nothing is left to
+        # check: TFMA takes a rubber stamp for a blessing then, the stock Evaluator doesn't, and neither do we.
         rubber_stamp=bool(unchecked and thresholds),
     )
     verdict = _verdict_of(validation, thresholds, comparisons, unchecked)

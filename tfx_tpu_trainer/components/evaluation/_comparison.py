@@ -9,24 +9,18 @@ from typing import Any
 
 from tensorflow_model_analysis.proto import config_pb2
 
-from tfx_tpu_trainer.components.evaluation._slices import OVERALL, SliceKey, slice_in_words
+from tfx_tpu_trainer.components.evaluation._data_slices import OVERALL, SliceKey, slice_in_words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The numbers that a validation was about, on the whole eval split or on a slice.
+    """The numbers that a validation was about, on the whole eval split or on a slice."""
 
-    Attributes:
-        candidate: the candidate's metrics by name.
-        baseline: the baseline's metrics by name; None if there is no baseline, or it has no metrics.
-        baseline_location: the baseline model's path, for messages; '' without a baseline.
-        slice_key: the slice they are about; `()` is the whole eval split.
-    """
-
-    candidate: Mapping[str, float]
+    candidate: Mapping[str, float]  # the candidate's metrics by name
+    # the baseline's metrics by name; None if there is no baseline, or it has no metrics.
     baseline: Mapping[str, float] | None
-    baseline_location: str
-    slice_key: SliceKey = OVERALL
+    baseline_location: str  # the baseline model's path, for messages; '' without a baseline
+    slice_key: SliceKey = OVERALL  # the slice they are about; `()` is the whole eval split
 
     def name_of(self, metric: str) -> str:
         """Returns a metric's name with that of the slice."""

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.whole_files import parse_document, write_document
-from tfx_tpu_trainer.components.evaluation._slices import SliceKey
+from tfx_tpu_trainer.components.evaluation._data_slices import SliceKey
 
 _logger = logging.getLogger(__name__)
 

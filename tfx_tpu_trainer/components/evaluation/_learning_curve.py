@@ -29,16 +29,11 @@ _FORMAT_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What makes one checkpoint better than another.
+    """What makes one checkpoint better than another."""
 
-    Attributes:
-        metric: name of the metric that decides, as metric_fn returns it, or `loss`.
-        mode: "max" if higher is better, "min" if lower is.
-        patience: evaluations in a row without a better value after which training stops; None never stops.
-    """
-
-    metric: str
-    mode: str = "max"
+    metric: str  # name of the metric that decides, as metric_fn returns it, or `loss`
+    mode: str = "max"  # "max" if higher is better, "min" if lower is
+    # evaluations in a row without a better value after which training stops; None never stops.
     patience: int | None = None
 
     def __post_init__(self) -> None:
@@ -66,15 +61,10 @@ class Goal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One evaluation of a model in training.
+    """One evaluation of a model in training."""
 
-    Attributes:
-        metrics: what it found, at `metrics.global_step`.
-        time: when it ended, in seconds since 1970.
-    """
-
-    metrics: EvalMetrics
-    time: float
+    metrics: EvalMetrics  # what it found, at `metrics.global_step`
+    time: float  # when it ended, in seconds since 1970
 
     @property
     def step(self) -> int:

@@ -14,8 +14,8 @@ from tfx_tpu_trainer._support.whole_files import folder_written_whole, is_whole,
 from tfx_tpu_trainer.components.evaluation import _eval_config as eval_configs
 from tfx_tpu_trainer.components.evaluation import _tfma_private
 from tfx_tpu_trainer.components.evaluation._blessing import Comparison, Verdict, judge
+from tfx_tpu_trainer.components.evaluation._data_slices import OVERALL, SliceKey
 from tfx_tpu_trainer.components.evaluation._eval_metrics import EvalMetrics, SliceMetrics
-from tfx_tpu_trainer.components.evaluation._slices import OVERALL, SliceKey
 
 _METRICS_FILE = "metrics-00000-of-00001.tfrecord"
 _PLOTS_FILE = "plots-00000-of-00001.tfrecord"

@@ -20,7 +20,7 @@ from tensorflow_model_analysis.evaluators import metrics_validator
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer
 
-from tfx_tpu_trainer.components.evaluation._slices import SliceKey
+from tfx_tpu_trainer.components.evaluation._data_slices import SliceKey
 
 KeyedMetrics = Mapping[tfma.metrics.MetricKey, float]
 

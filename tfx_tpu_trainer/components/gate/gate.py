@@ -24,9 +24,9 @@ from tfx_tpu_trainer.components.evaluation import (
     write_blessing,
     write_model_evaluation,
 )
-from tfx_tpu_trainer.components.evaluation._blessed_models import BlessedModel, point_to
 from tfx_tpu_trainer.components.evaluation._eval_config import metrics_with_change_thresholds
 from tfx_tpu_trainer.components.evaluation._eval_metrics import GLOBAL_STEP
+from tfx_tpu_trainer.components.evaluation._models import BlessedModel, point_to
 from tfx_tpu_trainer.components.gate.last_blessed_model import (
     FOUND,
     NONE_YET,

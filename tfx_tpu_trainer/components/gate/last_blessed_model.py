@@ -16,7 +16,7 @@ from tfx_tpu_trainer.components.evaluation import (
     read_eval_metrics,
     set_properties,
 )
-from tfx_tpu_trainer.components.evaluation._blessed_models import last_blessed
+from tfx_tpu_trainer.components.evaluation._models import last_blessed
 from tfx_tpu_trainer.components.trainer import tfx_private
 
 MODEL = "model"

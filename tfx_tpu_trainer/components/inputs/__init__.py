@@ -7,12 +7,14 @@ open them as a `tf.data.Dataset` are enough.
 from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("tfx", for_what="tfx_tpu_trainer.components.inputs"):
-    from tfx_tpu_trainer.components.inputs._raw_evaluation import RAW_PREFIX, RawEvaluationInput
-    from tfx_tpu_trainer.components.inputs._raw_features import MISSING_INTEGER
-    from tfx_tpu_trainer.components.inputs._serving import TransformServing
-    from tfx_tpu_trainer.components.inputs._transformed import TransformedInput, vocabulary_sizes
-    from tfx_tpu_trainer.components.inputs.row_cache.cache import RowCache
-    from tfx_tpu_trainer.components.inputs.row_cache.changed_files import train_on_current_rows
+    from tfx_tpu_trainer.components.inputs._input_fns import (
+        RAW_PREFIX,
+        RawEvaluationInput,
+        TransformedInput,
+        vocabulary_sizes,
+    )
+    from tfx_tpu_trainer.components.inputs._row_cache import RowCache, train_on_current_rows
+    from tfx_tpu_trainer.components.inputs._serving import MISSING_INTEGER, TransformServing
 
 __all__ = [
     "MISSING_INTEGER",

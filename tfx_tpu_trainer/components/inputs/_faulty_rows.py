@@ -6,6 +6,7 @@ Nothing here costs anything while all goes well: files are read once more after 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.messages import first_reason
-from tfx_tpu_trainer.components.inputs._fetched_values import values_by_row
 
 v1 = tf.compat.v1
+
 _logger = tf.get_logger()
 
 _ROWS_AT_ONCE = 512
@@ -169,3 +170,19 @@ def _to_the_damage(session: v1.Session, record: tf.Tensor) -> tuple[list[bytes],
             return records, None
         except tf.errors.OpError as error:
             return records, first_reason(error.message)
+
+
+def values_by_row(value: Any) -> list[np.ndarray]:
+    """Returns the values of each row of a batch, without those that are missing."""
+    if isinstance(value, v1.SparseTensorValue):
+        of_row = value.indices[:, 0]
+        in_order = np.argsort(of_row, kind="stable")
+        ends = np.searchsorted(of_row[in_order], np.arange(1, value.dense_shape[0]))
+        # Without a row there is nothing to split.
+        return np.split(value.values[in_order], ends)[: value.dense_shape[0]]
+    if isinstance(value, v1.ragged.RaggedTensorValue):
+        splits, inner = value.row_splits, value.values
+        while isinstance(inner, v1.ragged.RaggedTensorValue):
+            splits, inner = inner.row_splits[splits], inner.values
+        return [np.ravel(inner[start:end]) for start, end in itertools.pairwise(splits)]
+    return [np.ravel(row) for row in value]

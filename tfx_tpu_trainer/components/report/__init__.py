@@ -17,16 +17,21 @@ from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("report", for_what="tfx_tpu_trainer.components.report"):
     from tfx_tpu_trainer.components.report._charts import Table
-    from tfx_tpu_trainer.components.report._comparison import compare
-    from tfx_tpu_trainer.components.report._comparison_page import (
+    from tfx_tpu_trainer.components.report._comparison import (
+        compare,
         comparison_lines,
         comparison_sections,
         render_comparison,
     )
     from tfx_tpu_trainer.components.report._gathering import gather, gather_folder
-    from tfx_tpu_trainer.components.report._html import Section, render_sections
     from tfx_tpu_trainer.components.report._model_card import make_model_card, write_model_card
-    from tfx_tpu_trainer.components.report._page import render
+    from tfx_tpu_trainer.components.report._page import (
+        PAGE_FILE,
+        render,
+        versions,
+        write,
+        write_page,
+    )
     from tfx_tpu_trainer.components.report._run_data import (
         Lineage,
         RunData,
@@ -34,7 +39,7 @@ with of_extra("report", for_what="tfx_tpu_trainer.components.report"):
         read_run_data,
         write_run_data,
     )
-    from tfx_tpu_trainer.components.report._writing import PAGE_FILE, versions, write, write_page
+    from tfx_tpu_trainer.components.report._sections import Section, render_sections
 
 __all__ = [
     "PAGE_FILE",

@@ -25,6 +25,13 @@ _ALWAYS_COLORED = ("training", "eval")
 _INK = "currentColor"
 # Told apart on white and on black, and by people who see no red or no green.
 _COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
+# The axis that names the bars, which come in the order given.
+_BAR_NAMES: dict[str, Any] = {
+    "field": "name",
+    "type": "nominal",
+    "sort": None,
+    "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
+}
 _CONFIG: dict[str, Any] = {
     # Its own labels name every mark; what a chart shows is told once, and its table says the rest.
     "aria": False,
@@ -76,30 +83,19 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A picture and its numbers.
+    """A picture and its numbers."""
 
-    Attributes:
-        title: What it shows.
-        svg: The picture; `""` where there is nothing to draw.
-        table: The numbers.
-    """
-
-    title: str
-    svg: str
-    table: Table
+    title: str  # what it shows
+    svg: str  # the picture; `""` where there is nothing to draw
+    table: Table  # the numbers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A line across a chart of steps.
+    """A line across a chart of steps."""
 
-    Attributes:
-        step: Where.
-        name: What is there, such as `"exported"`.
-    """
-
-    step: int
-    name: str
+    step: int  # where
+    name: str  # what is there, such as `"exported"`
 
 
 def number_text(value: float) -> str:
@@ -228,19 +224,13 @@ def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
         for name, value in values.items()
         if math.isfinite(value)
     ]
-    y = {
-        "field": "name",
-        "type": "nominal",
-        "sort": None,
-        "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
-    }
     x = {"field": "value", "type": "quantitative", "axis": {"title": unit, "tickCount": 5}}
     label = f"{title}: " + ", ".join(f"{bar['name']} {bar['text']} {unit}" for bar in bars[:10])
     spec = {
         "data": {"values": bars},
         "width": _BARS_WIDTH,
         "height": {"step": _BAR},
-        "encoding": {"y": y, "x": x},
+        "encoding": {"y": _BAR_NAMES, "x": x},
         "layer": [
             {"mark": {"type": "bar", "height": {"band": 0.7}}},
             {
@@ -273,12 +263,6 @@ def draw_intervals(
         for name, (value, interval) in values.items()
         if all(map(math.isfinite, (value, *(interval or ()))))
     ]
-    y = {
-        "field": "name",
-        "type": "nominal",
-        "sort": None,
-        "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
-    }
     x = {
         "type": "quantitative",
         "scale": {"zero": False},
@@ -288,7 +272,7 @@ def draw_intervals(
         "data": {"values": points},
         "width": _BARS_WIDTH,
         "height": {"step": _BAR},
-        "encoding": {"y": y},
+        "encoding": {"y": _BAR_NAMES},
         "layer": [
             {
                 "mark": {"type": "rule", "strokeWidth": 2, "color": _COLORS[0]},
@@ -338,17 +322,7 @@ def draw_parts(
         "width": _BARS_WIDTH,
         "height": {"step": _BAR + 4},
         "encoding": {
-            "y": {
-                "field": "name",
-                "type": "nominal",
-                "sort": None,
-                "axis": {
-                    "title": None,
-                    "labelLimit": _LONGEST_BAR_NAME,
-                    "ticks": False,
-                    "domain": False,
-                },
-            },
+            "y": _BAR_NAMES,
             "x": {
                 "field": "begin",
                 "type": "quantitative",

@@ -1,17 +1,31 @@
-"""Runs side by side: what was set otherwise, and whether a difference is more than chance."""
+"""Runs side by side: what was set otherwise, and whether a difference is more than chance; as a page and as lines."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
 
-from tfx_tpu_trainer.components.report._intervals import margin_of
-from tfx_tpu_trainer.components.report._run_data import Measured, RunData
+from tfx_tpu_trainer.components.report._charts import (
+    Table,
+    cut,
+    draw_intervals,
+    draw_series,
+    number_text,
+)
+from tfx_tpu_trainer.components.report._errors import margin_of
+from tfx_tpu_trainer.components.report._events import TRAINING
+from tfx_tpu_trainer.components.report._run_data import Measured, RunData, Series
+from tfx_tpu_trainer.components.report._sections import Section, render_sections
 
+_MOST_CHARTS = 12
+_MOST_METRICS = 6
+_MOST_SLICES = 20
+_MOST_CURVES = 6
 # Metrics of which less is better, by their names; of others more is.
 _LESS_IS_BETTER = ("loss", "error", "entropy", "mse", "mae", "rmse", "deviance")
 
@@ -23,20 +37,13 @@ def less_is_better(metric: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A metric of a run less that of the first one.
-
-    Attributes:
-        metric: The metric.
-        run: The run's place among those compared.
-        value: The difference.
-        margin: Half of its 95 % interval; `None` where a run has none.
-        paired: Whether the interval is that of the same rows: chance that both share is not in it.
-    """
+    """A metric of a run less that of the first one."""
 
     metric: str
-    run: int
-    value: float
-    margin: float | None
+    run: int  # the run's place among those compared
+    value: float  # the difference
+    margin: float | None  # half of its 95 % interval; `None` where a run has none
+    # Whether the interval is that of the same rows: chance that both share is not in it.
     paired: bool
 
     @property
@@ -51,21 +58,13 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceDifference:
-    """A metric of a slice in the last run less that in the first one.
+    """A metric of a slice in the last run less that in the first one."""
 
-    Attributes:
-        name: The slice.
-        metric: The metric.
-        before: Its value in the first run.
-        after: Its value in the last run.
-        num_examples: The slice's rows in the last run, or `None`.
-    """
-
-    name: str
+    name: str  # the slice
     metric: str
-    before: float
-    after: float
-    num_examples: int | None
+    before: float  # its value in the first run
+    after: float  # its value in the last run
+    num_examples: int | None  # the slice's rows in the last run, or `None`
 
     @property
     def worse_by(self) -> float:
@@ -76,19 +75,13 @@ class SliceDifference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What runs have that others have not.
-
-    Attributes:
-        runs: The runs.
-        settings: Setting, version or input that is not the same everywhere -> its value in each run,
-            `""` where a run has none.
-        differences: Metrics against the first run's, metric by metric.
-        worse_slices: Slices of which the last run is worse than the first one, the worst first.
-    """
+    """What runs have that others have not."""
 
     runs: tuple[RunData, ...]
+    # Setting, version or input that is not the same everywhere -> its value in each run, `""` where a run has none.
     settings: dict[str, tuple[str, ...]]
-    differences: tuple[Difference, ...]
+    differences: tuple[Difference, ...]  # metrics against the first run's, metric by metric
+    # Slices of which the last run is worse than the first one, the worst first.
     worse_slices: tuple[SliceDifference, ...]
 
 
@@ -116,7 +109,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
                     differences.append(_difference(metric, place, first, run.measured))
     return Comparison(
         runs=tuple(runs),
-        settings=_settings(runs),
+        settings=_differing_settings(runs),
         differences=tuple(differences),
         worse_slices=_worse_slices(first, runs[-1].measured),
     )
@@ -133,7 +126,7 @@ def _told_apart(runs: Sequence[RunData]) -> list[RunData]:
     ]
 
 
-def _settings(runs: Sequence[RunData]) -> dict[str, tuple[str, ...]]:
+def _differing_settings(runs: Sequence[RunData]) -> dict[str, tuple[str, ...]]:
     every: list[dict[str, str]] = [
         {
             **run.lineage.settings,
@@ -149,6 +142,10 @@ def _settings(runs: Sequence[RunData]) -> dict[str, tuple[str, ...]]:
 
 
 def _difference(metric: str, place: int, first: Measured, other: Measured) -> Difference:
+    # Both runs resample by the same seed. Where their rows are the same, resampling k of both draws the same rows, so
+    # the spread of the differences leaves out the luck of the rows that both share: of {-2, 0, 2} and {-1, 0, 3} the
+    # differences are {1, 0, 1}, a fraction of either's spread. On other rows the samples are independent, and the
+    # variances add up.
     of_both = [measured.deviations.get(metric) for measured in (first, other)]
     paired = first.rows_digest is not None and first.rows_digest == other.rows_digest
     margin = None
@@ -186,3 +183,180 @@ def _worse_slices(first: Measured | None, last: Measured | None) -> tuple[SliceD
     ]
     worse = [each for each in found if each.worse_by > 0]
     return tuple(sorted(worse, key=lambda each: -each.worse_by))
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """Returns the page of a comparison.
+
+    Args:
+        comparison: What is compared.
+
+    Returns:
+        HTML.
+    """
+    return render_sections(
+        comparison_sections(comparison),
+        title=f"{len(comparison.runs)} runs compared",
+        written=time.time(),
+        unread=[line for run in comparison.runs for line in run.unread],
+    )
+
+
+def comparison_sections(comparison: Comparison) -> list[Section]:
+    """Arranges a comparison.
+
+    Args:
+        comparison: What is compared.
+
+    Returns:
+        The sections of its page.
+    """
+    return [
+        _numbers_section(comparison),
+        _settings_section(comparison),
+        _learning_section(comparison),
+        _slices_section(comparison),
+    ]
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """Yields the metrics' differences, one a line."""
+    for each in comparison.differences:
+        yield f"{comparison.runs[each.run].title}: {each.metric} {_in_words(each)}"
+
+
+def _in_words(each: Difference) -> str:
+    margin = "" if each.margin is None else f" ± {number_text(each.margin)}"
+    return f"{'+' if each.value >= 0 else ''}{number_text(each.value)}{margin}: {each.says}"
+
+
+def _titles(comparison: Comparison) -> tuple[str, ...]:
+    return tuple(cut(run.title) for run in comparison.runs)
+
+
+def _numbers_section(comparison: Comparison) -> Section:
+    runs, titles = comparison.runs, _titles(comparison)
+    names = sorted({name for run in runs if run.measured for name in run.measured.metrics})
+    by_metric = {(each.metric, each.run): each for each in comparison.differences}
+
+    def cell(name: str, place: int) -> str:
+        measured = runs[place].measured
+        value = "" if measured is None else f"{measured.metrics.get(name, float('nan')):.6g}"
+        each = by_metric.get((name, place))
+        return value if each is None else f"{value} ({_in_words(each)})"
+
+    certain = [each for each in comparison.differences if each.says in ("better", "worse")]
+    says = f"Against {titles[0]}: "
+    if certain:
+        says += "; ".join(
+            f"{titles[each.run]} is {each.says} by {each.metric} ({number_text(each.value)})"
+            for each in certain[:6]
+        )
+    elif comparison.differences:
+        says += "no difference exceeds noise"
+    else:
+        says += "no metric to compare"
+    notes = [
+        (
+            "A difference is within noise if it is smaller than its margin, half of its 95 % "
+            "interval: on other rows of the same kind it might change sign. Metrics named loss, "
+            "error and the like are better when smaller."
+        )
+    ]
+    if any(not each.paired and each.margin is not None for each in comparison.differences):
+        notes.append(
+            "Some runs were evaluated on other rows than the first one: their margins include the "
+            "chance of both samples, and are wider than on the same rows."
+        )
+    return Section(
+        title="Numbers",
+        says=says + ".",
+        charts=tuple(
+            draw_intervals(cut(name), _values(comparison, name)) for name in names[:_MOST_METRICS]
+        ),
+        tables={
+            "Metrics": Table(
+                head=("metric", *titles),
+                rows=tuple(
+                    (cut(name), *(cell(name, place) for place in range(len(runs))))
+                    for name in names
+                ),
+            )
+        },
+        notes=tuple(notes),
+    )
+
+
+def _values(
+    comparison: Comparison, metric: str
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    return {
+        run.title: (run.measured.metrics[metric], run.measured.intervals.get(metric))
+        for run in comparison.runs
+        if run.measured and metric in run.measured.metrics
+    }
+
+
+def _settings_section(comparison: Comparison) -> Section:
+    settings = comparison.settings
+    return Section(
+        title="Settings",
+        says=f"{len(settings)} differ." if settings else "All known ones are the same.",
+        tables={
+            "Settings, inputs and versions that differ": Table(
+                head=("setting", *_titles(comparison)),
+                rows=tuple((cut(name), *map(cut, values)) for name, values in settings.items()),
+            )
+        }
+        if settings
+        else {},
+    )
+
+
+def _learning_section(comparison: Comparison) -> Section:
+    by_name: dict[tuple[str, str], list[Series]] = {}
+    # As many as there are colours.
+    for run in comparison.runs[-_MOST_CURVES:]:
+        for series in run.learning.series:
+            if len(series.steps) > 1:
+                of_run = dataclasses.replace(series, source=cut(run.title))
+                by_name.setdefault((series.source, series.name), []).append(of_run)
+    shared = {key: of for key, of in by_name.items() if len(of) > 1}
+    keys = sorted(shared, key=lambda key: (key[1] != "loss", key[0] == TRAINING, key))
+    return Section(
+        title="Learning",
+        says=f"{len(keys)} curves in common." if keys else "No curve exists in more than one run.",
+        charts=tuple(
+            draw_series(cut(f"{name}, {source}"), shared[source, name])
+            for source, name in keys[:_MOST_CHARTS]
+        ),
+    )
+
+
+def _slices_section(comparison: Comparison) -> Section:
+    worse = comparison.worse_slices
+    last, first = _titles(comparison)[-1], _titles(comparison)[0]
+    if not worse:
+        return Section(title="Slices", says=f"No slice is measurably worse in {last}.")
+    return Section(
+        title="Slices",
+        says=f"Of {len(worse)} slices and metrics {last} is worse than {first}; this does not "
+        "correct for chance.",
+        mood="warn",
+        tables={
+            "The worst first": Table(
+                head=("slice", "metric", "rows", first, last),
+                rows=tuple(
+                    (
+                        cut(each.name),
+                        cut(each.metric),
+                        "" if each.num_examples is None else f"{each.num_examples:,}",
+                        number_text(each.before),
+                        number_text(each.after),
+                    )
+                    for each in worse[:_MOST_SLICES]
+                ),
+                says="" if len(worse) <= _MOST_SLICES else f"{_MOST_SLICES} of {len(worse)}.",
+            )
+        },
+    )

@@ -105,6 +105,10 @@ class _Scalars:
 class _Thinned:
     """The last value of each stretch of steps; the stretches double where there are too many."""
 
+    # A training of a million steps has a million losses, and a chart some hundred pixels. A random sample would flicker
+    # from page to page, and every n-th value needs the length first. Stretches of 1, 2, 4, ... steps need neither: at
+    # most 600 values are kept at any time, each is one that was really measured, and the last one is always among them.
+
     def __init__(self) -> None:
         self._stretch = 1
         self._last_step = -1

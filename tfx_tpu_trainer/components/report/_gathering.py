@@ -14,9 +14,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import as_pattern, check_can_be_opened, is_local
 from tfx_tpu_trainer.components.report._data import read_data
-from tfx_tpu_trainer.components.report._errors import digest_of_labels, find_errors
+from tfx_tpu_trainer.components.report._errors import digest_of_labels, find_errors, margin_of
 from tfx_tpu_trainer.components.report._events import TRAINING, read_learning
-from tfx_tpu_trainer.components.report._intervals import margin_of
 from tfx_tpu_trainer.components.report._run_data import (
     Answer,
     CheckOfServing,
@@ -200,8 +199,8 @@ def gather(
 
 def _measured(model: str) -> Measured | None:
     # Late: TFMA, which the estimators do without.
+    from tfx_tpu_trainer.components.evaluation._data_slices import slice_in_words
     from tfx_tpu_trainer.components.evaluation._eval_metrics import read_eval_metrics
-    from tfx_tpu_trainer.components.evaluation._slices import slice_in_words
 
     metrics = read_eval_metrics(model)
     if metrics is None:

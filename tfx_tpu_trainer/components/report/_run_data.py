@@ -23,370 +23,229 @@ FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
-    """A number over the steps of a training.
+    """A number over the steps of a training."""
 
-    Attributes:
-        name: The name of the summary, such as `loss`.
-        source: `"training"`, or the name of the evaluation: `"eval"`, `"eval_test"`.
-        steps: Global steps, ascending.
-        values: The value at each of them; NaN and infinities stay what they are.
-        thinned_from: How many values the event files hold. Where these are fewer, each stands for an
-            equal stretch of the steps, of which it is the last one.
-    """
-
-    name: str
-    source: str
-    steps: tuple[int, ...]
-    values: tuple[float, ...]
+    name: str  # the name of the summary, such as `loss`
+    source: str  # `"training"`, or the name of the evaluation: `"eval"`, `"eval_test"`
+    steps: tuple[int, ...]  # global steps, ascending
+    values: tuple[float, ...]  # the value at each of them; NaN and infinities stay what they are
+    # How many values the event files hold. Where these are fewer, each stands for an equal stretch of the steps, of
+    # which it is the last one.
     thinned_from: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restart:
-    """A process that went on with a training.
+    """A process that went on with a training."""
 
-    Attributes:
-        step: The global step that it began at.
-        time: When, in seconds since 1970.
-    """
-
-    step: int
-    time: float
+    step: int  # the global step that it began at
+    time: float  # when, in seconds since 1970
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learning:
-    """How the numbers of a training went.
+    """How the numbers of a training went."""
 
-    Attributes:
-        series: One for each summary.
-        restarts: The processes after the first.
-    """
-
-    series: tuple[Series, ...] = ()
-    restarts: tuple[Restart, ...] = ()
+    series: tuple[Series, ...] = ()  # one for each summary
+    restarts: tuple[Restart, ...] = ()  # the processes after the first
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasuredSlice:
-    """A part of the eval split.
+    """A part of the eval split."""
 
-    Attributes:
-        name: The slice in words, such as `payment_type=Cash`.
-        num_examples: Its rows, or `None` where they were not counted.
-        metrics: Metric name -> value.
-    """
-
-    name: str
-    num_examples: int | None
-    metrics: Mapping[str, float]
+    name: str  # the slice in words, such as `payment_type=Cash`
+    num_examples: int | None  # its rows, or `None` where they were not counted
+    metrics: Mapping[str, float]  # metric name -> value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A line between two numbers.
+    """A line between two numbers."""
 
-    Attributes:
-        name: What it is, such as `"ROC"`.
-        x_name: What its first number is.
-        y_name: What its second number is.
-        x: The first numbers.
-        y: The second numbers.
-    """
-
-    name: str
-    x_name: str
-    y_name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
+    name: str  # what it is, such as `"ROC"`
+    x_name: str  # what its first number is
+    y_name: str  # what its second number is
+    x: tuple[float, ...]  # the first numbers
+    y: tuple[float, ...]  # the second numbers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Errors:
-    """What a model gets wrong.
+    """What a model gets wrong."""
 
-    Attributes:
-        kind: `"scores"` of two classes, `"classes"`, or `"residuals"` of a regression.
-        label: The tensor that the labels are.
-        prediction: The tensor that the predictions are.
-        rows: How many rows were compared.
-        seen: How many the evaluation had.
-        is_weighted: Whether rows have weights, which are left out here.
-        confusion: [label, prediction]: numbers of rows; of scores, those above 0.5 are taken for 1.
-            Empty for residuals, and for more than 50 classes.
-        curves: The ROC curve, precision and recall, calibration; the residuals' histogram.
-        summary: What these come to -> value.
-    """
-
+    # `"scores"` of two classes, `"classes"`, or `"residuals"` of a regression.
     kind: Literal["scores", "classes", "residuals"]
-    label: str
-    prediction: str
-    rows: int
-    seen: int
-    is_weighted: bool
+    label: str  # the tensor that the labels are
+    prediction: str  # the tensor that the predictions are
+    rows: int  # how many rows were compared
+    seen: int  # how many the evaluation had
+    is_weighted: bool  # whether rows have weights, which are left out here
+    # [label, prediction]: numbers of rows; of scores, those above 0.5 are taken for 1. Empty for residuals, and for
+    # more than 50 classes.
     confusion: tuple[tuple[int, ...], ...] = ()
+    # The ROC curve, precision and recall, calibration; the residuals' histogram.
     curves: tuple[Curve, ...] = ()
+    # What these come to -> value.
     summary: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What the evaluation of the exported checkpoint says.
+    """What the evaluation of the exported checkpoint says."""
 
-    Attributes:
-        global_step: Its training step, or `None` where nobody wrote it down.
-        num_examples: Rows of the evaluation, or `None` where they were not counted.
-        seconds: How long it took, or `None`.
-        metrics: Metric name -> value over the whole eval split.
-        slices: The same of its parts.
-        intervals: Metric name -> the two ends of its 95 % interval, by the bootstrap on a sample of the
-            rows; none where the rows were not sampled.
-        sampled_rows: How many rows were sampled, or `None`.
-        deviations: Metric name -> how far each of 100 resamplings is from their mean, scaled to all rows:
-            1.96 of their standard deviations make the interval.
-        rows_digest: Digest of the sampled rows' labels: where two runs have the same one, their resamplings have the
-            same rows. `None` if it is unknown which tensor holds the labels.
-    """
-
-    global_step: int | None
-    num_examples: int | None
-    seconds: float | None
-    metrics: Mapping[str, float]
-    slices: tuple[MeasuredSlice, ...] = ()
+    global_step: int | None  # its training step, or `None` where nobody wrote it down
+    num_examples: int | None  # rows of the evaluation, or `None` where they were not counted
+    seconds: float | None  # how long it took, or `None`
+    metrics: Mapping[str, float]  # metric name -> value over the whole eval split
+    slices: tuple[MeasuredSlice, ...] = ()  # the same of its parts
+    # Metric name -> the two ends of its 95 % interval, by the bootstrap on a sample of the rows; none where the rows
+    # were not sampled.
     intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    sampled_rows: int | None = None
+    sampled_rows: int | None = None  # how many rows were sampled, or `None`
+    # Metric name -> how far each of 100 resamplings is from their mean, scaled to all rows: 1.96 of their standard
+    # deviations make the interval.
     deviations: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    # Digest of the sampled rows' labels: where two runs have the same one, their resamplings have the same rows.
+    # `None` if it is unknown which tensor holds the labels.
     rows_digest: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureOfSplit:
-    """What the rows of a split have of a feature.
+    """What the rows of a split have of a feature."""
 
-    Attributes:
-        missing: Rows without a value.
-        values: Its values; more than rows where it is a list.
-        mean: Of numbers; `None` of strings, and where there are none.
-        deviation: The numbers' standard deviation, likewise.
-        least: The smallest number, likewise.
-        greatest: The largest number, likewise.
-        unique: How many strings differ; `None` of numbers.
-        most_frequent: The most frequent text; `None` of numbers.
-    """
-
-    missing: int
-    values: int
-    mean: float | None = None
-    deviation: float | None = None
-    least: float | None = None
-    greatest: float | None = None
-    unique: int | None = None
-    most_frequent: str | None = None
+    missing: int  # rows without a value
+    values: int  # its values; more than rows where it is a list
+    mean: float | None = None  # of numbers; `None` of strings, and where there are none
+    deviation: float | None = None  # the numbers' standard deviation, likewise
+    least: float | None = None  # the smallest number, likewise
+    greatest: float | None = None  # the largest number, likewise
+    unique: int | None = None  # how many strings differ; `None` of numbers
+    most_frequent: str | None = None  # the most frequent text; `None` of numbers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A feature of the raw examples.
+    """A feature of the raw examples."""
 
-    Attributes:
-        name: Its name; the steps of a path, with dots.
-        kind: `"integer"`, `"float"`, `"text"` or `"bytes"`; `"struct"` of nested ones.
-        by_split: Split -> what its rows have.
-    """
-
-    name: str
-    kind: str
-    by_split: Mapping[str, FeatureOfSplit]
+    name: str  # its name; the steps of a path, with dots
+    kind: str  # `"integer"`, `"float"`, `"text"` or `"bytes"`; `"struct"` of nested ones
+    by_split: Mapping[str, FeatureOfSplit]  # split -> what its rows have
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distance:
-    """How far a feature's distributions in two sets of rows are apart, as TFDV measures it.
-
-    Attributes:
-        feature: The feature.
-        measure: `"L-infinity"`, the largest difference of a text's share, or
-            `"Jensen-Shannon divergence"`, of numbers; 0 is the same, 1 the farthest.
-        value: How far.
-    """
+    """How far a feature's distributions in two sets of rows are apart, as TFDV measures it."""
 
     feature: str
+    # `"L-infinity"`, the largest difference of a text's share, or `"Jensen-Shannon divergence"`, of numbers; 0 is the
+    # same, 1 the farthest.
     measure: str
-    value: float
+    value: float  # how far
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Two sets of rows, compared feature by feature.
+    """Two sets of rows, compared feature by feature."""
 
-    Attributes:
-        rows: Which rows, such as `"split eval"`.
-        against: What they are compared with, such as `"split train"`.
-        distances: The features that both have, the farthest first.
-        new: Features that only the former have.
-        gone: Features that only the latter have.
-    """
-
-    rows: str
-    against: str
-    distances: tuple[Distance, ...]
-    new: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
+    rows: str  # which rows, such as `"split eval"`
+    against: str  # what they are compared with, such as `"split train"`
+    distances: tuple[Distance, ...]  # the features that both have, the farthest first
+    new: tuple[str, ...] = ()  # features that only the former have
+    gone: tuple[str, ...] = ()  # features that only the latter have
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """What a training's raw examples are, by the statistics of TFX's StatisticsGen.
+    """What a training's raw examples are, by the statistics of TFX's StatisticsGen."""
 
-    Attributes:
-        statistics: The folder of the statistics.
-        splits: Split -> its rows.
-        features: The features, 1,000 at most, in their order.
-        all_features: How many there are.
-        drift: Splits against the first one, and the first one against the baseline's.
-    """
-
-    statistics: str
-    splits: Mapping[str, int]
-    features: tuple[Feature, ...]
-    all_features: int
+    statistics: str  # the folder of the statistics
+    splits: Mapping[str, int]  # split -> its rows
+    features: tuple[Feature, ...]  # the features, 1,000 at most, in their order
+    all_features: int  # how many there are
+    # Splits against the first one, and the first one against the baseline's.
     drift: tuple[Drift, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Variables whose names begin alike.
+    """Variables whose names begin alike."""
 
-    Attributes:
-        name: What the names have before the first `/`.
-        parameters: Elements of its variables, without those of an optimizer's slots.
-        slots: Elements of the optimizer's slots.
-        bytes: Of all of them.
-    """
-
-    name: str
-    parameters: int
-    slots: int
-    bytes: int
+    name: str  # what the names have before the first `/`
+    parameters: int  # elements of its variables, without those of an optimizer's slots
+    slots: int  # elements of the optimizer's slots
+    bytes: int  # of all of them
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a metagraph answers.
+    """What a metagraph answers."""
 
-    Attributes:
-        name: Its name, such as `serving_default`.
-        inputs: Input name -> dtype and shape in words, such as `float32 [?, 3]`.
-        outputs: Output name -> the same.
-    """
-
-    name: str
-    inputs: Mapping[str, str]
-    outputs: Mapping[str, str]
+    name: str  # its name, such as `serving_default`
+    inputs: Mapping[str, str]  # input name -> dtype and shape in words, such as `float32 [?, 3]`
+    outputs: Mapping[str, str]  # output name -> the same
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetaGraph:
-    """One of the graphs of a SavedModel.
+    """One of the graphs of a SavedModel."""
 
-    Attributes:
-        tags: Its tags, sorted.
-        signatures: What it answers.
-        ops: Where ops run, such as `"on the TPU"` -> how many do.
-    """
-
-    tags: tuple[str, ...]
-    signatures: tuple[Signature, ...]
-    ops: Mapping[str, int]
+    tags: tuple[str, ...]  # its tags, sorted
+    signatures: tuple[Signature, ...]  # what it answers
+    ops: Mapping[str, int]  # where ops run, such as `"on the TPU"` -> how many do
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A SavedModel.
+    """A SavedModel."""
 
-    Attributes:
-        path: Its folder.
-        bytes: Of its files.
-        meta_graphs: Its graphs.
-        warmup_requests: How many requests a server loads it with.
-    """
-
-    path: str
-    bytes: int
-    meta_graphs: tuple[MetaGraph, ...]
-    warmup_requests: int
+    path: str  # its folder
+    bytes: int  # of its files
+    meta_graphs: tuple[MetaGraph, ...]  # its graphs
+    warmup_requests: int  # how many requests a server loads it with
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckOfServing:
-    """A check of the exported model.
+    """A check of the exported model."""
 
-    Attributes:
-        name: What was checked.
-        outcome: `"passed"`, `"failed"` or `"not run"`.
-        detail: What was found.
-        seconds: How long it took.
-    """
-
-    name: str
-    outcome: str
-    detail: str
-    seconds: float
+    name: str  # what was checked
+    outcome: str  # `"passed"`, `"failed"` or `"not run"`
+    detail: str  # what was found
+    seconds: float  # how long it took
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How long a signature took to answer a request of the serving check.
-
-    Attributes:
-        signature: Its name.
-        rows: Rows of the request.
-        first_seconds: The first answer.
-        median_seconds: The median of those after it.
-        repeats: How many those were.
-    """
+    """How long a signature took to answer a request of the serving check."""
 
     signature: str
-    rows: int
-    first_seconds: float
-    median_seconds: float
-    repeats: int
+    rows: int  # rows of the request
+    first_seconds: float  # the first answer
+    median_seconds: float  # the median of those after it
+    repeats: int  # how many those were
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOnTpu:
-    """A step of the model, as Google's compiler has compiled it for a TPU slice.
+    """A step of the model, as Google's compiler has compiled it for a TPU slice."""
 
-    Attributes:
-        name: Its name, such as `"train"`.
-        ok: Whether it compiles and fits.
-        says: That in a line.
-        need_bytes: HBM of a device that it needs; `None` where that is not known.
-        limit_bytes: HBM of a device; `None` where the compiler was not asked.
-        by_category: What the memory is for -> bytes.
-    """
-
-    name: str
-    ok: bool
-    says: str
-    need_bytes: int | None
-    limit_bytes: int | None
-    by_category: Mapping[str, int]
+    name: str  # its name, such as `"train"`
+    ok: bool  # whether it compiles and fits
+    says: str  # that in a line
+    need_bytes: int | None  # HBM of a device that it needs; `None` where that is not known
+    limit_bytes: int | None  # HBM of a device; `None` where the compiler was not asked
+    by_category: Mapping[str, int]  # what the memory is for -> bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """Whether a model compiles for a TPU slice and fits it.
+    """Whether a model compiles for a TPU slice and fits it."""
 
-    Attributes:
-        tpu: The slice, such as `"v5e:2x4"`.
-        compiler: Name and version of the compiler.
-        steps: The steps that were compiled.
-    """
-
-    tpu: str
-    compiler: str
-    steps: tuple[StepOnTpu, ...]
+    tpu: str  # the slice, such as `"v5e:2x4"`
+    compiler: str  # name and version of the compiler
+    steps: tuple[StepOnTpu, ...]  # the steps that were compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.components.inputs._faulty_rows import (
     find_faulty_row,
     find_values,
 )
-from tfx_tpu_trainer.components.inputs._transformed import InputFn
+from tfx_tpu_trainer.components.inputs._input_fns import InputFn
 from tfx_tpu_trainer.components.trainer.estimators import draws_elsewhere
 from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, Host
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob

@@ -14,7 +14,7 @@ import tensorflow_model_analysis as tfma
 import tensorflow_transform as tft
 
 from tfx_tpu_trainer.components.evaluation import EvalMetrics, SliceMetrics
-from tfx_tpu_trainer.components.evaluation._slices import (
+from tfx_tpu_trainer.components.evaluation._data_slices import (
     OTHER_VALUE,
     SliceKey,
     SliceValue,
@@ -26,7 +26,7 @@ from tfx_tpu_trainer.components.evaluation._slices import (
     slice_name,
 )
 from tfx_tpu_trainer.components.inputs import RAW_PREFIX, RawEvaluationInput
-from tfx_tpu_trainer.components.inputs._fetched_values import values_by_row
+from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
 from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.values import suggest

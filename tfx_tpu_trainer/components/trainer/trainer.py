@@ -11,7 +11,10 @@ from tfx.v1.dsl import standard_annotations
 from tfx.v1.dsl.experimental import RuntimeParameter
 
 from tfx_tpu_trainer.components.clusters._html_page import RunPage
-from tfx_tpu_trainer.components.evaluation._slices import parse_slicing_specs, slicing_specs_to_json
+from tfx_tpu_trainer.components.evaluation._data_slices import (
+    parse_slicing_specs,
+    slicing_specs_to_json,
+)
 from tfx_tpu_trainer.components.trainer.declared_arguments import (
     check_flag,
     check_inputs,

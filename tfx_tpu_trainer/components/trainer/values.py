@@ -135,7 +135,7 @@ def _steps_from_json(value: Any) -> Any:
 
 def _specs_from_json(value: Any) -> Any:
     # Late: it needs TFMA, and configs are read without.
-    from tfx_tpu_trainer.components.evaluation._slices import (
+    from tfx_tpu_trainer.components.evaluation._data_slices import (
         parse_slicing_specs,
         slicing_specs_to_json,
     )

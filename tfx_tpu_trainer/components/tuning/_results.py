@@ -1,4 +1,4 @@
-"""What a search has found: its trials as values, and as a table, the best one first."""
+"""What a search leaves: a table of its trials, the best one first, and events for TensorBoard's HParams plugin."""
 
 from __future__ import annotations
 
@@ -9,35 +9,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras_tuner
+import tensorflow as tf
 from rich import box
 from rich.table import Table
+from tensorboard.plugins.hparams import api, api_pb2
+from tensorboard.plugins.hparams import summary as session_summary
 
 from tfx_tpu_trainer._support.terminal import PlainConsole, text
 from tfx_tpu_trainer.components.tuning._search_space import SearchSpace
 
 _Status = keras_tuner.engine.trial.TrialStatus
 _WIDEST = 200
+_hp = keras_tuner.engine.hyperparameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """A trial, ended or not.
-
-    Attributes:
-        trial_id: Its number.
-        values: Its values by the names of hyperparameters.
-        status: keras-tuner's word for how it stands, such as "COMPLETED".
-        score: The best value of the objective; `None` where it has none.
-        step: The last step that was evaluated; `None` before there is one.
-        message: Why it was given up, or `""`.
-    """
+    """A trial, ended or not."""
 
     trial_id: str
-    values: Mapping[str, Any]
-    status: str
-    score: float | None
-    step: int | None
-    message: str = ""
+    values: Mapping[str, Any]  # by the names of hyperparameters
+    status: str  # keras-tuner's word for how it stands, such as "COMPLETED"
+    score: float | None  # the best value of the objective
+    step: int | None  # the last one that was evaluated
+    message: str = ""  # why it was given up
 
 
 def results_of(oracle: keras_tuner.Oracle, space: SearchSpace) -> list[TrialResult]:
@@ -86,3 +81,45 @@ def _shown(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_search(folder: str, space: keras_tuner.HyperParameters, objective: str) -> None:
+    """Writes what is searched, and by which metric."""
+    names = {one.name: one for one in space.space}
+    hparams = [api.HParam(name, _domain(one)) for name, one in names.items()]
+    metrics = [api.Metric(objective, group="eval", display_name=objective)]
+    _write(folder, api.hparams_config_pb(hparams=hparams, metrics=metrics))
+
+
+def write_trial_begin(folder: str, trial_id: str, values: Mapping[str, Any]) -> None:
+    """Writes the values of a trial."""
+    # None stands for a value that another one leaves without meaning.
+    known = {name: value for name, value in values.items() if value is not None}
+    _write(folder, api.hparams_pb(known, trial_id=f"trial_{trial_id}"))
+
+
+def write_trial_end(folder: str, *, failed: bool) -> None:
+    """Writes how a trial has ended."""
+    status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
+    _write(folder, session_summary.session_end_pb(status))
+
+
+def _domain(one: Any) -> Any:
+    if isinstance(one, _hp.Boolean):
+        return api.Discrete([True, False])
+    if isinstance(one, _hp.Choice):
+        return api.Discrete(list(one.values))
+    if isinstance(one, _hp.Int):
+        return api.IntInterval(one.min_value, one.max_value)
+    if isinstance(one, _hp.Float):
+        return api.RealInterval(float(one.min_value), float(one.max_value))
+    return api.Discrete([one.default])
+
+
+def _write(folder: str, summary: Any) -> None:
+    # A FileWriter is for graphs; nothing of this one is used.
+    with (
+        tf.Graph().as_default(),
+        tf.compat.v1.summary.FileWriter(folder, filename_suffix=".hparams") as writer,
+    ):
+        writer.add_summary(summary.SerializeToString())

@@ -1,18 +1,25 @@
-"""What is tried: a search space of keras-tuner's hyperparameters, and the params that a trial's values become."""
+"""A search space of keras-tuner's hyperparameters, the params that a trial's values become, and which of them are read.
+
+A param that a search space sets and the model never reads is a typing mistake: all its values would give one result.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras_tuner
 
 from tfx_tpu_trainer.components.trainer.settings import RESERVED_PARAMS
-from tfx_tpu_trainer.components.trainer.values import json_problem, shown
+from tfx_tpu_trainer.components.trainer.values import json_problem, shown, suggest
 
 Declare = Callable[[keras_tuner.HyperParameters], Mapping[str, Any] | None]
 """Declares hyperparameters; returns the params if they are not the values themselves."""
+
+_ABSENT = object()
 
 OF_THE_ORACLE = "tuner/"
 """Prefix of the names that Hyperband adds to a trial's values for the tuner."""
@@ -20,14 +27,11 @@ OF_THE_ORACLE = "tuner/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """A search space.
+    """A search space."""
 
-    Attributes:
-        hyperparameters: All hyperparameters, with their default values.
-        declare: What declares them, and makes params of their values; `None` takes the values for params.
-    """
-
+    # All hyperparameters, with their default values.
     hyperparameters: keras_tuner.HyperParameters
+    # Declares them, and makes params of their values; `None` takes the values for params.
     declare: Declare | None = None
 
     @classmethod
@@ -128,3 +132,104 @@ def _check(params: Mapping[str, Any]) -> None:
                 f"search_space returns {name!r}={shown(value)}, which {problem}: TpuTrainer could "
                 "not read it from best_hyperparameters; give numbers, strings, or lists of them"
             )
+
+
+class UnusedParamError(ValueError):
+    """A search space sets a param that the model never reads."""
+
+
+class ParamReads:
+    """Watches a user's functions read their `params`."""
+
+    def __init__(self) -> None:
+        # The names that were read so far.
+        self.seen: set[str] = set()
+
+    def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a model_fn or an input_fn."""
+
+        @functools.wraps(function)
+        def watched(*args: Any, **given: Any) -> Any:
+            if isinstance(given.get("params"), Mapping):
+                given["params"] = _WatchedParams(given["params"], self.seen)
+            return function(*args, **given)
+
+        return watched
+
+    def unread(self, names: Iterable[str]) -> list[str]:
+        """Returns those of some names that nothing has read, sorted."""
+        return sorted(set(names) - self.seen)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raises `UnusedParamError` if one of the params of a search was never read."""
+        names = set(names)
+        if not (unread := self.unread(names)):
+            return
+        first, *others = unread
+        more = f" (nor {', '.join(map(repr, others))})" if others else ""
+        candidates = sorted(self.seen - names - {"batch_size", "use_tpu", "context"})
+        raise UnusedParamError(
+            f"search_space sets {first!r}, which model_fn never reads{more}: it would make no "
+            "difference to any trial; use the name that model_fn reads from params, or leave it out; "
+            f"{suggest(first, candidates)}"
+        )
+
+
+class _WatchedParams(dict[str, Any]):
+    """A dict that notes which of its keys are read.
+
+    Whoever copies it, or goes through its items, has read all of them.
+    """
+
+    def __init__(self, values: Mapping[str, Any], seen: set[str]) -> None:
+        super().__init__(values)
+        self._seen = seen
+
+    def __getitem__(self, key: str) -> Any:
+        self._seen.add(key)
+        return super().__getitem__(key)
+
+    # As long as a subclass has no __iter__ of its own, `**params` and dict(params) go around its __getitem__.
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Reads one."""
+        self._seen.add(key)
+        return super().get(key, default)
+
+    def pop(self, key: str, default: Any = _ABSENT) -> Any:
+        """Reads one, and takes it away."""
+        self._seen.add(key)
+        return super().pop(key) if default is _ABSENT else super().pop(key, default)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Reads one, or sets it."""
+        self._seen.add(key)
+        return super().setdefault(key, default)
+
+    def items(self) -> Any:
+        """Reads all."""
+        self._seen.update(self.keys())
+        return super().items()
+
+    def values(self) -> Any:
+        """Reads all."""
+        self._seen.update(self.keys())
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        """Reads all."""
+        return dict(self.items())
+
+    def __copy__(self) -> dict[str, Any]:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(self.copy(), memo)
+
+    def __or__(self, other: Any) -> Any:
+        return self.copy() | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | self.copy()

@@ -45,16 +45,10 @@ class UnknownObjectiveError(ValueError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialTraining:
-    """The training of one trial.
-
-    Attributes:
-        job: What the search trains.
-        folder: Folder of the trial's checkpoints and events.
-        params: The trial's params.
-    """
+    """The training of one trial."""
 
     job: TuneJob
-    folder: str
+    folder: str  # of the trial's checkpoints and events
     params: Mapping[str, Any]
 
     def run(self, *, first: int, last: int, report: Report, source: str | None = None) -> None:

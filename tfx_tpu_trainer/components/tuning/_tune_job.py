@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import inspect
+import itertools
 import pathlib
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,6 +18,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx import v1 as tfx
 
+from tfx_tpu_trainer._support.messages import failures_are_named
 from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput, vocabulary_sizes
 from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.estimators import (
@@ -28,39 +32,31 @@ from tfx_tpu_trainer.components.trainer.resume import TrainingIdentity
 from tfx_tpu_trainer.components.trainer.rows import Rows, check_rows
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import CUSTOM_CONFIG_SETTINGS
-from tfx_tpu_trainer.components.tuning._param_reads import ParamReads
-from tfx_tpu_trainer.components.tuning._search_space import SearchSpace
+from tfx_tpu_trainer.components.tuning._search_space import ParamReads, SearchSpace
 from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
 from tfx_tpu_trainer.components.user_module._module import UserModule, check_module
-from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator import ModeKeys, tpu
+from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_input_fn
 
 CUSTOM_CONFIG_TUNING = "tuning"
 """Key of the stock Tuner's custom_config that holds the settings of the search."""
+
+# Each takes as long as building the graphs of a training and of an evaluation.
+_MOST_VARIATIONS = 20
 
 MakeStrategy = Callable[[], tf.distribute.Strategy]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuneJob:
-    """What a search trains.
+    """What a search trains."""
 
-    Attributes:
-        settings: How a trial trains: the settings of a TpuTrainer.
-        tune: How the search goes.
-        space: What is tried.
-        module: The user's functions; what they read of their params is noted.
-        reads: Where it is noted.
-        fn_args: TFX's FnArgs: the data, and the steps of a trial that goes to its end.
-        strategy: The strategy to train and evaluate under, or `None`.
-        identity: What makes two searches the same one.
-    """
-
-    settings: TrainSettings
-    tune: TuneSettings
+    settings: TrainSettings  # how a trial trains
+    tune: TuneSettings  # how the search goes
     space: SearchSpace
-    module: UserModule
+    module: UserModule  # the user's functions; `reads` notes what they read of their params
     reads: ParamReads
-    fn_args: tfx.components.FnArgs
+    fn_args: tfx.components.FnArgs  # the data, and the steps of a trial that goes to its end
     strategy: tf.distribute.Strategy | None
     identity: TrainingIdentity
 
@@ -132,6 +128,39 @@ class TuneJob:
             for rows, patterns, size in zip(self.rows, self._patterns, batches, strict=True):
                 counted = self._transformed(patterns).eval_fn()
                 check_rows(rows, counted, batch_size=size, training=patterns == self._patterns[0])
+
+    def check_params_are_read(self, folder: str) -> None:
+        """Builds the graphs of the default trial and, where params are left over, of some others."""
+        names = set(self.space.default_params)
+        module = sys.modules.get(self.module.name)
+        with failures_are_named(module) if module else contextlib.nullcontext():
+            self._build_graphs(self.space.default_params, folder)
+        for params in itertools.islice(self.space.variations(), _MOST_VARIATIONS):
+            if not self.reads.unread(names | set(params)):
+                continue
+            try:
+                self._build_graphs(params, folder)
+            except Exception:
+                # The trial with these values will say it, if there is one.
+                continue
+            names |= set(params)
+        # On cores a model may read more than here: the first trial tells.
+        if not self.settings.use_tpu:
+            self.reads.check(names)
+
+    def _build_graphs(self, params: Mapping[str, Any], folder: str) -> None:
+        """Calls model_fn as a training and an evaluation on the host do, and runs nothing."""
+        estimator = self.estimator(params, folder, on_host=True)
+        config = estimator.config
+        given = {**estimator.params, "batch_size": self.settings.train_batch_size}
+        with tf.Graph().as_default():
+            tf.compat.v1.train.create_global_step()
+            returned = call_input_fn(
+                self.train_input_fn(), mode=ModeKeys.TRAIN, params=given, config=config
+            )
+            inputs = as_input_tensors(returned)
+            estimator.model_fn(inputs.features, inputs.labels, ModeKeys.TRAIN, config)
+        estimator.build_graphs(eval_input_fn=self.eval_input_fn, eval_steps=self.fn_args.eval_steps)
 
     @property
     def has_default_input(self) -> bool:

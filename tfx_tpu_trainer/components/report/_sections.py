@@ -1,0 +1,383 @@
+"""The sections of a page: arranged as HTML without scripts; and those about a run's data, model and serving."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
+
+import jinja2
+
+from tfx_tpu_trainer.components.report._charts import (
+    Chart,
+    Table,
+    cut,
+    draw_bars,
+    draw_parts,
+    number_text,
+)
+from tfx_tpu_trainer.components.report._run_data import (
+    Data,
+    Drift,
+    FeatureOfSplit,
+    Preflight,
+    RunData,
+)
+from tfx_tpu_trainer.preflight import bytes_text
+
+_LONGEST_TEXT = 2000
+_MOST_FEATURES = 30
+_MOST_DISTANCES = 15
+_MOST_NAMES = 10
+_MOST_BARS = 20
+# A bar of less than this part of its axis can't be read.
+_SMALL = 0.1
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        title: Its heading.
+        says: What it comes to, in a sentence or two.
+        mood: `"good"`, `"bad"`, `"warn"` or `""`.
+        charts: Pictures with their tables.
+        tables: Caption -> table, for what has no picture.
+        notes: What has to be said beside.
+    """
+
+    title: str
+    says: str
+    mood: str = ""
+    charts: tuple[Chart, ...] = ()
+    tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def render_sections(
+    sections: Sequence[Section], *, title: str, written: float, unread: Sequence[str] = ()
+) -> str:
+    """Returns a page of sections.
+
+    Args:
+        sections: What it shows, in their order.
+        title: Its title.
+        written: When what it shows was gathered, in seconds since 1970.
+        unread: What could not be read. Defaults to nothing.
+
+    Returns:
+        HTML.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader(
+            [
+                jinja2.PackageLoader("tfx_tpu_trainer.components.report", "templates"),
+                jinja2.PackageLoader("tfx_tpu_trainer.preflight", "templates"),
+            ]
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("run.html.j2").render(
+        title=title, written=time_text(written), sections=sections, unread=unread
+    )
+
+
+def time_text(seconds: float) -> str:
+    """Returns a time for people, in UTC."""
+    time = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
+    return f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def short(text: str) -> str:
+    """Returns a text that is short enough to be shown."""
+    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+
+
+def data_section(run: RunData) -> Section:
+    """Arranges what is known of a run's data."""
+    data = run.data
+    if data is None:
+        return Section(
+            title="Data",
+            says="The statistics of its raw examples are unknown: give TpuTrainer "
+            "statistics=statistics_gen.outputs['statistics'].",
+        )
+    says = ", ".join(f"{rows:,} rows in {cut(name)}" for name, rows in data.splits.items())
+    says += f"; {data.all_features:,} feature{'s' * (data.all_features != 1)}."
+    changed = [line for drift in data.drift for line in _changed(drift)]
+    of_baseline = [drift for drift in data.drift if "baseline" in drift.against]
+    for drift in of_baseline:
+        if not _differs(drift):
+            says += " TFDV finds no difference from the baseline's data."
+        else:
+            farthest = drift.distances[0]
+            says += (
+                f" Farthest from the baseline's data is {cut(farthest.feature)} "
+                f"({farthest.measure} {number_text(farthest.value)})."
+            )
+    notes = [*changed]
+    if not of_baseline:
+        notes.append("No statistics of a baseline's data are available for comparison.")
+    if any(map(_differs, data.drift)):
+        notes.append(
+            "Distances are TFDV's: for strings the largest difference of a share (L-infinity), "
+            "for numbers the Jensen-Shannon divergence of their histograms. Their buckets are of "
+            "equal width, so a single far outlier can make the distance large."
+        )
+    return Section(
+        title="Data",
+        says=says,
+        mood="warn" if changed else "",
+        charts=tuple(_chart(drift) for drift in data.drift if _differs(drift)),
+        tables={"Features": _features(data)} if data.features else {},
+        notes=tuple(notes),
+    )
+
+
+def _differs(drift: Drift) -> bool:
+    return any(each.value for each in drift.distances)
+
+
+def _changed(drift: Drift) -> list[str]:
+    return [
+        f"Only {where} has {len(names):,} of the features: {_listed(names)}."
+        for where, names in ((drift.rows, drift.new), (drift.against, drift.gone))
+        if names
+    ]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(cut, names[:_MOST_NAMES])) + more
+
+
+def _chart(drift: Drift) -> Chart:
+    shown = drift.distances[:_MOST_DISTANCES]
+    chart = draw_bars(
+        f"{cut(drift.rows)} against {cut(drift.against)}".capitalize(),
+        {each.feature: each.value for each in shown},
+        unit="distance",
+    )
+    listed = drift.distances[:_MOST_FEATURES]
+    return dataclasses.replace(
+        chart,
+        table=Table(
+            head=("feature", "distance", "measure"),
+            rows=tuple(
+                (cut(each.feature), number_text(each.value), each.measure) for each in listed
+            ),
+            says=_left_out(len(listed), len(drift.distances)),
+        ),
+    )
+
+
+def _features(data: Data) -> Table:
+    shown = data.features[:_MOST_FEATURES]
+    return Table(
+        head=("feature", "type", "missing", "typical", "range"),
+        rows=tuple(
+            (
+                cut(feature.name),
+                feature.kind,
+                _missing(data, feature.by_split),
+                *_values(next(iter(_largest_first(data, feature.by_split)))),
+            )
+            for feature in shown
+            if feature.by_split
+        ),
+        says=_left_out(len(shown), data.all_features),
+    )
+
+
+def _largest_first(data: Data, by_split: Mapping[str, FeatureOfSplit]) -> list[FeatureOfSplit]:
+    return [by_split[name] for name in sorted(by_split, key=lambda name: -data.splits[name])]
+
+
+def _missing(data: Data, by_split: Mapping[str, FeatureOfSplit]) -> str:
+    shares = [
+        f"{_percent(of_split.missing / data.splits[name])} of {cut(name)}"
+        for name, of_split in by_split.items()
+        if of_split.missing and data.splits[name]
+    ]
+    return ", ".join(shares) or "none"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.001 else "< 0.1%"
+
+
+def _values(of_split: FeatureOfSplit) -> tuple[str, str]:
+    if of_split.mean is not None and of_split.deviation is not None:
+        assert of_split.least is not None
+        assert of_split.greatest is not None
+        return (
+            f"{number_text(of_split.mean)} ± {number_text(of_split.deviation)}",
+            f"{number_text(of_split.least)} to {number_text(of_split.greatest)}",
+        )
+    if of_split.unique is not None:
+        return cut(of_split.most_frequent or ""), f"{of_split.unique:,} different"
+    return "", ""
+
+
+def _left_out(shown: int, of: int) -> str:
+    return f"{shown:,} of {of:,}; run.json has more." if shown < of else ""
+
+
+def model_section(run: RunData) -> Section:
+    """Arranges what a run's model is."""
+    tables = {}
+    if run.exported:
+        for graph in run.exported.meta_graphs:
+            tags = ", ".join(graph.tags)
+            tables[f"Signatures of [{tags}]"] = Table(
+                head=("signature", "inputs", "outputs"),
+                rows=tuple(
+                    (
+                        signature.name,
+                        _signature_text(signature.inputs),
+                        _signature_text(signature.outputs),
+                    )
+                    for signature in graph.signatures
+                ),
+            )
+            tables[f"Ops of [{tags}]"] = Table(
+                head=("where they run", "ops"),
+                rows=tuple((where, f"{count:,}") for where, count in graph.ops.items()),
+            )
+    parameters, slots = (
+        sum(getattr(layer, kind) for layer in run.layers) for kind in ("parameters", "slots")
+    )
+    says = "No checkpoint and no exported model were found."
+    if run.layers:
+        says = f"{parameters:,} parameters, and {slots:,} values of the optimizer."
+    if run.exported:
+        graphs = " and ".join(f"[{', '.join(each.tags)}]" for each in run.exported.meta_graphs)
+        size = f"{run.exported.bytes / 1e6:,.1f} MB"
+        says = f"{says if run.layers else ''} Exported with {graphs}: {size}.".strip()
+    charts = []
+    if run.layers:
+        largest = run.layers[:_MOST_BARS]
+        by_layer = {layer.name: float(layer.parameters) for layer in largest}
+        if rest := run.layers[_MOST_BARS:]:
+            by_layer[f"{len(rest)} others"] = float(sum(layer.parameters for layer in rest))
+        charts.append(draw_bars("Parameters by layer", by_layer, unit="parameters"))
+    mood = ""
+    notes: list[str] = []
+    if run.preflight:
+        says += f" {_preflight_says(run.preflight)}"
+        mood = "good" if all(step.ok for step in run.preflight.steps) else "bad"
+        hbm, notes = _hbm(run.preflight)
+        charts = [*hbm, *charts]
+        tables["On the TPU"] = Table(
+            head=("step", "verdict"),
+            rows=tuple((cut(step.name), short(step.says)) for step in run.preflight.steps),
+        )
+    return Section(
+        title="Model",
+        says=says,
+        mood=mood,
+        charts=tuple(charts),
+        tables=tables,
+        notes=tuple(notes),
+    )
+
+
+def _preflight_says(preflight: Preflight) -> str:
+    failed = [step for step in preflight.steps if not step.ok]
+    if failed:
+        return f"On {preflight.tpu} it can't run: {failed[0].name}: {short(failed[0].says)}"
+    steps = ", ".join(step.name for step in preflight.steps)
+    return f"It compiles for {preflight.tpu} and fits ({steps}), says {preflight.compiler}."
+
+
+def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
+    """Draws what the steps need of a device's memory, and again where that is too little to be seen."""
+    limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]
+    needs = {
+        step.name: step.by_category or {"needed in all": step.need_bytes}
+        for step in preflight.steps
+        if step.need_bytes
+    }
+    if not limits or not needs:
+        return [], []
+    limit, most = max(limits), max(sum(parts.values()) for parts in needs.values())
+    charts = [_memory_chart("HBM of a device, up to its limit", needs, max(limit, most))]
+    notes = []
+    if most < limit * _SMALL:
+        charts.append(_memory_chart("The same, zoomed", needs, most))
+        notes.append(
+            f"The largest step needs {bytes_text(most)} of {bytes_text(limit)}, {most / limit:.2%}: the second "
+            "bar shows only that part of the memory."
+        )
+    return charts, notes
+
+
+def _memory_chart(title: str, needs: Mapping[str, Mapping[str, int]], whole: int) -> Chart:
+    unit, size = next(each for each in _UNITS if whole >= each[1])
+    parts = {
+        name: {kind: count / size for kind, count in of_step.items()}
+        for name, of_step in needs.items()
+    }
+    return draw_parts(title, parts, unit=unit, whole=whole / size)
+
+
+def _signature_text(tensors: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {kind}" for name, kind in tensors.items())
+
+
+def serving_section(run: RunData) -> Section:
+    """Arranges what a run's exported model does in a server's place."""
+    checks = run.serving_checks
+    if not checks:
+        return Section(title="Serving", says="The exported model was not checked.")
+    passed = sum(check.outcome == "passed" for check in checks)
+    failed = sum(check.outcome == "failed" for check in checks)
+    says = f"{passed} of {len(checks)} checks passed."
+    if run.exported:
+        requests = run.exported.warmup_requests
+        says += f" A server warms up with {requests} request{'s' * (requests != 1)}."
+    tables = {}
+    if run.answers:
+        fastest = min(run.answers, key=lambda answer: answer.median_seconds)
+        says += (
+            f" The checking process had an answer of {cut(fastest.signature)} for {fastest.rows} rows after "
+            f"{_milliseconds(fastest.median_seconds)} ms."
+        )
+        tables["Latency of the check"] = Table(
+            head=("signature", "rows", "first, ms", "median of the next, ms", "repeats"),
+            rows=tuple(
+                (
+                    cut(answer.signature),
+                    f"{answer.rows:,}",
+                    _milliseconds(answer.first_seconds),
+                    _milliseconds(answer.median_seconds),
+                    f"{answer.repeats}",
+                )
+                for answer in run.answers
+            ),
+            says="In a session on the machine that trained, without a server or a network between.",
+        )
+    return Section(
+        title="Serving",
+        says=says,
+        mood="bad" if failed else "good" if passed == len(checks) else "warn",
+        tables={
+            **tables,
+            "Checks": Table(
+                head=("check", "outcome", "what was found", "seconds"),
+                rows=tuple(
+                    (check.name, check.outcome, short(check.detail), f"{check.seconds:.1f}")
+                    for check in checks
+                ),
+            ),
+        },
+    )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
