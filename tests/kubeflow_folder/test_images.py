@@ -60,6 +60,8 @@ LATEST = Image(
 )
 TPU = Image(FOLDER / "Dockerfile.tpu", "1.16", "tpu-image.lock", "dev.lock", "bookworm")
 SCRIPTS = FOLDER / "image"
+# Variables of this Python and of its environment.
+_FOREIGN = re.compile(r"(PYTHON|VIRTUAL_ENV|CONDA|TF_)")
 HADOLINT = Path(sys.executable).with_name("hadolint")
 # The image of the Python that runs this.
 HERE = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
@@ -329,8 +331,9 @@ def _run(folder: Path, app: Path, *words: str | Path) -> str:
         words,
         cwd=folder,
         env={
+            # Among the rest is how installers reach their index from here.
+            **{name: value for name, value in os.environ.items() if not _FOREIGN.match(name)},
             "PATH": f"{app}/venv/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
-            "HOME": str(app.parent),
             "APP": str(app),
             "PYTHONPATH": str(app),
             "TF_USE_LEGACY_KERAS": "1",

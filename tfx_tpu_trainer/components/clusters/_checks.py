@@ -56,6 +56,7 @@ def check_image(image: str, *, setting: str = "image") -> None:
         )
     if _DIGEST.fullmatch(image) or _TAGGED.fullmatch(image):
         return
+    # Is the tag all that is missing? Then say just that.
     if not _TAGGED.fullmatch(image + ":1"):
         raise JobError(
             f"{setting}={image!r} is not the name of a container image; give one with a tag or a "
@@ -169,6 +170,7 @@ class Checked(pydantic.BaseModel):
 
 def first_problem(error: pydantic.ValidationError, name: str) -> str:
     """Returns the first of pydantic's findings as one line that names the value and the fix."""
+    # pydantic's own text has a line for each finding, one with a link, and repeats the class's name.
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
@@ -213,6 +215,7 @@ class Deadline:
             except BaseException as error:  # it is raised again below
                 failures.append(error)
 
+        # A daemon: the program ends while a question is still open. What it answers later nobody reads.
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join(self.seconds_left)
@@ -297,6 +300,7 @@ def check_kubeflow_host(
         token=token,
     )
     oldest = (2, 2) if later_setting else (2, 0)
+    # A distribution may say another version than Kubeflow's, or none: nothing is refused for that.
     try:
         tag = str(reply.json()["tag_name"])
     except (ValueError, KeyError, TypeError):

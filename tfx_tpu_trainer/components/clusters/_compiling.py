@@ -99,6 +99,9 @@ def compile_pipeline(
             default_image=image, use_pipeline_spec_2_1=spec_version == "2.1"
         )
     )
+    # TFX's own runner compiles, and what it can't say is edited into its result. What is never cached comes after the
+    # options: `caching=True` must not bring stale results of nodes that read more than their inputs, such as an
+    # ExampleGen on Kubeflow Pipelines.
     job = runner.run(pipeline, write_out=False)
     show_pages(job["pipelineSpec"])
     platform_spec: dict[str, Any] = {}

@@ -57,6 +57,7 @@ def show_pages(pipeline_spec: dict[str, Any]) -> None:
             continue
         for page in pages:
             page["artifactType"] = {"schemaTitle": HTML_TITLE, "schemaVersion": "0.0.1"}
+        # Its container reads the type that stands here, and only `pod_entry` tells TFX what that is.
         container = executors[component["executorLabel"]]["container"]
         # python -m MODULE; the arguments stay what they are.
         container["command"] = [*container["command"][:-1], ENTRY_POINT]

@@ -61,6 +61,7 @@ def set_variables(
     pipeline_spec: dict[str, Any], pods: Pods, *, trainers: Collection[str] = ()
 ) -> None:
     """Puts environment variables into the containers of a compiled pipeline."""
+    # Not into the platform document, which Vertex AI does not read: both backends read a container's `env`.
     executors = pipeline_spec["deploymentSpec"]["executors"]
     for node in container_nodes(pipeline_spec):
         variables = (pods.of_trainer() if node in trainers else pods.all).env
@@ -74,6 +75,7 @@ def set_variables(
 
 def executor_label(pipeline_spec: Mapping[str, Any], node: str) -> str:
     """Returns the key of a node's executor."""
+    # task -> component -> executor.
     tasks = pipeline_spec["root"]["dag"]["tasks"]
     containers = container_nodes(pipeline_spec)
     if node not in containers:
@@ -146,6 +148,7 @@ def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, A
         kubernetes.use_secret_as_volume(task, secret, path)
     for claim, path in pod.claims.items():
         kubernetes.mount_pvc(task, claim, path)
+    # Tells the versions apart: 1.0.0 has it not.
     if not hasattr(kubernetes, "add_toleration"):
         return {**task.platform_config.get(PLATFORM, {}), **_later_fields(pod)}
     for each in pod.tolerations:

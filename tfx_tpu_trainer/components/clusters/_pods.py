@@ -250,6 +250,7 @@ class PodSettings(Checked):
         Raises:
             ValueError: If together they give a variable or a path twice.
         """
+        # The kind of a field decides how it merges, so that a new setting needs no line here.
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             below, above = getattr(others, name), getattr(self, name)
@@ -262,6 +263,7 @@ class PodSettings(Checked):
         return PodSettings(**merged)
 
 
+# Kubeflow Pipelines before 2.2 does not know these.
 _LATER = (
     "tolerations",
     "image_pull_secrets",
@@ -297,6 +299,7 @@ class Pods(Checked):
 
     @pydantic.model_validator(mode="after")
     def _fit_together(self) -> Pods:
+        # Each may be right by itself and both together mount one path twice: better told here than by the cluster.
         try:
             self.of_trainer()
         except pydantic.ValidationError as error:

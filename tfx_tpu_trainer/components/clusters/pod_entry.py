@@ -34,6 +34,8 @@ def know_html() -> None:
 
 def with_declared_types(arguments: Sequence[str]) -> list[str]:
     """Fills in the type of each input artifact of which the backend has said none that TFX knows."""
+    # With the declared input "data" of type Examples, {"data": {"artifacts": [{"uri": "u", "type": {}}]}} becomes
+    # {"data": {"artifacts": [{"uri": "u", "type": <Examples>}]}}. What TFX knows stays: it may be a subclass.
     changed = list(arguments)
     if _INVOCATION not in changed or _DECLARED not in changed:
         return changed

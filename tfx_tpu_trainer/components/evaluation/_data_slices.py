@@ -60,6 +60,7 @@ def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
             "[tfma.SlicingSpec(feature_keys=['...']), ...]."
         )
     parsed = [_parse(spec) for spec in specs]
+    # An empty spec is the whole split, which is always measured; the order of the rest is the user's.
     unique = {
         spec.SerializeToString(deterministic=True): spec for spec in parsed if spec.ByteSize()
     }
@@ -122,6 +123,7 @@ def count_slices(
 
 def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
     """Returns the slices with the most rows, at most so many, in the order of their keys."""
+    # Ties are broken by the key, so that two runs over the same rows measure the same slices.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], _sortable(item[0])))
     return tuple(sorted((key for key, _ in ranked[:max_slices]), key=_sortable))
 
@@ -132,6 +134,7 @@ def other_slice(key: SliceKey, spec: config_pb2.SlicingSpec) -> SliceKey:
 
 
 def _sortable(key: SliceKey) -> tuple:
+    # Python compares no text with a number: numbers come first.
     return tuple((name, isinstance(value, str), value) for name, value in key)
 
 

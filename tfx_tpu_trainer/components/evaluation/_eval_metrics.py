@@ -149,6 +149,9 @@ class EvalMetrics:
         Returns:
             The scalar metrics without `global_step`, which has a field of its own.
         """
+        # With batches of 4, 4 and 2 rows whose mean losses are 1, 1 and 4, `loss` is (1 + 1 + 4) / 3 = 2 and
+        # `loss_by_rows` is (4 + 4 + 8) / 10 = 1.6. Two models are compared by the second: it does not change when one
+        # of them was evaluated in batches of another size.
         overall = {}
         for name, value in result.metrics.items():
             if name == "global_step":

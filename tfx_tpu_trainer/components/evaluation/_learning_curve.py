@@ -106,6 +106,7 @@ class LearningCurve:
 
     def with_goal(self, goal: Goal | None) -> LearningCurve:
         """Sets the goal; a best by another metric is forgotten, as its checkpoint says nothing of this one."""
+        # Another patience is no other goal: the same point is the best by it.
         same = (
             goal is not None
             and self.goal is not None

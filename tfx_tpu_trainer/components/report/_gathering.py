@@ -147,6 +147,9 @@ def gather(
             unread.append(" ".join(said.split()))
             return otherwise
 
+    # What an earlier page knew and no file says again (who trained it, on which rows) is taken from its `run.json`: a
+    # page that is made anew, after the gate or by hand, loses nothing. Of the evaluation only where its numbers are
+    # still the same ones: intervals of another checkpoint would be wrong.
     earlier: RunData | None = None
     learning, layers = Learning(), tuple[Layer, ...]()
     damaged: tuple[str, ...] = ()

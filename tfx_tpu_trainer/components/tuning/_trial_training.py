@@ -122,6 +122,9 @@ class TrialTraining:
                 source,
             )
             return folder
+        # Hyperband trains the best trials of a rung further, as trials of their own. Such a trial begins with a copy of
+        # the other's checkpoints; the record is written last, so a folder without one is a copy that was cut short.
+        # Events stay behind: TensorBoard would show the other's steps twice.
         if tf.io.gfile.isdir(self.folder):
             # An attempt was stopped while it copied.
             tf.io.gfile.rmtree(self.folder)

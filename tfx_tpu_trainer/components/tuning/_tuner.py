@@ -151,6 +151,8 @@ class EstimatorTuner(BaseTuner):
             )
             if self._job.settings.use_tpu:
                 self._job.reads.check(params)
+        # Three kinds of errors: of this trial's values (the search goes on without it), of the search (all other trials
+        # would fail too) and of the machine (another attempt continues).
         except DivergedTrialError as error:
             self._given_up[trial.trial_id] = f"it has diverged: {error}"
         except (UnknownObjectiveError, UnusedParamError) as error:
