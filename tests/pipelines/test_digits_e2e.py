@@ -60,7 +60,7 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
     assert "nowhere" in other.output
 
 
-# tests/components/trainer/test_trainer_tpu.py runs a pipeline on emulated cores.
+# tests/components/trainer/test_estimators.py runs a pipeline on emulated cores.
 @pytest.mark.sweep
 def test_emulated_tpu_cores_reach_what_the_host_reaches(
     digits_run: PipelineRun, cores_run: PipelineRun

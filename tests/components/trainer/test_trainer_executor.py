@@ -1,4 +1,4 @@
-"""TpuTrainerExecutor, run for real: a small model on 15,000 taxi trips."""
+"""TpuTrainerExecutor, run for real: a small model on 15,000 taxi trips, and one whose input stalls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests import tfx_testdata
 from tests.bad_input import case, row
 from tests.components.trainer import small_model
 from tests.components.trainer.execution import Execution
+from tests.estimator._engine.log_lines import log_lines
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 from tfx_tpu_trainer.components.user_module._module import ModuleExitedError
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StalledError
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving
-
-pytestmark = pytest.mark.e2e
 
 STEPS = 30
 
@@ -55,12 +55,14 @@ def _trips():
     return tf.constant([example.SerializeToString() for example in examples])
 
 
+@pytest.mark.e2e
 def test_the_model_serves_raw_trips(trained):
     outputs = load_serving(trained.serving_dir).signatures["serving_default"](examples=_trips())
     assert outputs["probabilities"].shape == (2, 1)
     assert np.all((outputs["probabilities"] > 0) & (outputs["probabilities"] < 1))
 
 
+@pytest.mark.e2e
 def test_the_model_has_both_metagraphs(trained):
     graphs = {frozenset(graph.tags): graph for graph in describe_saved_model(trained.serving_dir)}
     assert set(graphs) == {frozenset({"serve"}), frozenset({"serve", "tpu"})}
@@ -68,6 +70,7 @@ def test_the_model_has_both_metagraphs(trained):
     assert "transform_features" not in graphs[frozenset({"serve", "tpu"})].signatures
 
 
+@pytest.mark.e2e
 def test_transform_features_gives_the_label(trained):
     signatures = load_serving(trained.serving_dir).signatures
     outputs = signatures["transform_features"](examples=_trips())
@@ -75,6 +78,7 @@ def test_transform_features_gives_the_label(trained):
     assert len(outputs) == 17
 
 
+@pytest.mark.e2e
 def test_nothing_else_is_left_beside_the_model(trained):
     assert sorted(os.listdir(trained.model.uri)) == [
         "Format-Serving",
@@ -83,6 +87,7 @@ def test_nothing_else_is_left_beside_the_model(trained):
     ]
 
 
+@pytest.mark.e2e
 def test_the_metrics_are_those_of_the_whole_eval_split(trained):
     metrics = read_eval_metrics(trained.model.uri)
     assert metrics.num_examples == tfx_testdata.ROWS["eval"]
@@ -96,6 +101,7 @@ def test_the_metrics_are_those_of_the_whole_eval_split(trained):
     assert 0.5 < metrics.overall["accuracy"] <= 1.0
 
 
+@pytest.mark.e2e
 def test_the_evaluation_opens_in_tfma(trained):
     result = tfma.load_eval_result(trained.outputs["evaluation"][0].uri)
     ((_, metrics),) = result.slicing_metrics
@@ -103,6 +109,7 @@ def test_the_evaluation_opens_in_tfma(trained):
     assert metrics[""][""]["accuracy"]["doubleValue"] == stored
 
 
+@pytest.mark.e2e
 def test_artifacts_carry_the_metrics_as_properties(trained):
     metrics = read_eval_metrics(trained.model.uri)
     for key in ("model", "evaluation"):
@@ -115,6 +122,7 @@ def test_artifacts_carry_the_metrics_as_properties(trained):
         assert artifact.get_int_custom_property("num_examples") == tfx_testdata.ROWS["eval"]
 
 
+@pytest.mark.e2e
 def test_checkpoints_and_events_are_in_model_run(trained):
     folder = trained.outputs["model_run"][0].uri
     assert _variable(trained, "global_step") == STEPS
@@ -122,6 +130,7 @@ def test_checkpoints_and_events_are_in_model_run(trained):
     assert glob.glob(os.path.join(folder, "events.out.tfevents*"))
 
 
+@pytest.mark.e2e
 def test_params_of_the_component_win_over_the_modules(trained):
     # The module says 4, the component 3.
     assert _variable(trained, "payment").shape[1] == 3
@@ -137,10 +146,12 @@ def of_one_step(tmp_path_factory):
     return execution
 
 
+@pytest.mark.e2e
 def test_hyperparameters_win_over_both(of_one_step):
     assert _variable(of_one_step, "payment").shape[1] == 5
 
 
+@pytest.mark.e2e
 def test_a_base_model_gives_the_first_values(trained, tmp_path):
     execution = Execution.of_trainer(
         tmp_path, steps=1, params='{"width": 3, "learning_rate": 1e-9}', export_to_tpu=0
@@ -153,11 +164,13 @@ def test_a_base_model_gives_the_first_values(trained, tmp_path):
     assert _variable(execution, "global_step") == 1
 
 
+@pytest.mark.e2e
 def test_the_export_flags_choose_the_metagraphs(of_one_step):
     (graph,) = describe_saved_model(of_one_step.serving_dir)
     assert set(graph.tags) == {"serve"}
 
 
+@pytest.mark.e2e
 def test_the_modules_own_functions_are_used(tmp_path):
     path = tmp_path / "own_functions.py"
     path.write_text(
@@ -193,6 +206,7 @@ def test_the_modules_own_functions_are_used(tmp_path):
     assert set(signature.structured_input_signature[1]) == {*small_model.DENSE, "payment_type_xf"}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "mode",
     [
@@ -221,6 +235,7 @@ def test_a_failure_in_model_fn_is_found_before_the_training(tmp_path, mode, refu
     assert glob.glob(str(tmp_path / "model_run" / "model.ckpt*")) == []
 
 
+@pytest.mark.e2e
 def test_in_the_stock_trainer_model_and_model_run_are_written(tmp_path):
     execution = Execution.of_stock_trainer(
         tmp_path,
@@ -234,6 +249,7 @@ def test_in_the_stock_trainer_model_and_model_run_are_written(tmp_path):
     assert os.listdir(tmp_path / "evaluation") == []
 
 
+@pytest.mark.e2e
 @row(
     "modules",
     "a model_fn that calls `sys.exit(0)`",
@@ -252,3 +268,65 @@ def test_a_model_fn_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch,
         execution.run()
     assert os.listdir(execution.model.uri) == []
     assert os.listdir(execution.outputs["evaluation"][0].uri) == []
+
+
+# After 12 batches its input waits, unless there is a file beside it.
+_MODULE = """
+import pathlib
+import tensorflow as tf
+import tensorflow_transform as tft
+from tests.components.trainer.small_model import model_fn, params
+
+def input_fn(params, mode, fn_args):
+    files = fn_args.train_files if mode == "train" else fn_args.eval_files
+    spec = tft.TFTransformOutput(fn_args.transform_graph_path).transformed_feature_spec()
+    paths = [path for pattern in files for path in tf.io.gfile.glob(pattern)]
+
+    def parse(rows):
+        features = tf.io.parse_example(rows, spec)
+        return features, features["tips_xf"]
+
+    def wait(features, label):
+        with tf.control_dependencies([label]):
+            queue = tf.queue.FIFOQueue(1, [tf.int64], shapes=[()])
+            return features, label + queue.dequeue()
+
+    rows = tf.data.TFRecordDataset(paths, compression_type="GZIP")
+    batches = rows.batch(params["batch_size"], drop_remainder=mode == "train").map(parse)
+    if mode == "train" and not pathlib.Path({flag!r}).exists():
+        return batches.take(12).concatenate(batches.map(wait))
+    return batches.repeat() if mode == "train" else batches
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.sweep
+def test_an_attempt_whose_input_stops_ends_and_the_next_one_goes_on(tmp_path, caplog):
+    flag, module = tmp_path / "goes_on", tmp_path / "own_input.py"
+    module.write_text(_MODULE.format(flag=str(flag)))
+
+    def execution(name):
+        (tmp_path / name).mkdir()
+        return Execution.of_trainer(
+            tmp_path / name,
+            steps=20,
+            module=None,
+            module_file=str(module),
+            label_key=None,
+            eval_batch_size=1000,
+            save_checkpoints_steps=5,
+            stall_timeout_secs=5,
+            checkpoint_root=str(tmp_path / "checkpoints"),
+        )
+
+    first = execution("first")
+    with pytest.raises(StalledError, match=r"Training has finished no step .*stall_timeout_secs=5"):
+        first.run()
+    assert first.files() == []
+    flag.touch()
+    again = execution("again")
+    with log_lines(caplog) as logged:
+        again.run()
+    restored = [line for line in logged if line.startswith("Restoring parameters from")]
+    assert restored[0].endswith("model.ckpt-10")
+    assert read_eval_metrics(again.model.uri).global_step == 20

@@ -1,6 +1,6 @@
 """`TpuTrainer`: declared in a pipeline, and executed as one training from Transform's output to a SavedModel.
 
-`trainer.py` declares the component and `trainer_parameters.py` its settings; `trainer_executor.py` is what TFX calls;
+`trainer.py` declares the component and `settings.py` its settings; `trainer_executor.py` is what TFX calls;
 `training.py` reads as the steps of a training. `legacy/` runs modules with a `trainer_fn`.
 """
 

@@ -92,6 +92,12 @@ class EvaluatedTraining:
         The state is `learning_curve.json` in the estimator's folder, and the best checkpoint in
         `best/` below it. Where there is such a state, it is taken up.
         """
+        # The state after each evaluation is whole: checkpoints, `best/`, and the curve that names
+        # them, written last. So a killed training is in one of two states. Either the curve has a
+        # point for the last checkpoint, and it trains on; or the checkpoint has no point yet, and
+        # that evaluation comes first. An evaluation is never made twice, and none is left out.
+        #   evaluate at 100, 200: killed at 250 -> resumes at the checkpoint of 200 or later, which
+        #   has its point, or at 200 without one, and evaluates it before it trains to 300.
         folder = self.estimator_at(0).model_dir
         curve = (take_up_learning_curve(folder) or LearningCurve()).with_goal(self.goal)
         step = checkpoints.global_step_of(folder)

@@ -53,6 +53,8 @@ def make_estimator(
         export_to_cpu=settings.export_to_cpu,
         export_to_tpu=settings.export_to_tpu is not False,
         export_saved_model_api_version=settings.export_saved_model_api_version,
+        # They become the variables' initial values. A session that finds a checkpoint restores that
+        # instead, so an attempt that resumes is not set back to the base model.
         warm_start_from=job.base_model,
     )
 

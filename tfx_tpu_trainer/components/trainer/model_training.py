@@ -182,6 +182,10 @@ class ModelTraining(Training[TrainedModel]):
         def estimator_with(others: TrainSettings) -> tpu.TPUEstimator:
             return make_estimator(job, module, others, model_dir, tf_config=ALONE)
 
+        # Exact resume: where checkpoints hold the input's position, the part of a training that begins
+        # at a step reads the rows that come next. Where they don't, it reads the input from its
+        # beginning, and the same seed would draw the rows of step 0 again: so the seed goes on with
+        # the step. The estimator is made anew for each part, since a RunConfig doesn't change.
         def estimator_at(step: int) -> tpu.TPUEstimator:
             return make_estimator(
                 job,

@@ -188,6 +188,14 @@ class CheckpointFolder:
 
         A folder that can't be resumed from is set aside, with a warning, and the training starts from scratch.
         """
+        # A retry gets new artifacts, so it finds an earlier attempt's checkpoints only by a name: the
+        # folder's is a digest of all that shapes a checkpoint. The same training comes back to it,
+        # and no other does. The earlier attempt may still run, on a machine that was given up for
+        # lost. So `training.json` holds the claim of the attempt that came last, and each attempt
+        # reads it before it writes. Invariant: of two attempts the later one goes on.
+        #   A saves step 300 and its machine hangs; B takes the folder up at 300 and claims it; A
+        #   wakes at step 400, finds B's claim before it saves (`StillOursListener`), and ends.
+        # The claim comes before the sweep: what is swept may be a file that A is just writing.
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
         self._write_record()
@@ -243,6 +251,8 @@ class CheckpointFolder:
 
         The folder stays as it is: a failure from here on is still resumed from it.
         """
+        # Files in the order in which they name each other: values, index, `checkpoint`. A copy that is
+        # killed leaves no index without its values, and no `checkpoint` that names what is not there.
         self.check_still_ours()
         left_out = {RECORD_FILE, *leaving_out}
         # Temporary files are those of an attempt that was held up, and may go on just now.

@@ -163,7 +163,7 @@ def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
 
 @contextlib.contextmanager
 def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
-    """Says of a failure which row it is about, and makes one line of TensorFlow's report."""
+    """Names the row that caused a failure, and makes one line of TensorFlow's report."""
     try:
         yield
     except NanLossError as error:

@@ -74,6 +74,10 @@ class Slicing:
 
         The graph of an evaluation gives the values of all slices, so they must be known when it is built.
         """
+        # One pass counts the different rows of the sliced features, not the rows: 15,000 trips by hour
+        # and payment are some hundred counts. From them come the slices of each spec, the most
+        # frequent ones first, and `__OTHER__` for the rest. Two specs may give the same slice; it
+        # is measured once.
         names = sorted({name for spec in specs for name in features_of(spec)})
         rows, dtypes = _read_rows(dataset_fn, names, label_key, check_read)
         found: dict[SliceKey, Slice] = {}

@@ -104,16 +104,6 @@ class TrainJob:
         preconditions.check_only_file(inputs.get("schema") or [], "schema")
         preconditions.check_hyperparameters(inputs.get("hyperparameters") or [])
         fn_args = read_fn_args(inputs, outputs, exec_properties)
-        if not fn_args.train_steps or fn_args.train_steps < 0:
-            raise ValueError(
-                f"train_args.num_steps={fn_args.train_steps or 0}: the number of training steps "
-                "must be set; give train_args=tfx.proto.TrainArgs(num_steps=...)"
-            )
-        if (fn_args.eval_steps or 0) < 0:
-            raise ValueError(
-                f"eval_args.num_steps={fn_args.eval_steps}: give the number of batches to evaluate, "
-                "or leave it out for the whole split"
-            )
         if not fn_args.transform_graph_path:
             raise ValueError(
                 "transform_graph is missing; give transform_graph="

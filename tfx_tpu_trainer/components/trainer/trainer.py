@@ -301,6 +301,8 @@ class TpuTrainer(tfx.types.BaseComponent):
             TypeError: There is no such parameter, or an input is missing or of another type.
             ValueError: A parameter doesn't fit; names the value and the fix.
         """
+        # The settings are arguments by the same names (a test holds them together), so they are picked
+        # out by name. Nothing may be assigned above this line.
         arguments = locals()
         if isinstance(tpu, (RuntimeParameter, Placeholder)):
             raise ValueError(

@@ -124,6 +124,17 @@ class Training(abc.ABC, Generic[Trained]):
                 raise
 
     def _run(self, training_ended: Callable[[], None], progress: Progress) -> EvalMetrics:
+        # The order of what follows is its meaning. The process may be killed between any two lines,
+        # another attempt may begin at any of them, and whoever reads an artifact must find all of
+        # it or nothing:
+        #   1. Train and evaluate in the working folder, which another attempt finds again.
+        #   2. Refuse a model that has diverged, before anything of it can be seen.
+        #   3. Copy checkpoints and events; export beside the model's place, check, and rename.
+        #   4. Write the metrics and properties by which gate and MLMD know the model, then the page.
+        #   5. Remove the working folder: from here on there is nothing to resume.
+        # `check_still_ours` stands before each write. It is no lock, since object stores have none:
+        # a write that has begun when a newer attempt takes the folder may finish, and writes the
+        # values that the newer one writes too.
         job, folder = self.job, self.folder_to_resume
         # Both attempts may have been given the same artifacts, as where Kubernetes starts a pod again.
         check_still_ours = check_before_writing(folder)

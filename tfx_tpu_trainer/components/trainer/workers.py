@@ -131,6 +131,9 @@ class ChiefStatus:
 
     def _is_replaced(self) -> bool:
         """Whether a newer attempt speaks for the chief: what became of this one is nobody's business."""
+        # A chief that was given up for lost may come back beside its successor, and both would write
+        # this file in turns. The one that started later speaks; the other one falls silent for good,
+        # so that a late FAILED of a replaced attempt ends nobody.
         there = _read(self._path)
         if there is None or there.get("attempt") == self._attempt:
             return False
