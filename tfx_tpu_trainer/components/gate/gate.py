@@ -127,7 +127,7 @@ def _baseline(inputs: _Artifacts) -> tfx.dsl.Artifact | None:
 
 
 def _unfit(baseline: EvalMetrics, config: config_pb2.EvalConfig) -> str:
-    """Says why a baseline is nothing to be compared with, or returns ''."""
+    """Returns the metrics for which a baseline is unfit to be compared with, in words; '' where it is fit."""
     compared = metrics_with_change_thresholds(config)
     undefined = [name for name in compared if math.isnan(baseline.overall.get(name, 0.0))]
     names = dict.fromkeys((*baseline.diverged, *undefined))

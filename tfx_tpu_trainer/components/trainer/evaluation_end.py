@@ -47,7 +47,7 @@ class RowLimit:
 
     @property
     def most(self) -> int:
-        """The limit."""
+        """The number of rows at which an evaluation is ended."""
         return MOST_TIMES * self.rows
 
     def error(self, read: int) -> EndlessEvaluationError:
@@ -58,7 +58,7 @@ class RowLimit:
         )
 
     def check(self, read: int) -> None:
-        """Checks how many rows were read."""
+        """Raises where more rows were read than an evaluation may read."""
         if read > self.most:
             raise self.error(read)
 
@@ -68,7 +68,7 @@ class RowLimit:
 
 
 def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = "") -> None:
-    """Refuses an evaluation to the end of a dataset that says of itself that it has none."""
+    """Refuses an evaluation of all batches of a dataset whose cardinality is infinite."""
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         data = read()
         if not isinstance(data, tf.data.Dataset):

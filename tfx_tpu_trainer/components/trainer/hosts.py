@@ -1,4 +1,4 @@
-"""Which part of a training this process has: that of the only host, of the chief, or of a helper."""
+"""Which part of a training this process has: that of the only host, of the chief, or of a worker."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ class CheckpointFolder:
             raise self._another_attempt() from error
 
     def check_before_writing(self) -> None:
-        """Checks it where a look may fail and writing be tried all the same."""
+        """Checks that the folder is still ours before a write; warns where it can't be read just now."""
         try:
             self.check_still_ours()
         except tf.errors.OpError as error:
@@ -386,7 +386,7 @@ class CheckpointFolder:
 
 
 def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
-    """Returns what is to be called before anything is written beside the checkpoints."""
+    """Returns the check to call before each write beside the checkpoints; it does nothing without a folder."""
     return folder.check_before_writing if folder else lambda: None
 
 
@@ -400,12 +400,12 @@ class LastSaved(PatientListener):
     step: int | None = None  # The checkpoint's step; `None` before there is one.
 
     def after_save(self, session: v1.Session, global_step_value: int) -> None:
-        """Takes note of a checkpoint."""
+        """Remembers the step of a checkpoint that was saved."""
         del session
         self.step = int(global_step_value)
 
     def path(self, folder: str) -> str | None:
-        """Returns its path; where this attempt has saved none, that of the folder's latest one."""
+        """Returns the path of the checkpoint that this attempt has saved last, else of the folder's latest one."""
         of_step = [path for path in checkpoint_paths(folder) if path.endswith(f"-{self.step}")]
         return of_step[0] if of_step else checkpoints.latest_checkpoint(folder)
 
@@ -418,7 +418,7 @@ class StillOursListener(PatientListener):
         self._folder = folder
 
     def before_save(self, session: v1.Session, global_step_value: int) -> None:
-        """Checks the folder."""
+        """Ends the training before a checkpoint that another attempt would have to read."""
         del session, global_step_value
         self._folder.check_before_writing()
 

@@ -52,7 +52,7 @@ class Rows:
 
 
 def row_cache_for(job: TrainJob, host: Host, *, checkpoints: str) -> RowCache | None:
-    """Returns what keeps the parsed rows of a training."""
+    """Returns the cache of a training's parsed rows; `None` where they are parsed in each epoch."""
     settings = job.settings
     if settings.cache_input is False or host.in_cluster or draws_elsewhere(settings):
         return None
@@ -103,7 +103,7 @@ def rows_of(job: TrainJob) -> tuple[Rows, ...]:
 
 
 def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
-    """Checks that there are rows that can be read, and enough for a batch in training."""
+    """Reads the first batch of the rows to train on, and of those to evaluate."""
     # eval_fn goes through a split once with a short last batch: that is what is to be counted.
     trained_on, evaluated, *_ = rows
     check_rows(

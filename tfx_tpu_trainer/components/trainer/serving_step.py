@@ -207,7 +207,7 @@ class ServingRows:
 
 
 def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> ServingRows:
-    """Finds rows: the raw eval examples, else what is next best."""
+    """Returns transformed rows if those will do, else raw eval examples, else made-up rows."""
     if transformed_will_do:
         return ServingRows(
             examples=_records(job.eval_files, count),
@@ -298,7 +298,7 @@ class TracedReceiver:
     """
 
     def __init__(self, receiver_fn: Callable[[], Any]) -> None:
-        """Calls the function."""
+        """Builds the receiver in a graph of its own."""
         self._graph = tf.Graph()
         with self._graph.as_default():
             receiver = receiver_fn()

@@ -180,7 +180,7 @@ def _splits(exec_properties: Mapping[str, Any], mode: str) -> tuple[str, ...]:
 
 
 def _hyperparameter_values(config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Takes the values out of keras-tuner's description of a search space, or plain ones."""
+    """Returns the values in keras-tuner's HyperParameters, or plain ones, by name."""
     if not config:
         return {}
     return dict(config.get("values", config))

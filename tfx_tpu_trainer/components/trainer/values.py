@@ -34,7 +34,7 @@ def shown(value: Any) -> str:
 
 
 def json_problem(value: Any, *, depth: int = 0) -> str | None:
-    """Says why a value is none of JSON."""
+    """Returns why a value is not JSON, or `None` where it is."""
     if depth > _DEEPEST:
         return f"is nested more than {_DEEPEST} deep"
     if value is None or isinstance(value, (bool, str)):
@@ -76,7 +76,7 @@ def read_json(text: str, wanted: str) -> Any:
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """Says which name may have been meant."""
+    """Suggests the nearest valid name, and lists all."""
     names = sorted(names)
     near = difflib.get_close_matches(name, names, n=1)
     valid = ", ".join(map(repr, names)) or "none"

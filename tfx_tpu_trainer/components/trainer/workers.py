@@ -28,7 +28,7 @@ from tfx_tpu_trainer.estimator.extending import (
 _logger = logging.getLogger(__name__)
 
 STATUS_FILE = "chief_status.json"
-"""Where it is, in the ModelRun artifact: the one folder that all hosts of an execution know."""
+"""Name of the chief's report in the ModelRun artifact, the one folder that all hosts of an execution know."""
 
 TRAINING = "training"
 
@@ -80,7 +80,7 @@ class ChiefStatus:
 
     @contextlib.contextmanager
     def reported(self) -> Iterator[ChiefStatus]:
-        """Says `training` until the block ends, and then how it ended."""
+        """Reports `training` until the block ends, and then how it ended."""
         ended = threading.Event()
         self._write(TRAINING)
         beats = threading.Thread(target=self._keep_fresh, args=(ended,), daemon=True)
@@ -93,7 +93,7 @@ class ChiefStatus:
         self._end(beats, ended, SUCCEEDED)
 
     def finishing(self) -> None:
-        """Says that training has ended: from now on checkpoints may go."""
+        """Reports that training has ended: from now on checkpoints may go."""
         self._write(FINISHING)
 
     def _end(
@@ -185,7 +185,7 @@ class ChiefWatch:
         self._changed = time.monotonic()
 
     def state(self) -> str | None:
-        """Looks."""
+        """Returns how far the chief is, `None` before it starts; raises where it failed or is silent too long."""
         status = _read(self._path)
         if status is not None and status == self._old and status["state"] != SUCCEEDED:
             status = None

@@ -51,7 +51,7 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
 
 
 def both_message(name: str) -> str:
-    """Says what to do about a module that has a trainer_fn and a model_fn."""
+    """Returns the error message for a module that has a trainer_fn and a model_fn."""
     return (
         f"module {name!r} has a trainer_fn and a model_fn, which is ambiguous: give "
         "trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 "
@@ -60,7 +60,7 @@ def both_message(name: str) -> str:
 
 
 def names_in_source(path: str) -> frozenset[str]:
-    """Names what a module binds at its top level, without running it."""
+    """Returns the names that a module binds at its top level, without running it; `*` where it binds others."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())

@@ -102,7 +102,7 @@ class LegacyTraining(Training[LegacyModels]):
         return training
 
     def help_chief(self, watch: ChiefWatch) -> None:
-        """Refuses to: see `prepare`."""
+        """Refuses: a legacy module trains on one host only."""
         del watch
         _check_alone(self.host)
 

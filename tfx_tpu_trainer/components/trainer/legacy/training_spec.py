@@ -105,7 +105,7 @@ class TrainingSpec:
             ) from error
 
     def check_evaluation_ends(self) -> None:
-        """Refuses an evaluation of all batches of an input that has no last one."""
+        """Refuses an evaluation of all batches of an input that never ends."""
         if self.eval_spec.steps is not None:
             return
         check_input_ends(
@@ -120,7 +120,7 @@ class TrainingSpec:
         )
 
     def with_row_limit(self, limit: RowLimit | None) -> TrainingSpec:
-        """Returns the same, whose evaluations read no more rows than a limit allows."""
+        """Returns this spec with evaluations that end at a limit of rows."""
         if limit is None or self.eval_spec.steps is not None:
             return self
         hooks = (*self.eval_spec.hooks, limit.hook())
