@@ -280,13 +280,13 @@ def _batches_of_session(
     )
     calls = ReconnectingSession(session, watch, retries=0)
     explained = run_errors_explained(plan.template)
-    aside = closed_in_thread(session, calls, master=master)
+    closing = closed_in_thread(session, calls, master=master)
     if loop is not None:
-        with watch, aside, explained:
+        with watch, closing, explained:
             yield from run_prediction_loop(loop, calls)
         return
     fetches = [plan.fetches] if plan.rows is None else [plan.fetches, plan.rows]
-    with watch, aside, explained:
+    with watch, closing, explained:
         while not calls.should_stop():
             predictions, *rows = calls.run(fetches)
             if rows and not rows[0]:

@@ -259,7 +259,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         """Returns what a hook is to tell instead of its listeners.
 
         One that has an `after_save` of its own is to find the checkpoint, and the model of that step, when it
-        is called: with such a one the hook tells its listeners itself, and no checkpoint is written aside.
+        is called: with such a one the hook tells its listeners itself, and no thread writes a checkpoint.
         """
         told_at_once = v1.train.CheckpointSaverListener.after_save
         for listener in listeners:
@@ -271,7 +271,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """Lets a save of the block be written aside, where listeners, saver and memory let it."""
+        """Lets a save of the block be written in a thread, where listeners, saver and memory let it."""
         self._allowed = self._joined
         try:
             yield
@@ -302,7 +302,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
             listener.end(session, global_step_value)
 
     def settle(self, session: v1.Session, *, wait: bool = True) -> None:
-        """Tells the listeners of a checkpoint that has been written aside."""
+        """Tells the listeners of a checkpoint that a thread has written."""
         if self._pending is None or not (wait or self._pending[1].is_done):
             return
         step = self._finish(*self._pending)
@@ -338,7 +338,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         session: v1.Session,
         save: Callable[[v1.Session], str | None],
     ) -> str | None:
-        """Writes a checkpoint: aside, or as it is where that is not allowed or not worth it."""
+        """Writes a checkpoint: in a thread, or as it is where that is not allowed or not worth it."""
         is_worth_it = self._allowed and self._seconds >= WORTH_SECONDS
         copied = self._copied_state(saver, session.graph) if is_worth_it else None
         if copied is None or not self._has_room(copied):

@@ -103,7 +103,7 @@ def choose_saver_hooks(
     scaffold: v1.train.Scaffold,
     steps_per_call: int,
     listeners: Sequence[v1.train.CheckpointSaverListener],
-    aside: bool,
+    in_thread: bool,
 ) -> list[v1.train.CheckpointSaverHook]:
     """Returns the hooks that save: the caller's and the model's own, or else a new one."""
     save_secs, save_steps = settings.save_checkpoints_secs, settings.save_checkpoints_steps
@@ -121,7 +121,7 @@ def choose_saver_hooks(
                 scaffold=scaffold,
                 listeners=list(listeners),
                 save_graph_def=settings.checkpoint_save_graph_def,
-                aside=aside,
+                in_thread=in_thread,
             )
         ]
         first_secs = settings.first_checkpoint_secs
@@ -202,7 +202,7 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         *,
         loss: tf.Tensor,
         scaffold: v1.train.Scaffold,
-        aside: bool = False,
+        in_thread: bool = False,
         **kwargs: Any,
     ) -> None:
         """Watches a loss."""
@@ -211,7 +211,7 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         if self._writes_graph:
             listeners = [_MetaGraphs(self), *listeners]
         self._writes = AsyncSaves(checkpoint_dir)
-        self._aside = aside
+        self._in_thread = in_thread
         super().__init__(
             checkpoint_dir,
             scaffold=GraphOnceScaffold(scaffold, self._writes.write),
@@ -223,7 +223,7 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
 
     def begin(self) -> None:
         """Finds the global step, and who is to be told."""
-        if self._aside:
+        if self._in_thread:
             tf_private.join_checkpoint_listeners(self, self._writes.join)
         # What makes the writer has the default graph written to the events at once; the model's is, when it is final.
         with tf.Graph().as_default():

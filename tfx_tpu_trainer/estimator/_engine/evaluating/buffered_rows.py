@@ -18,7 +18,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.run_errors import without_preamb
 _logger = tf.get_logger()
 
 MOST_BYTES = 64 << 20
-"""Bytes of rows to collect before the slices are measured on them."""
+"""Bytes of rows to buffer before the slices are measured on them."""
 
 # An update of more than this gains nothing, and needs more memory than one of a batch.
 _ROWS_OF_UPDATE, _BYTES_OF_UPDATE = 2048, 1 << 20
@@ -82,14 +82,14 @@ class BufferedSlices:
         if batches == 0:
             self._start()
         if self._values is None:
-            # What is collected stays: there may be more to come.
+            # What is buffered stays: there may be more to come.
             rows = _Rows(self._batches, self._members)
             found = zip(self._counted + rows.counts(), self._of_each(rows, self._metrics.values))
             self._values = [value for count, values in found for value in (count, *values)]
         return self._values
 
     def _forget_counted(self) -> None:
-        """Makes what is collected part of the states."""
+        """Makes what is buffered part of the states."""
         rows = _Rows(self._batches, self._members)
         self._states = self._of_each(rows, self._metrics.state)
         self._counted = self._counted + rows.counts()

@@ -170,7 +170,7 @@ def slice_eval_metrics(
     """Makes eval_metrics that measure slices beside the whole, in the same pass over the data.
 
     The function is called once for all rows, as ever. For the slices it is called once more, in a separate graph, which
-    measures one slice after the other on rows that were collected. Where it needs the model's graph, or the session
+    measures one slice after the other on rows that were buffered. Where it needs the model's graph, or the session
     runs in another process, it is called there once for each slice; batches without a row of a slice give it empty
     tensors: means of `tf.compat.v1.metrics` and Keras metrics take them as they are.
 
@@ -210,11 +210,11 @@ class _SlicedMetrics:
                 f"metric_fn returns a metric {EXAMPLE_COUNT!r}, the name that slices use for their "
                 "number of rows: rename it, or leave slicing_specs out."
             )
-        separate = self._separately(tensors)
-        if separate is None:
+        isolated = self._isolated(tensors)
+        if isolated is None:
             of_slices = self._in_this_graph(tensors, membership)
         else:
-            of_slices = self._collecting(separate, tensors, membership)
+            of_slices = self._buffering(isolated, tensors, membership)
         for slice_name, of_slice in zip(self._names, of_slices):
             for name, metric in of_slice.items():
                 full_name = _full_name(name, slice_name)
@@ -226,7 +226,7 @@ class _SlicedMetrics:
                 metrics[full_name] = metric
         return metrics
 
-    def _separately(self, tensors: Any) -> IsolatedMetrics | None:
+    def _isolated(self, tensors: Any) -> IsolatedMetrics | None:
         if not self._may_buffer:
             return None
         try:
@@ -254,32 +254,32 @@ class _SlicedMetrics:
                 metrics = {**of_slice, EXAMPLE_COUNT: count}
             yield metrics
 
-    def _collecting(
-        self, separate: IsolatedMetrics, tensors: Any, membership: tf.Tensor
+    def _buffering(
+        self, isolated: IsolatedMetrics, tensors: Any, membership: tf.Tensor
     ) -> Iterator[dict[str, Any]]:
-        """Has the rows collected, and the slices measured apart."""
+        """Has the rows buffered, and the slices measured apart."""
         number = len(self._names)
         given = tf.nest.flatten(tensors)
-        collected_slices = BufferedSlices(
-            separate,
+        buffered_slices = BufferedSlices(
+            isolated,
             self._names,
             not_rows=[_not_rows(tensor) for tensor in given],
             most_bytes=self._most_bytes,
         )
         with v1.variable_scope("slices"):
-            # Its initialization is what tells the collected rows that an evaluation begins.
+            # Its initialization is what tells the buffered rows that an evaluation begins.
             batches = metric_ops.local_zero("batches")
         inputs = [batches.read_value(), membership, *given]
-        collected = tf.numpy_function(collected_slices.add, inputs, tf.int64)
-        collected.set_shape(())
-        update = batches.assign(collected, read_value=False)
-        dtypes, shapes = [tf.int64, *separate.dtypes], [tf.TensorShape(()), *separate.shapes]
-        found = tf.numpy_function(collected_slices.values, [batches.read_value()], dtypes * number)
+        buffered = tf.numpy_function(buffered_slices.add, inputs, tf.int64)
+        buffered.set_shape(())
+        update = batches.assign(buffered, read_value=False)
+        dtypes, shapes = [tf.int64, *isolated.dtypes], [tf.TensorShape(()), *isolated.shapes]
+        found = tf.numpy_function(buffered_slices.values, [batches.read_value()], dtypes * number)
         for value, shape in zip(found, shapes * number):
             value.set_shape(shape)
         for start in range(0, len(found), len(dtypes)):
             count, *values = found[start : start + len(dtypes)]
-            of_slice = tf.nest.pack_sequence_as(separate.metrics, values)
+            of_slice = tf.nest.pack_sequence_as(isolated.metrics, values)
             yield {
                 name: (value, update) for name, value in {**of_slice, EXAMPLE_COUNT: count}.items()
             }

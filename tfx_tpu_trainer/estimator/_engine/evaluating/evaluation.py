@@ -235,9 +235,9 @@ def evaluate(
         tasks=needed_tasks(settings, master),
     )
     calls = ReconnectingSession(session, watch)
-    aside = closed_in_thread(session, calls, master=master)
+    closing = closed_in_thread(session, calls, master=master)
     # The values are read when the session ends.
-    with run_errors_explained(plan.template), watch, aside:
+    with run_errors_explained(plan.template), watch, closing:
         while not calls.should_stop():
             calls.run(update_op, feed_dict=feed_dict, options=options)
     seconds = time.monotonic() - started

@@ -122,7 +122,7 @@ def train(
         steps_per_call=plan.steps_per_call,
         listeners=saving_listeners,
         # Several processes save together, and sessions of another one have their variables elsewhere.
-        aside=not master and plan.agreed_stop is None and _none_looks(own_hooks),
+        in_thread=not master and plan.agreed_stop is None and _none_looks(own_hooks),
     )
     position = _input_position(plan, settings, master, has_saver=bool(saver_hooks))
     # It knows the training's own last step, but not one that a hook of the program stops at.
