@@ -54,8 +54,11 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/estimator/export/_saved_model.py": {
         "copy": "into a version's temporary folder"
     },
-    "tfx_tpu_trainer/estimator/keras/_loading.py": {"copy": _IN_A_TEMPORARY_PLACE},
-    "tfx_tpu_trainer/estimator/keras/_saved_files.py": {"open": "unpacks into a temporary folder"},
+    "tfx_tpu_trainer/estimator/keras/_saved_files.py": {
+        "copy": _IN_A_TEMPORARY_PLACE,
+        "copyfileobj": "unpacks into a temporary folder",
+        "open": "unpacks into a temporary folder",
+    },
     "tfx_tpu_trainer/components/evaluation/_learning_curve.py": {"rename": _SETS_ASIDE},
     "tfx_tpu_trainer/components/evaluation/_model_evaluation.py": {
         "TFRecordWriter": _IN_A_TEMPORARY_PLACE

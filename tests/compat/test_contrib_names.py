@@ -15,7 +15,7 @@ from tfx_tpu_trainer import compat, estimator
 from tfx_tpu_trainer.compat import contrib
 from tfx_tpu_trainer.compat._contrib_names import _resolve
 from tfx_tpu_trainer.compat.doctor.rules import CONTRIB, RULES
-from tfx_tpu_trainer.estimator.export._batching import BatchConfig
+from tfx_tpu_trainer.estimator.export._tpu_call import BatchConfig
 
 v1 = tf.compat.v1
 

@@ -40,12 +40,12 @@ from tfx_tpu_trainer.estimator._predicted_rows import single_rows
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._task_environment import TaskType
 from tfx_tpu_trainer.estimator._warm_start import as_warm_start_settings, warm_start
-from tfx_tpu_trainer.estimator.export._exported_variables import find_checkpoint
 from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
 from tfx_tpu_trainer.estimator.export._saved_model import (
     build_meta_graphs,
     check_receiver_fns,
     export_saved_model,
+    find_checkpoint,
 )
 
 if TYPE_CHECKING:

@@ -23,10 +23,13 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator.keras._eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras._graph_variables import StandIns, unused_name
-from tfx_tpu_trainer.estimator.keras._tf_private import eager_mode, updates_of, variables_of
-from tfx_tpu_trainer.estimator.keras._trace import Trace, keep_alive
+from tfx_tpu_trainer.estimator.keras._tf_private import (
+    eager_mode,
+    eagerly,
+    updates_of,
+    variables_of,
+)
+from tfx_tpu_trainer.estimator.keras._trace import StandIns, Trace, keep_alive, unused_name
 
 v1 = tf.compat.v1
 

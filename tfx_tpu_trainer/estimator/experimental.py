@@ -5,7 +5,7 @@ LinearSDCA and the RNN estimators exist as names only: creating one raises an er
 
 from tfx_tpu_trainer.estimator.canned._logit_fns import call_logit_fn
 from tfx_tpu_trainer.estimator.canned._unsupported import LinearSDCA, RNNClassifier, RNNEstimator
-from tfx_tpu_trainer.estimator.export._receiver_fns import build_raw_supervised_input_receiver_fn
+from tfx_tpu_trainer.estimator.export._receivers import build_raw_supervised_input_receiver_fn
 from tfx_tpu_trainer.estimator.hooks import (
     InMemoryEvaluatorHook,
     make_early_stopping_hook,

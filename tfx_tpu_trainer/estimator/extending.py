@@ -95,12 +95,12 @@ from tfx_tpu_trainer.estimator._task_environment import (
 from tfx_tpu_trainer.estimator._user_calls import (
     call_input_fn,
 )
-from tfx_tpu_trainer.estimator.export._receivers import (
-    SINGLE_RECEIVER_NAME,
-)
-from tfx_tpu_trainer.estimator.export._tags import (
+from tfx_tpu_trainer.estimator.export._meta_graph import (
     HOST_TAGS,
     TPU_TAGS,
+)
+from tfx_tpu_trainer.estimator.export._receivers import (
+    SINGLE_RECEIVER_NAME,
 )
 from tfx_tpu_trainer.estimator.heads._head import (
     MetricKeys,

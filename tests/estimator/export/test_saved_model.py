@@ -1,8 +1,9 @@
-"""The written SavedModel: its graphs, variables, assets and signatures, and what is refused."""
+"""The written SavedModel: its graphs, variables, assets and signatures, its version folder, and what is refused."""
 
 from __future__ import annotations
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from tests.estimator.export import saved_model_facts, small_export
 from tests.estimator.export.small_export import ROWS, call_host_model, call_model, linear
 from tfx_tpu_trainer.estimator import export
 from tfx_tpu_trainer.estimator._engine import tracing
+from tfx_tpu_trainer.estimator.export import _saved_model
+from tfx_tpu_trainer.estimator.export._saved_model import version_folder
 from tfx_tpu_trainer.estimator.tpu import TPUEstimatorSpec
 
 v1 = tf.compat.v1
@@ -315,3 +318,60 @@ class TestRefused:
             r"assets_extra\['a.txt'\] must be a file, got: '/nothing/a.txt'",
             assets_extra={"a.txt": "/nothing/a.txt"},
         )
+
+
+def write(folder):
+    with open(os.path.join(folder, "file"), "w", encoding="utf-8") as file:
+        file.write("content")
+
+
+@pytest.mark.behaviour(310)
+def test_a_version_appears_when_it_is_complete(tmp_path):
+    base = str(tmp_path / "versions")
+    before = int(time.time())
+    with version_folder(base) as (temporary, final):
+        write(temporary)
+        assert os.listdir(base) == [os.path.basename(temporary)]
+        assert os.path.basename(temporary) == f"temp-{os.path.basename(final)}"
+    assert os.listdir(base) == [os.path.basename(final)]
+    assert os.listdir(final) == ["file"]
+    assert before <= int(os.path.basename(final)) <= time.time()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+@pytest.mark.behaviour(310)
+def test_a_failure_leaves_nothing(tmp_path, error):
+    def write_half():
+        with version_folder(str(tmp_path)) as (temporary, _):
+            write(temporary)
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.behaviour(310)
+def test_a_taken_version_is_left_alone(tmp_path):
+    now = int(time.time())
+    taken = [str(now), f"temp-{now + 1}"]
+    for name in taken:
+        (tmp_path / name).mkdir()
+    with version_folder(str(tmp_path)) as (temporary, final):
+        write(temporary)
+    assert int(os.path.basename(final)) >= now + 2
+    assert os.listdir(tmp_path / taken[0]) == []
+    assert os.listdir(tmp_path / taken[1]) == []
+
+
+@pytest.mark.behaviour(310)
+def test_ten_taken_versions_are_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(_saved_model, "MAX_ATTEMPTS", 1)
+    now = int(time.time())
+    for second in range(now, now + 10):
+        (tmp_path / str(second)).mkdir()
+    with (
+        pytest.raises(RuntimeError, match="unique export directory name after 1 attempts"),
+        version_folder(str(tmp_path)),
+    ):
+        raise AssertionError("no version is free")

@@ -14,7 +14,7 @@ from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import experimental
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
-from tfx_tpu_trainer.estimator.hooks._stop_at_checkpoint_step import StopAtCheckpointStepHook
+from tfx_tpu_trainer.estimator.hooks._stopping import StopAtCheckpointStepHook
 
 v1 = tf.compat.v1
 

@@ -2,15 +2,11 @@
 
 from tfx_tpu_trainer.estimator.export._outputs import (
     ClassificationOutput,
+    EvalOutput,
     ExportOutput,
     PredictOutput,
     RegressionOutput,
-)
-from tfx_tpu_trainer.estimator.export._receiver_fns import (
-    build_parsing_serving_input_receiver_fn,
-    build_raw_serving_input_receiver_fn,
-    build_raw_supervised_input_receiver_fn,
-    build_supervised_input_receiver_fn_from_input_fn,
+    TrainOutput,
 )
 from tfx_tpu_trainer.estimator.export._receivers import (
     HostPrediction,
@@ -19,8 +15,11 @@ from tfx_tpu_trainer.estimator.export._receivers import (
     SupervisedInputReceiver,
     TensorServingInputReceiver,
     UnsupervisedInputReceiver,
+    build_parsing_serving_input_receiver_fn,
+    build_raw_serving_input_receiver_fn,
+    build_raw_supervised_input_receiver_fn,
+    build_supervised_input_receiver_fn_from_input_fn,
 )
-from tfx_tpu_trainer.estimator.export._supervised_metagraph import EvalOutput, TrainOutput
 
 __all__ = [
     "ClassificationOutput",

@@ -1,4 +1,4 @@
-"""The metagraph for CPU hosts, tagged `serve`: model_fn unchanged, without sums over cores."""
+"""The metagraphs for CPU hosts, of serving, training and evaluation: model_fn unchanged, without sums over cores."""
 
 from __future__ import annotations
 
@@ -11,14 +11,28 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine import tracing
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.export import _signatures
-from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall, receive
-from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, normalise_export_outputs
+from tfx_tpu_trainer.estimator.export._meta_graph import (
+    HOST_TAGS,
+    MetaGraph,
+    ModelCall,
+    build_host_signature_defs,
+    build_signature_defs,
+    receive,
+)
+from tfx_tpu_trainer.estimator.export._outputs import (
+    DEFAULT_SIGNATURE,
+    EvalOutput,
+    TrainOutput,
+    normalise_export_outputs,
+)
 from tfx_tpu_trainer.estimator.export._receivers import HostPrediction, HostSignature
-from tfx_tpu_trainer.estimator.export._tags import HOST_TAGS
 from tfx_tpu_trainer.estimator.places.one_core import put_on_one_core, reads_other_cores
 
 v1 = tf.compat.v1
+
+# Where loaders look for the op that trains; TensorFlow gives the name no public constant.
+_TRAIN_OP_COLLECTION = "saved_model_train_op"
+_SUPERVISED_OUTPUTS = {ModeKeys.TRAIN: TrainOutput, ModeKeys.EVAL: EvalOutput}
 
 
 def build_cpu_meta_graph(
@@ -27,7 +41,7 @@ def build_cpu_meta_graph(
     *,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a separate graph."""
+    """Builds the metagraph tagged `serve` in a separate graph."""
     with tracing.fresh_graph(random_seed):
         receiver = receive(serving_input_receiver_fn)
         spec = call_model(
@@ -36,12 +50,12 @@ def build_cpu_meta_graph(
             mode=ModeKeys.PREDICT,
             use_tpu=False,
         )
-        of_outputs = _signatures.build_signature_defs(
+        of_outputs = build_signature_defs(
             receiver.receiver_tensors,
             normalise_export_outputs(spec.export_outputs, spec.predictions),
             getattr(receiver, "receiver_tensors_alternatives", None),
         )
-        of_host = _signatures.build_host_signature_defs(
+        of_host = build_host_signature_defs(
             with_outputs(getattr(receiver, "host_signatures", None), of_outputs)
         )
         clash = sorted(set(of_outputs) & set(of_host))
@@ -60,6 +74,38 @@ def build_cpu_meta_graph(
         )
 
 
+def build_supervised_meta_graph(
+    call_model: ModelCall,
+    input_receiver_fn: Callable[[], Any],
+    *,
+    mode: str,
+    random_seed: int | None = None,
+) -> MetaGraph:
+    """Builds the metagraph tagged `train` or `eval`, of loss, metrics and predictions, in a separate graph."""
+    with tracing.fresh_graph(random_seed):
+        receiver = receive(input_receiver_fn)
+        labels = getattr(receiver, "labels", None)
+        spec = call_model(receiver.features, labels, mode=mode, use_tpu=False)
+        if hasattr(spec, "as_estimator_spec"):
+            spec = spec.as_estimator_spec()
+        output = _SUPERVISED_OUTPUTS[mode](
+            loss=spec.loss, predictions=spec.predictions, metrics=spec.eval_metric_ops
+        )
+        if spec.train_op is not None:
+            v1.add_to_collection(_TRAIN_OP_COLLECTION, spec.train_op)
+        signature_defs = build_signature_defs(
+            receiver.receiver_tensors,
+            {mode: output},
+            getattr(receiver, "receiver_tensors_alternatives", None),
+            serving_only=False,
+        )
+        return without_core_sums(
+            MetaGraph.of_default_graph(
+                mode=mode, tags=(mode,), signatures=signature_defs, spec=spec
+            )
+        )
+
+
 def with_outputs(
     host_signatures: Mapping[str, HostSignature | HostPrediction] | None,
     signature_defs: Mapping[str, Any],
@@ -69,7 +115,12 @@ def with_outputs(
     The nodes between the replaced tensors and the outputs are copied in the default graph, so
     that the default signature itself stays as it is, and as fast.
     """
-    outputs = _default_outputs(signature_defs)
+    default, graph = signature_defs.get(DEFAULT_SIGNATURE), v1.get_default_graph()
+    outputs = {}
+    if default is not None:
+        outputs = {
+            key: graph.get_tensor_by_name(info.name) for key, info in default.outputs.items()
+        }
     built = {}
     for name, signature in (host_signatures or {}).items():
         if isinstance(signature, HostSignature):
@@ -77,16 +128,6 @@ def with_outputs(
         elif outputs:
             built[name] = HostSignature(signature.inputs, _copied(outputs, signature, name))
     return built
-
-
-def _default_outputs(signature_defs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    if DEFAULT_SIGNATURE not in signature_defs:
-        return {}
-    graph = v1.get_default_graph()
-    return {
-        key: graph.get_tensor_by_name(info.name)
-        for key, info in signature_defs[DEFAULT_SIGNATURE].outputs.items()
-    }
 
 
 def _copied(

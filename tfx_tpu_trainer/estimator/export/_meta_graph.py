@@ -1,16 +1,43 @@
-"""One metagraph of a SavedModel, built and not yet written."""
+"""One metagraph of a SavedModel, built and not yet written: its tags, its saver, its signatures.
+
+Each export output becomes one signature for each set of receiver tensors that a request may feed.
+A loader or a server asks for a metagraph by its tags:
+
+| metagraph | tags |
+|---|---|
+| serving, on a CPU host | `serve` |
+| serving, with the model on a TPU | `serve`, `tpu` |
+| training | `train` |
+| evaluation | `eval` |
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.checkpointing import savers
+from tfx_tpu_trainer.estimator._engine.graph_nodes import tensor_names, upstream
+from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, ExportOutput
+from tfx_tpu_trainer.estimator.export._receivers import SINGLE_RECEIVER_NAME, HostSignature
 
 v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+HOST_TAGS: Final = (tf.saved_model.SERVING,)
+TPU_TAGS: Final = (tf.saved_model.SERVING, tf.saved_model.TPU)
+
+# The kinds in the order of the original's log.
+_METHODS = {
+    v1.saved_model.CLASSIFY_METHOD_NAME: "Classify",
+    v1.saved_model.REGRESS_METHOD_NAME: "Regress",
+    v1.saved_model.PREDICT_METHOD_NAME: "Predict",
+    "tensorflow/supervised/training": "Train",
+    "tensorflow/supervised/eval": "Eval",
+}
 
 
 class ModelCall(Protocol):
@@ -26,23 +53,14 @@ class ModelCall(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class MetaGraph:
-    """A graph with all that a SavedModel says of it.
-
-    Attributes:
-        graph: The graph, of its own.
-        mode: The mode that model_fn was called in.
-        tags: Its tags, in the order in which they are written.
-        signatures: Signature name -> `SignatureDef`.
-        saver: Restores the variables here and wherever the SavedModel is loaded.
-        init_op: Run after loading: tables, local variables.
-    """
+    """A graph with all that a SavedModel says of it."""
 
     graph: tf.Graph
     mode: str
-    tags: tuple[str, ...]
-    signatures: Mapping[str, Any]
-    saver: v1.train.Saver
-    init_op: tf.Operation
+    tags: tuple[str, ...]  # In the order in which they are written.
+    signatures: Mapping[str, Any]  # Name -> `SignatureDef`.
+    saver: v1.train.Saver  # Restores the variables here and wherever the SavedModel is loaded.
+    init_op: tf.Operation  # Run after loading: tables, local variables.
 
     @classmethod
     def of_default_graph(
@@ -54,7 +72,8 @@ class MetaGraph:
         init_op = scaffold.local_init_op
         if init_op is None:
             init_op = v1.train.Scaffold.default_local_init_op()
-        _check_in_graph(init_op, graph, "local_init_op")
+        if init_op.graph is not graph:
+            raise _foreign("local_init_op", init_op.name)
         return cls(graph, mode, tags, signatures, _saver_of(scaffold, graph), init_op)
 
     def definition(self) -> v1.MetaGraphDef:
@@ -105,14 +124,106 @@ def _saver_of(scaffold: v1.train.Scaffold, graph: tf.Graph) -> v1.train.Saver:
     return saver
 
 
-def _check_in_graph(op: tf.Operation, graph: tf.Graph, what: str) -> None:
-    if op.graph is not graph:
-        raise _foreign(what, op.name)
-
-
 def _foreign(what: str, name: str) -> ValueError:
     return ValueError(
         f"The scaffold's {what} ({name!r}) does not belong to the exported graph: model_fn created "
         "it inside the TPU computation. Return a TPUEstimatorSpec whose scaffold_fn creates the "
         "Scaffold: it is called outside."
     )
+
+
+def build_signature_defs(
+    receiver_tensors: Any,
+    export_outputs: Mapping[str, ExportOutput],
+    receiver_tensors_alternatives: Mapping[str, Any] | None = None,
+    *,
+    serving_only: bool = True,
+) -> dict[str, Any]:
+    """Returns the signatures that TensorFlow Serving can serve.
+
+    One that it cannot is left out, and the log says why: a classification that is not fed by one
+    string tensor, an output that needs a placeholder which the signature does not feed.
+    """
+    included: dict[str, Any] = {}
+    excluded: dict[str, str] = {}
+    for prefix, tensors in _ways_in(receiver_tensors, receiver_tensors_alternatives):
+        for key, output in export_outputs.items():
+            name = f"{prefix}{key or 'None'}"
+            try:
+                included[name] = _signature(tensors, output, serving_only=serving_only)
+            except ValueError as reason:
+                excluded[name] = str(reason)
+    _log_report(included, excluded, default_expected=serving_only)
+    return included
+
+
+def build_host_signature_defs(signatures: Mapping[str, HostSignature] | None) -> dict[str, Any]:
+    """Returns the predict signatures that a receiver adds to the `serve` metagraph."""
+    built = {}
+    for name, signature in (signatures or {}).items():
+        if not signature.inputs or not signature.outputs:
+            raise ValueError(
+                f"The host signature {name!r} needs inputs and outputs, given: {signature}."
+            )
+        try:
+            _check_fed(signature.inputs.values(), signature.outputs.values())
+        except ValueError as error:
+            raise ValueError(f"The host signature {name!r} cannot be served: {error}") from error
+        built[name] = v1.saved_model.predict_signature_def(
+            dict(signature.inputs), dict(signature.outputs)
+        )
+    return built
+
+
+def _ways_in(
+    receiver_tensors: Any, alternatives: Mapping[str, Any] | None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield "", _by_name(receiver_tensors)
+    for name, tensors in (alternatives or {}).items():
+        yield f"{name or 'None'}:", _by_name(tensors)
+
+
+def _by_name(tensors: Any) -> Mapping[str, Any]:
+    return tensors if isinstance(tensors, Mapping) else {SINGLE_RECEIVER_NAME: tensors}
+
+
+def _signature(
+    receiver_tensors: Mapping[str, Any], output: ExportOutput, *, serving_only: bool
+) -> Any:
+    signature, graph = output.as_signature_def(receiver_tensors), v1.get_default_graph()
+    names = [name for info in signature.outputs.values() for name in tensor_names(info)]
+    _check_fed(receiver_tensors.values(), map(graph.get_tensor_by_name, names))
+    if serving_only and not v1.saved_model.is_valid_signature(signature):
+        raise ValueError(f"TensorFlow Serving does not take such a signature: {signature}")
+    return signature
+
+
+def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
+    """Checks that the outputs need no placeholder but the inputs; both may be sparse or ragged."""
+    fed = {tensor.name for tensor in tf.nest.flatten(list(inputs), expand_composites=True)}
+    for op in upstream(tf.nest.flatten(list(outputs), expand_composites=True), given=fed):
+        if op.type == "Placeholder":
+            raise ValueError(
+                f"The signature's input tensors {sorted(fed)} are insufficient to compute its "
+                f"outputs, because of the dependency on `{op.name}` which is not given as "
+                "a signature input."
+            )
+
+
+def _log_report(
+    included: Mapping[str, Any], excluded: Mapping[str, str], *, default_expected: bool
+) -> None:
+    for method, kind in _METHODS.items():
+        names = [name for name, built in included.items() if built.method_name == method]
+        _logger.info("Signatures INCLUDED in export for %s: %s", kind, names or None)
+    if excluded:
+        _logger.info(
+            "Signatures EXCLUDED from export because they cannot be be served via TensorFlow "
+            "Serving APIs:"
+        )
+        for name, reason in excluded.items():
+            _logger.info("%r : %s", name, reason)
+    if not included:
+        _logger.warning("Export includes no signatures! Why: %s", dict(excluded))
+    elif default_expected and DEFAULT_SIGNATURE not in included:
+        _logger.warning("Export includes no default signature! Why: %s", dict(excluded))

@@ -1,4 +1,4 @@
-"""What a model exports under one signature: predictions, classes with scores, or a value.
+"""What a model exports under one signature: predictions, classes with scores, a value, or loss and metrics.
 
 A model_fn returns these in `export_outputs` of its spec, in mode `"infer"`. Each becomes one signature of the
 SavedModel, of the kind that TensorFlow Serving's Predict, Classify or Regress call takes. TensorFlow's own classes of
@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 
 v1 = tf.compat.v1
 
 DEFAULT_SIGNATURE = v1.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 SINGLE_OUTPUT_NAME = "output"
+
+_LOSS = "loss"
+_PREDICTIONS = "predictions"
+_METRICS = "metrics"
+_VALUE = "value"
+_UPDATE = "update_op"
 
 
 class ExportOutput(abc.ABC):
@@ -181,6 +189,65 @@ class RegressionOutput(ExportOutput):
         return RegressionOutput(fn(self._value))
 
 
+class _SupervisedOutput(ExportOutput):
+    """Loss, metrics and predictions under one signature.
+
+    The names say what is what: `loss`, `predictions/<name>`, `metrics/<name>/value` and
+    `metrics/<name>/update_op`. A name that begins like its group already is left as it is, and a
+    lone tensor has the name of the group.
+    """
+
+    LOSS_NAME: ClassVar[str] = _LOSS
+    PREDICTIONS_NAME: ClassVar[str] = _PREDICTIONS
+    METRICS_NAME: ClassVar[str] = _METRICS
+    METRIC_VALUE_SUFFIX: ClassVar[str] = _VALUE
+    METRIC_UPDATE_SUFFIX: ClassVar[str] = _UPDATE
+
+    method_name: ClassVar[str]
+
+    def __init__(self, loss: Any = None, predictions: Any = None, metrics: Any = None) -> None:
+        """Checks the tensors and names them."""
+        self._loss = _group(loss, _LOSS)
+        self._predictions = _group(predictions, _PREDICTIONS)
+        self._metrics = None if metrics is None else _named_metrics(metrics)
+
+    @property
+    def loss(self) -> dict[str, tf.Tensor] | None:
+        """Output name -> tensor, or `None`."""
+        return self._loss
+
+    @property
+    def predictions(self) -> dict[str, tf.Tensor] | None:
+        """Output name -> tensor, or `None`."""
+        return self._predictions
+
+    @property
+    def metrics(self) -> dict[str, tf.Tensor] | None:
+        """Output name -> value or update of a metric, or `None`."""
+        return self._metrics
+
+    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+        """Returns the signature; any tensors will do as inputs."""
+        if not receiver_tensors:
+            raise ValueError(f"{self.method_name} `inputs` cannot be empty.")
+        outputs = {**(self._loss or {}), **(self._predictions or {}), **(self._metrics or {})}
+        return v1.saved_model.build_signature_def(
+            _tensor_infos(receiver_tensors), _tensor_infos(outputs), self.method_name
+        )
+
+
+class TrainOutput(_SupervisedOutput):
+    """What a graph of training exports."""
+
+    method_name = "tensorflow/supervised/training"
+
+
+class EvalOutput(_SupervisedOutput):
+    """What a graph of evaluation exports."""
+
+    method_name = "tensorflow/supervised/eval"
+
+
 def own_output(output: Any) -> ExportOutput:
     """Returns an output of this module for one that may be TensorFlow's."""
     if isinstance(output, ExportOutput):
@@ -239,6 +306,49 @@ def named_tensors(tensors: Any, single_name: str, *, label: str) -> dict[str, tf
             )
         named[name] = tensor
     return named
+
+
+def _group(tensors: Any, group: str) -> dict[str, tf.Tensor] | None:
+    if tensors is None:
+        return None
+    named = named_tensors(tensors, group, label=group)
+    return {_in_group(name, group): tensor for name, tensor in named.items()}
+
+
+def _in_group(name: str, group: str) -> str:
+    return name if name.startswith(group) else f"{group}/{name}"
+
+
+def _named_metrics(metrics: Any) -> dict[str, tf.Tensor]:
+    if not isinstance(metrics, Mapping):
+        metrics = {_METRICS: metrics}
+    named = {}
+    for key, metric in metrics.items():
+        joined = "/".join(key) if isinstance(key, tuple) else key
+        if not isinstance(joined, str):
+            raise ValueError(f"{_METRICS} output key must be a string; got {joined!r}.")
+        name = _in_group(joined, _METRICS)
+        value, update = metric_ops.value_and_update(name, metric)
+        if not isinstance(value, tf.Tensor):
+            raise ValueError(f"{name} output value must be a Tensor; got {value!r}.")
+        if not (isinstance(update, tf.Operation) or tf.is_tensor(update)):
+            raise ValueError(f"{name} update_op must be a Tensor or Operation; got {update!r}.")
+        named[f"{name}/{_VALUE}"] = value
+        named[f"{name}/{_UPDATE}"] = _as_tensor(update)
+    return named
+
+
+def _as_tensor(update: Any) -> tf.Tensor:
+    """Returns a tensor that runs an update: a signature holds nothing else."""
+    if isinstance(update, tf.Tensor):
+        return update
+    with tf.control_dependencies([update]):
+        return tf.constant([], name="metric_op_wrapper")
+
+
+def _tensor_infos(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    describe = without_notice(v1.saved_model.build_tensor_info)
+    return {name: describe(tensor) for name, tensor in tensors.items()}
 
 
 def _only_string_tensor(receiver_tensors: Mapping[str, Any], kind: str) -> tf.Tensor:

@@ -1,32 +1,45 @@
-"""Writes a model as a SavedModel that CPU hosts and TPU hosts both load."""
+"""Writes a model as a SavedModel that CPU hosts and TPU hosts both load, in a version folder that appears whole."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer._support.file_systems import (
+    check_can_be_opened,
+    check_is_no_pattern,
+    path_text,
+)
+from tfx_tpu_trainer._support.whole_files import commit_folder
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import damage_explained
+from tfx_tpu_trainer.estimator._engine.checkpointing.restored_variables import (
+    find_misfit,
+    restored_by,
+)
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.export import _exported_variables
-from tfx_tpu_trainer.estimator.export._cpu_metagraph import build_cpu_meta_graph
-from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall
-from tfx_tpu_trainer.estimator.export._supervised_metagraph import build_supervised_meta_graph
-from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
-from tfx_tpu_trainer.estimator.export._version_folder import (
-    reason_of,
-    version_folder,
-    write_errors_explained,
+from tfx_tpu_trainer.estimator.export._cpu_metagraph import (
+    build_cpu_meta_graph,
+    build_supervised_meta_graph,
 )
+from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall
+from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
 
 v1 = tf.compat.v1
+
 
 _logger = tf.get_logger()
 
 ASSETS_EXTRA_FOLDER = "assets.extra"
+
+MAX_ATTEMPTS = 10
+# What a server opens first, where the files of a version appear one by one.
+_LAST = ("saved_model.pb", "saved_model.pbtxt")
 
 # The first graph saves the variables, and one of training has them all.
 _MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
@@ -78,11 +91,12 @@ def export_saved_model(
             f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. Only "
             f"{ModeKeys.PREDICT!r} is exported for TPU hosts: set export_to_cpu=True."
         )
+    # The graph for TPUs restores what the first graph has saved, so comparing the two suffices.
     for meta_graph in meta_graphs:
         if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
-            _exported_variables.check_variables_in_checkpoint(meta_graph, checkpoint_path)
+            check_variables_in_checkpoint(meta_graph, checkpoint_path)
     for meta_graph in meta_graphs[1:]:
-        _exported_variables.check_same_variables(meta_graph, meta_graphs[0])
+        check_same_variables(meta_graph, meta_graphs[0])
 
     with version_folder(os.fsdecode(export_dir_base)) as (temporary, final):
         _write(
@@ -231,3 +245,136 @@ def _copy_assets_extra(assets_extra: Mapping[str, str], folder: str) -> None:
         destination = os.path.join(folder, ASSETS_EXTRA_FOLDER, relative)
         tf.io.gfile.makedirs(os.path.dirname(destination))
         tf.io.gfile.copy(source, destination)
+
+
+@contextlib.contextmanager
+def version_folder(base: str) -> Iterator[tuple[str, str]]:
+    """Reserves the next version under a folder, and puts it in place when all has been written.
+
+    A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`,
+    which TensorFlow Serving ignores, and which is renamed at the end. If the body raises, the
+    sibling is removed. If the process is killed it stays, and harms nobody.
+    """
+    check_can_be_opened("export_dir_base", base)
+    with write_errors_explained(base):
+        temporary, final = _reserve(base)
+    try:
+        yield temporary, final
+        with write_errors_explained(base):
+            commit_folder(temporary, final, last=_LAST)
+    except BaseException:
+        with contextlib.suppress(tf.errors.OpError):
+            tf.io.gfile.rmtree(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def write_errors_explained(base: str) -> Iterator[None]:
+    """Says where writing failed: what TensorFlow reports may be a file name, or less."""
+    try:
+        yield
+    except (tf.errors.OpError, OSError) as error:
+        raise RuntimeError(
+            f"Can't export to {base}: {reason_of(error)}. Nothing remains of this version. The "
+            "folder must be writable, and its disk must have room."
+        ) from error
+
+
+def _reserve(base: str) -> tuple[str, str]:
+    tf.io.gfile.makedirs(base)
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        version = str(int(time.time()))
+        temporary, final = os.path.join(base, f"temp-{version}"), os.path.join(base, version)
+        if not tf.io.gfile.exists(final) and _make_new(temporary):
+            return temporary, final
+        _logger.warning(
+            "Directory %s already exists; retrying (attempt %d/%d).", final, attempt, MAX_ATTEMPTS
+        )
+        time.sleep(1)
+    raise RuntimeError(
+        f"Failed to obtain a unique export directory name after {MAX_ATTEMPTS} attempts, one a "
+        f"second, in {base}: others took these names. Give each process that exports its "
+        "own folder."
+    )
+
+
+def _make_new(path: str) -> bool:
+    """Makes a folder; tells whether it is new, so that two exporters never share one."""
+    if tf.io.gfile.exists(path):
+        return False
+    try:
+        tf.io.gfile.mkdir(path)
+    except tf.errors.AlreadyExistsError:
+        return False
+    return True
+
+
+def reason_of(error: Exception) -> str:
+    """Returns an error's message in one line.
+
+    An error of a graph quotes all Python frames in which the op was made, on indented lines; here
+    those are the exporter's own.
+    """
+    message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    # Behind the frames, which stand in front of it in errors of a session.
+    message = message.rpartition("\nNode: ")[2] if "\nNode: " in message else message
+    lines = [
+        line
+        for line in message.splitlines()
+        if line and not line[0].isspace() and not line.startswith("'")
+    ]
+    return " ".join(lines).rstrip(".")
+
+
+def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: Any = None) -> str:
+    """Returns the checkpoint to export, and checks that it is there."""
+    if not checkpoint_path and warm_start is not None:
+        checkpoint_path = warm_start.ckpt_to_initialize_from
+        if tf.io.gfile.isdir(checkpoint_path):
+            checkpoint_path = tf.train.latest_checkpoint(checkpoint_path)
+    if not checkpoint_path:
+        raise ValueError(
+            f"Couldn't find trained model at {model_dir}: it has no checkpoint to export. Train "
+            "before you export, or name a checkpoint_path."
+        )
+    checkpoint_path = path_text("checkpoint_path", checkpoint_path)
+    check_is_no_pattern("checkpoint_path", checkpoint_path)
+    if not tf.io.gfile.exists(f"{checkpoint_path}.index"):
+        raise ValueError(
+            f"Couldn't find trained model at {checkpoint_path}: this checkpoint does not exist. "
+            "Train first, or give the checkpoint_path of a trained model "
+            "(tf.train.latest_checkpoint(model_dir) returns it)."
+        )
+    return checkpoint_path
+
+
+def check_variables_in_checkpoint(meta_graph: MetaGraph, checkpoint_path: str) -> None:
+    """Checks that a checkpoint has every variable that a metagraph restores, in its shape.
+
+    Restoring would not notice another shape: a resource variable takes what it is given.
+    """
+    misfit = find_misfit(checkpoint_path, restored_variables(meta_graph))
+    if misfit is not None:
+        raise ValueError(
+            "Could not load all requested variables from checkpoint. Please make sure your "
+            "model_fn does not expect variables that were not saved in the checkpoint, and builds "
+            f"the model as it was trained. With mode `{meta_graph.mode}`, tags "
+            f"{list(meta_graph.tags)}: {misfit} Checkpoint: {checkpoint_path}."
+        )
+
+
+def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
+    """Checks that a further metagraph restores nothing but what the first one saves."""
+    missing = sorted(set(restored_variables(meta_graph)) - set(restored_variables(first)))
+    if missing:
+        raise ValueError(
+            f"The graph tagged {list(meta_graph.tags)} has variables that the one tagged "
+            f"{list(first.tags)} lacks: {', '.join(map(repr, missing))}. The SavedModel holds only the "
+            "variables of the latter; model_fn must create the same variables, under the same "
+            "names, for both."
+        )
+
+
+def restored_variables(meta_graph: MetaGraph) -> dict[str, tf.TensorSpec]:
+    """Returns what a metagraph's saver looks up in a checkpoint."""
+    return restored_by(meta_graph.saver, meta_graph.graph)

@@ -1,10 +1,11 @@
-"""A computation as one TPU program that any core of the host can run; refused where no TPU could."""
+"""Calls a computation as one TPU program, on any core of the host, for the rows of several requests at once."""
 
 from __future__ import annotations
 
 import contextlib
+import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -14,6 +15,9 @@ from tfx_tpu_trainer.estimator._engine.source_lines import source_line
 from tfx_tpu_trainer.estimator.places import ops_on_tpu
 
 v1 = tf.compat.v1
+
+# How many ops an error names.
+_SHOWN = 5
 
 
 def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[tf.Tensor] = ()) -> Any:
@@ -30,6 +34,8 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
 
     Nothing here needs a TPU; running the result does.
     """
+    # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list:
+    # `structure` carries the form of what was built out of the trace of the function.
     structure: Any = None
 
     def tpu_program() -> list[tf.Tensor]:
@@ -94,9 +100,6 @@ def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> A
         return v1.Variable(**kwargs)
 
 
-_SHOWN = 5
-
-
 def runs_on_tpu(graph: tf.Graph) -> bool:
     """Tells whether a graph, or a function that it has, has put any op on the TPU."""
     return any(ops_on_tpu.ON_TPU_MARK in node.attr for node in all_nodes(graph.as_graph_def()))
@@ -127,3 +130,113 @@ def check_runs_on_tpu(graph: tf.Graph) -> None:
         "through tf.compat.v1.tpu.outside_compilation(function, *tensors), which keeps it on the "
         "host; or export with export_to_tpu=False."
     )
+
+
+class _BatchFields(NamedTuple):
+    num_batch_threads: int
+    max_batch_size: int
+    batch_timeout_micros: int
+    allowed_batch_sizes: Sequence[int] | None
+    max_enqueued_batches: int
+
+
+class BatchConfig(_BatchFields):
+    """How requests are combined into batches; mirrors the original's named tuple.
+
+    A TPU compiles a program for each shape that it sees. With `allowed_batch_sizes` batches are padded up to one of
+    those sizes, which limits the number of programs.
+
+    Example:
+    ```python
+    BatchConfig(
+        num_batch_threads=4,
+        max_batch_size=64,
+        batch_timeout_micros=5000,
+        allowed_batch_sizes=[8, 64],
+    )
+    ```
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        num_batch_threads: int,
+        max_batch_size: int,
+        batch_timeout_micros: int,
+        allowed_batch_sizes: Sequence[int] | None,
+        max_enqueued_batches: int = 100,
+    ) -> BatchConfig:
+        """Checks the numbers: TensorFlow would look at them only when a server loads the model."""
+        for name, value, least in (
+            ("num_batch_threads", num_batch_threads, 1),
+            ("max_batch_size", max_batch_size, 1),
+            ("batch_timeout_micros", batch_timeout_micros, 0),
+            ("max_enqueued_batches", max_enqueued_batches, 1),
+        ):
+            if not _is_integer(value) or value < least:
+                raise ValueError(
+                    f"{name} must be at least {least}, got: {value!r}. To serve without batching, "
+                    "leave the batch_config out."
+                )
+        sizes = list(allowed_batch_sizes or ())
+        if not all(map(_is_integer, sizes)) or (
+            sizes and (sizes != sorted(set(sizes)) or sizes[0] < 1 or sizes[-1] != max_batch_size)
+        ):
+            raise ValueError(
+                "allowed_batch_sizes must increase and end with max_batch_size "
+                f"({max_batch_size}), got: {sizes}."
+            )
+        return super().__new__(
+            cls,
+            num_batch_threads=num_batch_threads,
+            max_batch_size=max_batch_size,
+            batch_timeout_micros=batch_timeout_micros,
+            allowed_batch_sizes=allowed_batch_sizes,
+            max_enqueued_batches=max_enqueued_batches,
+        )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def call_in_batches(
+    function: Callable[..., Any], inputs: Sequence[tf.Tensor], config: BatchConfig | None
+) -> Any:
+    """Calls a function of tensors from the default graph, through a `BatchFunction` op.
+
+    The op belongs to the model: it batches whatever server loads it.
+    """
+    if config is None:
+        return function(*inputs)
+    _check_rows(inputs, "input")
+    made_inside: list[tf.Tensor] = []
+
+    def in_batch(*batch: tf.Tensor) -> Any:
+        results = function(*batch)
+        made_inside[:] = tf.nest.flatten(results)
+        _check_rows(made_inside, "result")
+        return results
+
+    results = tf.nondifferentiable_batch_function(**config._asdict(), autograph=False)(in_batch)(
+        *inputs
+    )
+    # The op itself says nothing of shapes. Its rows are those of a request, not of a batch.
+    for result, inside in zip(tf.nest.flatten(results), made_inside, strict=True):
+        result.set_shape(tf.TensorShape([None]).concatenate(inside.shape[1:]))
+    return results
+
+
+def _check_rows(tensors: Sequence[Any], what: str) -> None:
+    for tensor in tensors:
+        if not isinstance(tensor, tf.Tensor):
+            raise ValueError(
+                f"Batching takes dense tensors only, got the {what} {tensor!r}. Make it dense "
+                "(tf.sparse.to_dense), or serve without batching."
+            )
+        if tensor.shape.rank == 0:
+            raise ValueError(
+                f"The {what} {tensor.name!r} of a batched computation is a scalar: rows of several "
+                "requests are concatenated along axis 0. Give it a batch axis."
+            )

@@ -1,27 +1,58 @@
-"""The metagraph for TPU hosts, tagged `serve` and `tpu`: model_fn behind a TPU call, or rewritten as a whole."""
+"""The metagraph for TPU hosts, tagged `serve` and `tpu`: model_fn behind a TPU call, or rewritten as a whole.
+
+Version 1 of the export's API puts all of model_fn on the TPU. Version 2 leaves it to model_fn which part of it runs
+there, and whether the rows of several requests are combined before. model_fn finds `params["use_tpu"]` True while the
+graph for TPUs is built, and False in the graph for CPUs, where it does without these functions:
+
+```python
+def model_fn(features, labels, mode, params):
+    def network(images):
+        return [tf.nn.softmax(dense_layers(images))]
+
+    if mode == ModeKeys.PREDICT and params["use_tpu"]:
+        (scores,) = inference_on_tpu(
+            network, [features["image"]], num_batch_threads=4, max_batch_size=64,
+            batch_timeout_micros=5000, allowed_batch_sizes=[8, 64],
+        )
+    else:
+        (scores,) = network(features["image"])
+```
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator import _user_calls
 from tfx_tpu_trainer.estimator._engine import tf_private, tracing
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.export import _signatures
-from tfx_tpu_trainer.estimator.export._batching import BatchConfig, call_in_batches
-from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall, receive
+from tfx_tpu_trainer.estimator.export._meta_graph import (
+    TPU_TAGS,
+    MetaGraph,
+    ModelCall,
+    build_signature_defs,
+    receive,
+)
 from tfx_tpu_trainer.estimator.export._outputs import (
     ExportOutput,
     normalise_export_outputs,
     own_output,
 )
-from tfx_tpu_trainer.estimator.export._tags import TPU_TAGS
-from tfx_tpu_trainer.estimator.export._tpu_call import call_on_tpu, check_runs_on_tpu, runs_on_tpu
+from tfx_tpu_trainer.estimator.export._tpu_call import (
+    BatchConfig,
+    call_in_batches,
+    call_on_tpu,
+    call_partitioned,
+    check_runs_on_tpu,
+    runs_on_tpu,
+)
 
 v1 = tf.compat.v1
+
 _logger = tf.get_logger()
 
 
@@ -38,7 +69,7 @@ def build_tpu_meta_graph(
         receiver = receive(serving_input_receiver_fn)
         with tf_private.inference_context():
             spec, export_outputs = build_outputs(call_model, receiver)
-        signature_defs = _signatures.build_signature_defs(
+        signature_defs = build_signature_defs(
             receiver.receiver_tensors,
             export_outputs,
             getattr(receiver, "receiver_tensors_alternatives", None),
@@ -77,17 +108,11 @@ def _call(call_model: ModelCall, features: Any, receiver: Any, *, use_tpu: bool)
 
 @dataclasses.dataclass(frozen=True)
 class RewrittenModel:
-    """A model that runs on the TPU.
+    """A model that runs on the TPU."""
 
-    Attributes:
-        spec: What model_fn returned; its tensors are those inside of the TPU computation.
-        export_outputs: Signature name -> output, of tensors of the default graph.
-        predictions: Predictions of the default graph, `None` where they were not asked for.
-    """
-
-    spec: Any
-    export_outputs: Mapping[str, ExportOutput]
-    predictions: Any
+    spec: Any  # What model_fn returned; its tensors are those inside of the TPU computation.
+    export_outputs: Mapping[str, ExportOutput]  # Of tensors of the default graph.
+    predictions: Any  # Of the default graph; `None` where they were not asked for.
 
 
 def rewrite_model(
@@ -102,6 +127,16 @@ def rewrite_model(
     A feature that the model passes through untouched never goes in: strings may pass, which a TPU
     cannot hold.
     """
+    # model_fn makes its export outputs inside of the computation, but a signature must fetch
+    # tensors of the default graph. So three maps follow each tensor of an output across the wall:
+    #   stays_outside: a feature, or any other tensor of the host's graph -> itself outside;
+    #   leaving: what the TPU computes, in the order in which the computation returns it;
+    #   come_out: both, once the call was made -> the tensor of the default graph.
+    # Invariant: `note` has seen each tensor of each output, so that `outside` finds all of them.
+    # Example: outputs {"id": features["id"], "score": s} -> only s is returned by the TPU call,
+    # and the string "id" is fetched where the request was parsed.
+    # In a batch the inner features are slices that the batching op made: each stands for the
+    # request's own feature, which is why call_on_batch fills stays_outside before model_fn runs.
     host_graph = v1.get_default_graph()
     stays_outside: dict[Any, tf.Tensor] = {}
     leaving: dict[Any, tf.Tensor] = {}
@@ -153,3 +188,117 @@ def rewrite_model(
             tf.nest.map_structure(outside, spec.predictions) if predictions_come_out else None
         ),
     )
+
+
+def call_computation(
+    computation_inputs: Any,
+    computation: Callable[[Any], Any],
+    batch_config: BatchConfig | None = None,
+) -> Any:
+    """Calls a computation that rewrites itself, on a TPU core of the host.
+
+    Args:
+        computation_inputs: A tensor, or a dict or other structure of tensors.
+        computation: Takes the inputs in their structure; calls `tf.compat.v1.tpu.rewrite` for what
+            the TPU shall run, and returns tensors. Its other ops run on the host.
+        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
+
+    Returns:
+        A list of tensors, also of a single one; a dict where the computation returns one.
+
+    Raises:
+        ValueError: If it returns no tensor, or there are inputs that cannot be batched.
+    """
+
+    def call(*tensors: tf.Tensor) -> Any:
+        inputs = tf.nest.pack_sequence_as(computation_inputs, tensors)
+        return call_partitioned(lambda: computation(inputs))
+
+    return call_in_batches(call, tf.nest.flatten(computation_inputs), batch_config)
+
+
+def inference_on_tpu(
+    computation: Callable[..., Any],
+    inputs_to_tpu: Sequence[tf.Tensor],
+    num_batch_threads: int,
+    max_batch_size: int | None,
+    batch_timeout_micros: int,
+    allowed_batch_sizes: Sequence[int] | None = None,
+    max_enqueued_batches: int = 100,
+) -> Any:
+    """Rewrites a computation for the TPU and calls it there, in batches if wanted.
+
+    Args:
+        computation: Takes the inputs, one argument each, and returns tensors.
+        inputs_to_tpu: Its inputs.
+        num_batch_threads: As of `BatchConfig`, like the others.
+        max_batch_size: Rows of a batch at most. `None` or 0: no batching, and the numbers around
+            it mean nothing.
+        batch_timeout_micros: See there.
+        allowed_batch_sizes: See there. Defaults to `None`, batches are not padded.
+        max_enqueued_batches: See there. Defaults to 100.
+
+    Returns:
+        A list of tensors, also of a single one; a dict where the computation returns one.
+
+    Raises:
+        NotImplementedError: If all of model_fn is rewritten already, by version 1.
+        ValueError: If it returns no tensor, or the numbers or inputs do not hold for batches.
+    """
+    batch_config = None
+    if max_batch_size:
+        batch_config = BatchConfig(
+            num_batch_threads=num_batch_threads,
+            max_batch_size=max_batch_size,
+            batch_timeout_micros=batch_timeout_micros,
+            allowed_batch_sizes=allowed_batch_sizes,
+            max_enqueued_batches=max_enqueued_batches,
+        )
+
+    def call(*tensors: tf.Tensor) -> Any:
+        return call_on_tpu(computation, tensors)
+
+    return call_in_batches(call, list(inputs_to_tpu), batch_config)
+
+
+def model_fn_inference_on_tpu(
+    model_fn: Callable[..., Any],
+    features: Any,
+    labels: Any = None,
+    config: Any = None,
+    params: Mapping[str, Any] | None = None,
+    batch_config: BatchConfig | None = None,
+) -> Any:
+    """Calls a whole model_fn on the TPU: what version 1 does, with batching if wanted.
+
+    Args:
+        model_fn: Called once, in mode `"infer"`, inside of the TPU computation.
+        features: A tensor or a structure of tensors.
+        labels: Handed to model_fn. Defaults to `None`.
+        config: Handed to model_fn. Defaults to `None`.
+        params: Handed to model_fn. Defaults to `None`, an empty dict.
+        batch_config: How the rows of several requests are combined. Defaults to `None`, not.
+
+    Returns:
+        What model_fn returned, with predictions and export outputs that stand outside of the call.
+
+    Raises:
+        NotImplementedError: If all of the caller is rewritten already, by version 1.
+        ValueError: If there is nothing to run on the TPU, or there are features that cannot be
+            batched.
+    """
+
+    def call_model(inner_features: Any) -> Any:
+        return _user_calls.call_model_fn(
+            model_fn,
+            features=inner_features,
+            labels=labels,
+            mode=ModeKeys.PREDICT,
+            params=params or {},
+            config=config,
+        )
+
+    model = rewrite_model(
+        call_model, features, batch_config=batch_config, predictions_come_out=True
+    )
+    return model.spec._replace(export_outputs=model.export_outputs, predictions=model.predictions)

@@ -1,17 +1,14 @@
 """Hooks of the Estimator's own: early stopping, evaluation during training."""
 
 from tfx_tpu_trainer.estimator.hooks._checkpoint_input_pipeline import CheckpointInputPipelineHook
-from tfx_tpu_trainer.estimator.hooks._early_stopping import (
+from tfx_tpu_trainer.estimator.hooks._evaluations import InMemoryEvaluatorHook, read_eval_metrics
+from tfx_tpu_trainer.estimator.hooks._stopping import (
     make_early_stopping_hook,
+    make_stop_at_checkpoint_step_hook,
     stop_if_higher_hook,
     stop_if_lower_hook,
     stop_if_no_decrease_hook,
     stop_if_no_increase_hook,
-)
-from tfx_tpu_trainer.estimator.hooks._eval_events import read_eval_metrics
-from tfx_tpu_trainer.estimator.hooks._in_memory_evaluator import InMemoryEvaluatorHook
-from tfx_tpu_trainer.estimator.hooks._stop_at_checkpoint_step import (
-    make_stop_at_checkpoint_step_hook,
 )
 
 __all__ = [

@@ -11,14 +11,14 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.checkpointing.savers import saver_of_objects
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.keras._eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras._graph_variables import GraphModel, StandIns
 from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel, is_variable
 from tfx_tpu_trainer.estimator.keras._optimizers import (
     GraphOptimizer,
     GraphOptimizers,
     TracedOptimizer,
 )
+from tfx_tpu_trainer.estimator.keras._tf_private import eagerly
+from tfx_tpu_trainer.estimator.keras._trace import GraphModel, StandIns
 
 v1 = tf.compat.v1
 
@@ -96,6 +96,14 @@ def write_first_checkpoint(model: KerasModel, config: RunConfig, *, of_objects: 
 
 class _Mirror:
     """The object graph of a Keras model, made again of graph variables, as far as it leads to any."""
+
+    # An object-based checkpoint names a value by the path of attributes to it, such as
+    # layer_with_weights-0/kernel. `model.load_weights` finds the values if the paths are Keras's,
+    # whatever the objects are. So each object that leads to a variable becomes an empty
+    # tf.train.Checkpoint with the same attributes, and each variable its graph variable.
+    # Example: model -> dense -> kernel (eager) becomes Checkpoint -> Checkpoint -> kernel (graph).
+    # Objects may lead to each other in circles (a layer to its model), hence the passes over sets
+    # instead of a recursion. What leads to no variable, such as a function, is left out.
 
     def __init__(
         self, model: KerasModel, stand_ins: StandIns, left_out: Collection[int] = ()

@@ -1,32 +1,208 @@
-"""A Keras model's forward pass, its loss and its training step, as functions to be traced."""
+"""A pass of a Keras model, to be traced: its inputs, its outputs with masks and logits, its loss, its training step."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator.keras import _inputs
 from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel
-from tfx_tpu_trainer.estimator.keras._masks_and_logits import MasksAndLogits
+from tfx_tpu_trainer.estimator.keras._tf_private import (
+    logits_of,
+    mask_of,
+    put_logits,
+    put_mask,
+)
 
 v1 = tf.compat.v1
+
+_SPARSE: Final = v1.SparseTensorValue
+_COMPOSITE: Final = (tf.SparseTensor, tf.RaggedTensor)
+_WITH_WEIGHTS: Final = {"features", "sample_weights"}
+_ACTIVATIONS: Final[Mapping[str, Callable[..., tf.Tensor]]] = {
+    "Softmax": tf.nn.softmax,
+    "Sigmoid": tf.sigmoid,
+}
+
+
+class MissingKeysError(KeyError):
+    """Features, labels or sample weights lack what the model asks for."""
+
+    def __str__(self) -> str:
+        """The message as it is; a KeyError would quote it."""
+        return str(self.args[0])
+
+
+def split_weights(features: Any) -> tuple[Any, Any]:
+    """Takes features and sample weights apart."""
+    if isinstance(features, Mapping) and set(features) == _WITH_WEIGHTS:
+        return as_tensors(features["features"]), _as_tensor(features["sample_weights"])
+    return as_tensors(features), None
+
+
+def model_inputs(keras_model: KerasModel, features: Any) -> Any:
+    """Returns features in the structure that the model takes."""
+    if not keras_model.is_functional:
+        return features
+    structure = keras_model.input_structure
+    names = keras_model.input_names
+    if isinstance(features, Mapping) and isinstance(structure, Mapping):
+        # The keys of the model's own dict come first, where they are not the names of the layers.
+        names = sorted(structure) if set(structure) <= set(features) else names
+    tensors = _in_order(features, names, "features", "inputs")
+    if len(tensors) != len(names):
+        raise ValueError(
+            f"The Keras model has {len(names)} inputs, {names}; input_fn returns {len(tensors)} "
+            f"features: {features!r}. Give a dict by these names, or a list in this order."
+        )
+    return tf.nest.pack_sequence_as(structure, tensors)
+
+
+def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
+    """Returns labels in the structure of the model's outputs."""
+    if labels is None:
+        return None
+    if isinstance(labels, Mapping) and isinstance(outputs, Mapping) and set(outputs) <= set(labels):
+        names = sorted(outputs)
+    tensors = _in_order(labels, names, "labels", "outputs")
+    if not isinstance(labels, (Mapping, list, tuple)):
+        # As with Keras, lone labels are those of all outputs.
+        tensors = tensors * len(names)
+    if len(tensors) != len(names):
+        raise ValueError(
+            f"The Keras model has {len(names)} outputs, {list(names)}; input_fn returns "
+            f"{len(tensors)} labels: {labels!r}. Give a dict by these names, or a list in this "
+            "order."
+        )
+    return tf.nest.pack_sequence_as(outputs, tensors)
+
+
+def model_weights(names: Sequence[str], weights: Any) -> list[tf.Tensor | None] | None:
+    """Returns sample weights, one for each output."""
+    if weights is None or (isinstance(weights, Sequence) and not weights):
+        return None
+    if isinstance(weights, Mapping):
+        unknown = sorted(set(weights) - set(names))
+        if unknown:
+            raise ValueError(
+                f"Unknown entries in sample_weights dictionary: {unknown}. Only expected following "
+                f"keys: {list(names)}."
+            )
+        return [weights.get(name) for name in names]
+    if isinstance(weights, Sequence):
+        if len(weights) != len(names):
+            raise ValueError(
+                f"Provided `sample_weights` was a list of {len(weights)} elements, but the model "
+                f"has {len(names)} outputs, {list(names)}. You should provide one "
+                "`sample_weights` array per model output."
+            )
+        return list(weights)
+    return [weights] * len(names)
+
+
+def _in_order(given: Any, names: Sequence[str], what: str, of_model: str) -> list[Any]:
+    if isinstance(given, Mapping):
+        missing = sorted(set(names) - set(given))
+        if missing:
+            raise MissingKeysError(
+                f"The dictionary passed into {what} does not cover requested {of_model} keys "
+                f"defined in the keras model.\n\tExpected keys: {sorted(names)}\n\t{what} keys: "
+                f"{sorted(map(str, given))}\n\tMissed keys: {missing}"
+            )
+        return [given[name] for name in names]
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def as_tensors(structure: Any) -> Any:
+    """Returns a structure with tensors for arrays, numbers and nested lists of numbers."""
+    if isinstance(structure, Mapping):
+        return {key: _as_tensor(value) for key, value in structure.items()}
+    if isinstance(structure, (list, tuple)) and not isinstance(structure, _SPARSE):
+        return [_as_tensor(value) for value in structure]
+    if structure is None or isinstance(structure, _COMPOSITE):
+        return structure
+    return v1.convert_to_tensor_or_sparse_tensor(structure)
+
+
+def _as_tensor(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and not isinstance(value, _SPARSE):
+        leaves = tf.nest.flatten(value)
+        if leaves and all(np.ndim(leaf) == 0 and _is_plain(leaf) for leaf in leaves):
+            return tf.convert_to_tensor(value)
+    return as_tensors(value)
+
+
+def _is_plain(leaf: Any) -> bool:
+    return isinstance(leaf, (bool, int, float, complex, str, bytes, np.generic))
+
+
+@dataclasses.dataclass(frozen=True)
+class MasksAndLogits:
+    """Masks and logits of a model's outputs, in the order of `tf.nest.flatten`.
+
+    Losses and metrics weigh rows with the mask. The crossentropies compute with the logits in the
+    output's place, whichever activation made the output of them: `binary_crossentropy` of a softmax
+    takes the softmax's logits for a sigmoid's. So a metric that sees probabilities alone gives
+    other numbers than `model.evaluate`.
+    """
+
+    masks: list[tf.Tensor | None]
+    logits: list[tf.Tensor | None]
+    # Of an output without Keras's mark that a softmax or a sigmoid op made, that op's type: Keras
+    # looks at the op then. `None` for others.
+    activations: list[str | None]
+
+    @classmethod
+    def of(cls, outputs: Any) -> MasksAndLogits:
+        """Reads what Keras hung on the outputs."""
+        flat = tf.nest.flatten(outputs)
+        logits, activations = [], []
+        for output in flat:
+            marked = logits_of(output)
+            activation = None
+            if marked is None and isinstance(output, tf.Tensor) and output.op.type in _ACTIVATIONS:
+                activation = output.op.type
+                (marked,) = output.op.inputs
+            logits.append(marked)
+            activations.append(activation)
+        return cls([mask_of(output) for output in flat], logits, activations)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors, as `with_tensors` takes them."""
+        return [self.masks, self.logits]
+
+    def with_tensors(self, tensors: list[Any]) -> MasksAndLogits:
+        """Returns the marks with others, such as copies, in the place of their tensors."""
+        masks, logits = tensors
+        return MasksAndLogits(list(masks), list(logits), self.activations)
+
+    def put(self, outputs: Any) -> Any:
+        """Hangs the marks on outputs."""
+        marked = []
+        for output, mask, logits, activation in zip(
+            tf.nest.flatten(outputs), self.masks, self.logits, self.activations
+        ):
+            made = _ACTIVATIONS[activation](logits) if activation else output
+            if mask is not None:
+                put_mask(made, mask)
+            if logits is not None and not activation:
+                put_logits(made, logits)
+            marked.append(made)
+        return tf.nest.pack_sequence_as(outputs, marked)
 
 
 @dataclasses.dataclass(frozen=True)
 class Replicas:
-    """The copies of a model that train together: cores, or replicas of a strategy.
-
-    Attributes:
-        number: How many there are.
-        optimizers_sum: Whether optimizers of a graph sum gradients themselves, as they do where
-            `tf.distribute` shows them a strategy.
-    """
+    """The copies of a model that train together: cores, or replicas of a strategy."""
 
     number: int
+    # Whether optimizers of a graph sum gradients themselves, as they do where `tf.distribute` shows
+    # them a strategy.
     optimizers_sum: bool
 
     @classmethod
@@ -38,27 +214,20 @@ class Replicas:
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """What a traced pass gives; all tensors are of the trace.
+    """What a traced pass gives; all tensors are of the trace."""
 
-    Attributes:
-        outputs: The outputs, in the model's own structure.
-        names: Their names, in the order of `tf.nest.flatten`.
-        marks: What Keras hung on them.
-        loss: The total loss; `None` in mode `"infer"`.
-        gradients: Of each trainable variable the gradient or `None`; empty where Keras's own
-            optimizer applies them within the trace, or nothing is trained.
-    """
-
-    outputs: Any
-    names: list[str]
-    marks: MasksAndLogits
-    loss: tf.Tensor | None = None
+    outputs: Any  # The outputs, in the model's own structure.
+    names: list[str]  # Their names, in the order of `tf.nest.flatten`.
+    marks: MasksAndLogits  # What Keras hung on them.
+    loss: tf.Tensor | None = None  # The total loss; `None` in mode `"infer"`.
+    # Of each trainable variable the gradient or `None`; empty where Keras's own optimizer applies
+    # them within the trace, or nothing is trained.
     gradients: Sequence[Any] = ()
 
 
 def predict(model: KerasModel, features: Any) -> Forward:
     """Computes the outputs as for a prediction."""
-    outputs = model.call(_inputs.model_inputs(model, features), training=False)
+    outputs = model.call(model_inputs(model, features), training=False)
     return _forward(model, outputs)
 
 
@@ -131,7 +300,7 @@ def train(
 def _with_loss(
     model: KerasModel, features: Any, labels: Any, weights: Any, *, training: bool
 ) -> tuple[Any, tf.Tensor]:
-    features = _inputs.model_inputs(model, features)
+    features = model_inputs(model, features)
     outputs = model.call(features, training=training)
     names = model.output_names(outputs)
     if labels is None and model.losses_are_sums:
@@ -139,8 +308,8 @@ def _with_loss(
             f"input_fn returns no labels, but the loss {model.model.loss!r} of the Keras model "
             f"compares the outputs {names} with them. Let it return (features, labels)."
         )
-    labels = _inputs.model_labels(names, outputs, labels)
-    each = _inputs.model_weights(names, weights)
+    labels = model_labels(names, outputs, labels)
+    each = model_weights(names, weights)
     packed = None if each is None else tf.nest.pack_sequence_as(outputs, each)
     loss = model.loss(features, labels, outputs, packed, training=training)
     if loss is None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.keras import _inputs
-from tfx_tpu_trainer.estimator.keras._eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras._graph_variables import StandIns, graph_name, unused_name
+from tfx_tpu_trainer.estimator.keras import _forward
+from tfx_tpu_trainer.estimator.keras._forward import MasksAndLogits
 from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel
-from tfx_tpu_trainer.estimator.keras._masks_and_logits import MasksAndLogits
-from tfx_tpu_trainer.estimator.keras._trace import Trace, trace
+from tfx_tpu_trainer.estimator.keras._tf_private import eagerly
+from tfx_tpu_trainer.estimator.keras._trace import StandIns, Trace, graph_name, trace, unused_name
 
 v1 = tf.compat.v1
 
@@ -93,9 +92,9 @@ def _update(
     of_marks: list[Any],
 ) -> None:
     outputs = marks.with_tensors(of_marks).put(outputs)
-    each = _inputs.model_weights(names, weights)
+    each = _forward.model_weights(names, weights)
     model.update_metrics(
-        _inputs.model_labels(names, outputs, labels),
+        _forward.model_labels(names, outputs, labels),
         outputs,
         None if each is None else tf.nest.pack_sequence_as(outputs, each),
     )

@@ -14,9 +14,8 @@ from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._on_cores import is_on_cores
 from tfx_tpu_trainer.estimator.export._outputs import PredictOutput
-from tfx_tpu_trainer.estimator.keras import _forward, _inputs
+from tfx_tpu_trainer.estimator.keras import _forward
 from tfx_tpu_trainer.estimator.keras._checkpoints import checkpoint_of
-from tfx_tpu_trainer.estimator.keras._graph_variables import GraphModel, StandIns
 from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel
 from tfx_tpu_trainer.estimator.keras._metrics import metrics_of
 from tfx_tpu_trainer.estimator.keras._optimizers import (
@@ -24,7 +23,7 @@ from tfx_tpu_trainer.estimator.keras._optimizers import (
     TracedOptimizer,
     make_optimizer,
 )
-from tfx_tpu_trainer.estimator.keras._trace import Trace, trace
+from tfx_tpu_trainer.estimator.keras._trace import GraphModel, StandIns, Trace, trace
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1
@@ -34,21 +33,15 @@ _WRITES = ("AssignVariableOp", "AssignAddVariableOp")
 
 @dataclasses.dataclass(frozen=True)
 class KerasModelFn:
-    """Makes the ops of a Keras model for each call of train, evaluate, predict or export.
-
-    Attributes:
-        model: The model.
-        of_objects: Whether checkpoints are object-based.
-        metric_names_map: Name of a metric with Keras -> name to evaluate it under, or `None`.
-        export_outputs: Name of an output -> class of its `ExportOutput`, or `None`.
-        has_first_checkpoint: Whether a checkpoint gives the variables their first values.
-    """
+    """Makes the ops of a Keras model for each call of train, evaluate, predict or export."""
 
     model: KerasModel
-    of_objects: bool
+    of_objects: bool  # Whether checkpoints are object-based.
+    # Name of a metric with Keras -> name to evaluate it under, or `None`.
     metric_names_map: Mapping[str, str] | None
+    # Name of an output -> class of its `ExportOutput`, or `None`.
     export_outputs: Mapping[str, Any] | None
-    has_first_checkpoint: bool
+    has_first_checkpoint: bool  # Whether a checkpoint gives the variables their first values.
 
     def for_estimator(self) -> Callable[..., Any]:
         """Returns the model_fn of an Estimator."""
@@ -73,8 +66,8 @@ class KerasModelFn:
         return model_fn
 
     def _make(self, features: Any, labels: Any, mode: str) -> _SpecParts:
-        features, weights = _inputs.split_weights(features)
-        labels = _inputs.as_tensors(labels)
+        features, weights = _forward.split_weights(features)
+        labels = _forward.as_tensors(labels)
         model = self.model
         optimizer = None
         if mode == ModeKeys.TRAIN:
@@ -95,23 +88,23 @@ class KerasModelFn:
         else:
             traced_call = trace(functools.partial(_forward.predict, model), features)
         graph_model = GraphModel(model, with_values=not self.has_first_checkpoint)
-        made = _place(traced_call, graph_model, model, optimizer)
+        forward, train_op = _place(traced_call, graph_model, model, optimizer)
         metrics = None
         if mode == ModeKeys.EVAL:
             metrics = metrics_of(
                 model,
-                names=made.forward.names,
+                names=forward.names,
                 labels=labels,
-                outputs=made.forward.outputs,
+                outputs=forward.outputs,
                 weights=weights,
-                marks=made.forward.marks,
+                marks=forward.marks,
                 metric_names_map=self.metric_names_map,
             )
-        predictions = dict(zip(made.forward.names, tf.nest.flatten(made.forward.outputs)))
+        predictions = dict(zip(forward.names, tf.nest.flatten(forward.outputs)))
         return _SpecParts(
             predictions=predictions,
-            loss=made.forward.loss,
-            train_op=made.train_op,
+            loss=forward.loss,
+            train_op=train_op,
             metrics=metrics,
             export_outputs=_export_outputs(predictions, self.export_outputs),
             checkpoint=(
@@ -123,36 +116,16 @@ class KerasModelFn:
 
 
 @dataclasses.dataclass(frozen=True)
-class _PlacedPass:
-    """A traced pass in the default graph.
-
-    Attributes:
-        forward: The pass; its tensors are of the default graph.
-        train_op: The op of the training step, or `None`.
-    """
-
-    forward: _forward.Forward
-    train_op: tf.Operation | None
-
-
-@dataclasses.dataclass(frozen=True)
 class _SpecParts:
-    """What a spec is made of.
+    """What a spec is made of."""
 
-    Attributes:
-        predictions: Name of an output -> tensor.
-        loss: The loss, or `None`.
-        train_op: The op of a training step, or `None`.
-        metrics: The metrics as `TPUEstimatorSpec.eval_metrics`, or `None`.
-        export_outputs: Signature name -> output.
-        checkpoint: Returns the objects to save; `None` saves variables by name.
-    """
-
-    predictions: dict[str, tf.Tensor]
+    predictions: dict[str, tf.Tensor]  # Name of an output -> tensor.
     loss: tf.Tensor | None
-    train_op: tf.Operation | None
+    train_op: tf.Operation | None  # The op of a training step, or `None`.
+    # The metrics as `TPUEstimatorSpec.eval_metrics`, or `None`.
     metrics: tuple[Callable[..., Any], list[tf.Tensor]] | None
-    export_outputs: Mapping[str, Any]
+    export_outputs: Mapping[str, Any]  # Signature name -> output.
+    # Returns the objects to save; `None` saves variables by name.
     checkpoint: Callable[[], tf.train.Checkpoint] | None
 
     def spec(self, mode: str) -> EstimatorSpec:
@@ -190,8 +163,8 @@ def _place(
     graph_model: GraphModel,
     model: KerasModel,
     optimizer: TracedOptimizer | GraphOptimizer | None,
-) -> _PlacedPass:
-    """Copies a traced pass into the default graph."""
+) -> tuple[_forward.Forward, tf.Operation | None]:
+    """Copies a traced pass into the default graph; returns it there, with the op of a training step."""
     stand_ins = graph_model.stand_ins
     counts_steps = False
     updates: list[tf.Operation] = []
@@ -226,7 +199,7 @@ def _place(
         outputs=outputs, names=result.names, marks=result.marks.with_tensors(marks), loss=loss
     )
     if optimizer is None:
-        return _PlacedPass(placed, None)
+        return placed, None
     steps = copies[len(there) :]
     if isinstance(optimizer, GraphOptimizer):
         trained = [stand_ins.of(model.raw(each)) for each in model.trainable_variables]
@@ -234,7 +207,7 @@ def _place(
     elif not counts_steps:
         with tf.control_dependencies(steps):
             steps = [v1.assign_add(v1.train.get_or_create_global_step(), 1)]
-    return _PlacedPass(placed, tf.group(*steps, name="train_op"))
+    return placed, tf.group(*steps, name="train_op")
 
 
 def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:
@@ -254,6 +227,8 @@ def _updates_of_the_model(
     traced: Trace, stand_ins: StandIns, model: KerasModel
 ) -> list[tf.Operation]:
     """Returns the updates of a trace without those of metrics alone, which training has no use for."""
+    # Computing a loss with Keras updates metrics, such as the mean of each loss. An op that
+    # has no handle (a print, a py_function) stays, as does one that also writes a model's variable.
     of_metrics = {
         id(model.raw(variable).handle)
         for metric in model.model.metrics
@@ -278,7 +253,7 @@ def _export_outputs(
     unknown = sorted(set(classes or {}) - set(predictions))
     if unknown:
         names = list(predictions)
-        raise _inputs.MissingKeysError(
+        raise _forward.MissingKeysError(
             f"The list passed into {names} does not cover requested {dict(classes or {})} keys "
             f"defined in the keras model.\n\tExpected keys: {sorted(classes or {})}\n\t{names} keys: "
             f"{sorted(names)}\n\tMissed keys: {unknown}\nGive export_outputs the names of outputs."

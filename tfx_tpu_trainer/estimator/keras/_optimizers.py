@@ -10,27 +10,21 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._keras_in_model_fn import is_of_this_call
-from tfx_tpu_trainer.estimator.keras._eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras._graph_variables import StandIns, unused_name
 from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel, Named, is_variable
+from tfx_tpu_trainer.estimator.keras._tf_private import eagerly
+from tfx_tpu_trainer.estimator.keras._trace import StandIns, unused_name
 
 v1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedOptimizer:
-    """One of today's Keras, traced with the step: its variables are eager ones.
-
-    Attributes:
-        optimizer: The optimizer, built.
-        variables: What it tracks, the model's own variables among them; the count of its steps is
-            left out.
-        iterations: The count of its steps.
-    """
+    """An optimizer of today's Keras, built, and traced with the step: its variables are eager ones."""
 
     optimizer: Any
+    # What it tracks, the model's own variables among them; the count of its steps is left out.
     variables: Sequence[Named]
-    iterations: Any
+    iterations: Any  # The count of its steps.
 
     def add_stand_ins(self, stand_ins: StandIns, *, counts_steps: bool) -> None:
         """Makes the stand-ins of its variables."""
@@ -45,11 +39,7 @@ class TracedOptimizer:
 
 @dataclasses.dataclass(frozen=True)
 class GraphOptimizer:
-    """One that works in graphs: of `tf.compat.v1.train`, or a legacy one of Keras 2.
-
-    Attributes:
-        optimizer: The optimizer.
-    """
+    """One that works in graphs: of `tf.compat.v1.train`, or a legacy one of Keras 2."""
 
     optimizer: Any
 
@@ -73,15 +63,11 @@ class GraphOptimizer:
 
 @dataclasses.dataclass(frozen=True)
 class GraphOptimizers(GraphOptimizer):
-    """Several of them, each for a part of the variables.
+    """Several of them, each for a part of the variables."""
 
-    Attributes:
-        parts: The optimizers; `optimizer` is the first, which counts the steps.
-        belongs: Of each variable in the model's order, the place of its optimizer.
-    """
-
+    # The optimizers; `optimizer` is the first, which counts the steps.
     parts: Sequence[GraphOptimizer]
-    belongs: Sequence[int]
+    belongs: Sequence[int]  # Of each variable in the model's order, the place of its optimizer.
 
     def apply_part(
         self, pairs: Sequence[tuple[Any, tf.Variable]], global_step: tf.Variable | None

@@ -1,55 +1,105 @@
-"""The file of a Keras model, read before Keras loads it: who saved it, what it would run, what it expands to.
+"""Loads a saved Keras model, after checking what its file would run, import, read elsewhere and expand to.
 
 Keras makes a model's layers from a config in the file. A Lambda layer's is Python bytecode, and any config may name a
 function of any module, which Keras imports. Its `safe_mode` is not asked of HDF5 files and SavedModels, and lets named
-functions pass. So all configs are read here first, and nothing in them is run.
+functions pass, among them the one that switches `safe_mode` off. So all configs are read here first, and nothing in
+them is run.
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import importlib
 import json
 import os
+import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tfx_tpu_trainer._support.file_systems import exists, is_local, local_path
+from tfx_tpu_trainer._support.whole_files import file_written_whole
+from tfx_tpu_trainer.estimator.keras._tf_private import eagerly
+
+_logger = tf.get_logger()
+
+_WEB_ADDRESS: Final = "https://storage.googleapis.com/"
+
+# What a file may expand to: so many times its bytes, or so many bytes if that is more.
 _EXPANDS_AT_MOST: Final = 20
 _EXPANDS_AT_LEAST: Final = 64 * 2**20
-_BLOCK: Final = 2**20
 
 _CODE_LAYERS: Final = ("Lambda", "TorchModuleWrapper")
 # Keras, and what newer versions of it import too.
 _OWN_PACKAGES: Final = ("keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp")
 
 
-@contextlib.contextmanager
-def checked_file(
-    path: str, custom_objects: Mapping[str, Any], *, safe_mode: bool
-) -> Iterator[tuple[str, str]]:
-    """Checks a file before Keras loads it."""
-    given = path
-    with contextlib.ExitStack() as stack:
-        if os.path.isdir(path):
-            library, configs = "tf_keras", _configs_of_folder(path)
-        # As Keras tells the two, so that it can't read another half of the file than was checked.
-        elif path.endswith(".keras") and zipfile.is_zipfile(path):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keras-"))
-            library, configs, path = _read_archive(path, folder)
-        else:
-            library, configs = _read_hdf5(path)
-        if safe_mode:
-            check = _Check(given, custom_objects, library, imports=not os.path.isdir(path))
-            for config in configs:
-                check.walk(config)
-        yield library, path
+def load_model(
+    path: Any, custom_objects: Mapping[str, Any] | None, *, model_dir: str, safe_mode: bool
+) -> Any:
+    """Loads a saved model with the Keras that saved it."""
+    path = os.fsdecode(path)
+    if path.startswith(_WEB_ADDRESS):
+        address, path = path, f"gs://{path.removeprefix(_WEB_ADDRESS)}"
+        _logger.info("keras_model_path %r is read as %r", address, path)
+    if not exists("keras_model_path", path):
+        raise FileNotFoundError(
+            f"No file or directory found at {path}: keras_model_path must name a saved Keras model."
+        )
+    here = local_path(path) if is_local(path) else _copied(path, os.path.join(model_dir, "keras"))
+    given = dict(custom_objects or {})
+    with tempfile.TemporaryDirectory(prefix="keras-") as scratch:
+        library, checked = _check_file(here, given, scratch, safe_mode=safe_mode)
+        keras = importlib.import_module(library)
+        _logger.info("Loading models from %s", path)
+        try:
+            return eagerly(
+                lambda: keras.models.load_model(checked, custom_objects=given, safe_mode=safe_mode)
+            )
+        except Exception as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(
+                f"{error}\nkeras_model_path {path!r}: {keras.__name__} {keras.__version__} can't "
+                "load it. Custom classes and functions must be in "
+                "custom_objects={'Name': Name}."
+            ) from error
+
+
+def _copied(path: str, folder: str) -> str:
+    if tf.io.gfile.isdir(path):
+        raise ValueError(
+            f"keras_model_path {path!r} is a folder: Keras loads a SavedModel only from local "
+            "disk; copy it there."
+        )
+    here = os.path.join(folder, f"keras_model{os.path.splitext(path)[1] or '.h5'}")
+    _logger.info("keras_model_path %r is copied to %r", path, here)
+    with file_written_whole(here) as written:
+        tf.io.gfile.copy(path, written)
+    return here
+
+
+def _check_file(
+    path: str, custom_objects: Mapping[str, Any], scratch: str, *, safe_mode: bool
+) -> tuple[str, str]:
+    """Checks a file; returns the Keras package that saved it, and the path to load it from."""
+    is_folder, checked = os.path.isdir(path), path
+    if is_folder:
+        library, configs = "tf_keras", _configs_of_folder(path)
+    # As Keras tells the two, so that it can't read another half of the file than was checked.
+    elif path.endswith(".keras") and zipfile.is_zipfile(path):
+        library, configs, checked = _read_archive(path, scratch)
+    else:
+        library, configs = _read_hdf5(path)
+    if safe_mode:
+        check = _Check(path, custom_objects, library, imports=not is_folder)
+        for config in configs:
+            check.walk(config)
+    return library, checked
 
 
 class _Check:
@@ -149,23 +199,21 @@ def _library_of(version: Any) -> str:
     return "keras" if str(version).startswith("3") else "tf_keras"
 
 
-def _read_archive(path: str, folder: str) -> tuple[str, list[Any], str]:
+def _read_archive(path: str, scratch: str) -> tuple[str, list[Any], str]:
     """Reads a `.keras` file: its package, its config, and where it can be loaded from."""
     try:
         with zipfile.ZipFile(path) as archive:
             missing = {"metadata.json", "config.json"} - set(archive.namelist())
             if missing:
                 raise _no_model(path, f"the archive has no {min(missing)}")
-            members = archive.infolist()
-            most = _most(path)
+            members, most, checked = archive.infolist(), _most(path), path
             _check_expands(path, sum(member.file_size for member in members), most)
+            for member in members:
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise _no_model(path, f"{member.filename!r} is neither stored nor deflated")
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                # Keras reads a member at once, and a directory may say less than there is.
-                unpacked = os.path.join(folder, "model.keras")
-                _unpack(path, archive, unpacked, most)
-            else:
-                unpacked = path
-        with zipfile.ZipFile(unpacked) as archive:
+                checked = _stored_copy(archive, scratch)
+        with zipfile.ZipFile(checked) as archive:
             metadata = _parsed(path, "metadata.json", archive.read("metadata.json"))
             config = _parsed(path, "config.json", archive.read("config.json"))
             _check_weights(path, archive, most)
@@ -173,23 +221,24 @@ def _read_archive(path: str, folder: str) -> tuple[str, list[Any], str]:
         raise _no_model(path, f"the archive can't be read ({error})") from None
     if not isinstance(metadata, dict):
         raise _no_model(path, "its metadata.json is not an object")
-    return _library_of(metadata.get("keras_version", "")), [config], unpacked
+    return _library_of(metadata.get("keras_version", "")), [config], checked
 
 
-def _unpack(path: str, archive: zipfile.ZipFile, into: str, most: int) -> None:
-    written = 0
-    with zipfile.ZipFile(into, "w") as stored:
+def _stored_copy(archive: zipfile.ZipFile, folder: str) -> str:
+    """Copies an archive without compression.
+
+    Keras reads a member at once, and Python then inflates up to 2 GiB before it cuts the result to
+    the size in the directory, which may say less than there is. Read in blocks, each is cut first.
+    """
+    copy = os.path.join(folder, "model.keras")
+    with zipfile.ZipFile(copy, "w") as stored:
         for member in archive.infolist():
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise _no_model(path, f"{member.filename!r} is neither stored nor deflated")
             with (
                 archive.open(member) as source,
                 stored.open(member.filename, "w", force_zip64=True) as target,
             ):
-                while block := source.read(_BLOCK):
-                    written += len(block)
-                    _check_expands(path, written, most)
-                    target.write(block)
+                shutil.copyfileobj(source, target)
+    return copy
 
 
 def _check_weights(path: str, archive: zipfile.ZipFile, most: int) -> None:

@@ -14,11 +14,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
+
+from tfx_tpu_trainer.estimator.keras import _tf_private
 
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
@@ -82,3 +85,21 @@ def updates_of(graph: Any) -> Sequence[tf.Operation]:
 def variables_of(graph: Any) -> Sequence[tf.Variable]:
     """Returns the variables that a traced function touches."""
     return graph.variables
+
+
+_Result = TypeVar("_Result")
+
+
+def eagerly(function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Calls a function eagerly, wherever this is: in a graph, or with eager execution off.
+
+    A model_fn is called with a graph as the default one, and no scope leads out of that. A thread
+    of its own has no graph, no `tf.distribute` strategy and no name scope.
+    """
+
+    def call() -> _Result:
+        with _tf_private.eager_mode():
+            return function(*arguments)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as outside:
+        return outside.submit(call).result()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
@@ -14,32 +14,20 @@ from tfx_tpu_trainer.estimator._construction import complete_config
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import WarmStartSettings
-from tfx_tpu_trainer.estimator.keras import _loading
 from tfx_tpu_trainer.estimator.keras._checkpoints import write_first_checkpoint
-from tfx_tpu_trainer.estimator.keras._graph_variables import unused_name
-from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel
+from tfx_tpu_trainer.estimator.keras._keras2 import Keras2Model, eager_copy, metric_names
+from tfx_tpu_trainer.estimator.keras._keras_model import Keras3Model, KerasModel
 from tfx_tpu_trainer.estimator.keras._model_fn import KerasModelFn
+from tfx_tpu_trainer.estimator.keras._saved_files import load_model
+from tfx_tpu_trainer.estimator.keras._tf_private import eagerly, is_of_a_graph
+from tfx_tpu_trainer.estimator.keras._trace import unused_name
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig as TPURunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import TPUEstimator
 
 _logger = tf.get_logger()
 
 _FORMATS: Final = ("checkpoint", "saver")
-
-
-@dataclasses.dataclass(frozen=True)
-class EstimatorParts:
-    """What an estimator of a Keras model is made of.
-
-    Attributes:
-        model_fn: Makes the model's ops.
-        config: The configuration, complete.
-        warm_start_from: Returns the model's own values, or `None`.
-    """
-
-    model_fn: KerasModelFn
-    config: RunConfig
-    warm_start_from: WarmStartSettings | None
+_WRAPPERS: Final = {"tf_keras": Keras2Model, "keras": Keras3Model}
 
 
 def model_to_estimator(
@@ -95,7 +83,7 @@ def model_to_estimator(
         ValueError: If not exactly one of model and path is given, the model is not compiled, or an
             argument does not hold.
     """
-    parts = make_parts(
+    model_fn, config, warm_start_from = _make_parts(
         keras_model,
         keras_model_path,
         custom_objects=custom_objects,
@@ -106,9 +94,7 @@ def model_to_estimator(
         export_outputs=export_outputs,
         safe_mode=safe_mode,
     )
-    return Estimator(
-        parts.model_fn.for_estimator(), config=parts.config, warm_start_from=parts.warm_start_from
-    )
+    return Estimator(model_fn.for_estimator(), config=config, warm_start_from=warm_start_from)
 
 
 def v1_model_to_estimator(
@@ -140,7 +126,7 @@ def v1_model_to_estimator(
     )
 
 
-def make_parts(
+def _make_parts(
     keras_model: Any,
     keras_model_path: str | None,
     *,
@@ -151,26 +137,29 @@ def make_parts(
     metric_names_map: Mapping[str, str] | None,
     export_outputs: Mapping[str, Any] | None,
     safe_mode: bool,
-) -> EstimatorParts:
-    """Checks the arguments of `model_to_estimator` and writes the first checkpoint."""
-    _loading.check_one_is_given(keras_model, keras_model_path)
+) -> tuple[KerasModelFn, RunConfig, WarmStartSettings | None]:
+    """Checks the arguments of `model_to_estimator` and writes the first checkpoint.
+
+    Returns the model_fn, the complete configuration and how to start from the model's own values.
+    """
+    _check_one_is_given(keras_model, keras_model_path)
     if checkpoint_format is not None and checkpoint_format not in _FORMATS:
         raise ValueError(
             f'Checkpoint format must be one of "checkpoint" or "saver". Got {checkpoint_format}'
         )
     if keras_model is not None:
-        _loading.check_is_compiled(keras_model)
+        _check_is_compiled(keras_model)
         _logger.info("Using the Keras model provided.")
     config, folder = complete_config(config, model_dir)
     if keras_model is None:
-        keras_model = _loading.load_model(
+        keras_model = load_model(
             keras_model_path, custom_objects, model_dir=folder, safe_mode=safe_mode
         )
-    model = _loading.eager_model(keras_model, custom_objects, config.session_config)
+    model = _eager_model(keras_model, custom_objects, config.session_config)
     of_objects = checkpoint_format != "saver"
     with model.in_use():
-        _loading.check_is_compiled(model.model)
-        _loading.check_can_be_traced(model)
+        _check_is_compiled(model.model)
+        _check_can_be_traced(model)
         warm_start_from = _first_values(model, config, of_objects=of_objects)
     model_fn = KerasModelFn(
         model=model,
@@ -179,7 +168,7 @@ def make_parts(
         export_outputs=export_outputs,
         has_first_checkpoint=model.is_built,
     )
-    return EstimatorParts(model_fn=model_fn, config=config, warm_start_from=warm_start_from)
+    return model_fn, config, warm_start_from
 
 
 def _first_values(
@@ -200,6 +189,81 @@ def _first_values(
     )
 
 
+def _wrap(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
+    """Wraps a model of either Keras."""
+    for name, wrapper in _WRAPPERS.items():
+        keras = sys.modules.get(name)
+        if keras is not None and isinstance(model, keras.Model):
+            if name == "keras" and keras.backend.backend() != "tensorflow":
+                raise ValueError(
+                    f"Keras 3 runs on the backend {keras.backend.backend()!r}: an estimator needs "
+                    "KERAS_BACKEND=tensorflow in the environment."
+                )
+            return wrapper(model, custom_objects)
+    raise ValueError(
+        f"keras_model should be a model of Keras 2 (tf_keras) or Keras 3 (keras); got {model!r}."
+    )
+
+
+def _eager_model(
+    model: Any, custom_objects: Mapping[str, Any] | None, session_config: tf.compat.v1.ConfigProto
+) -> KerasModel:
+    """Wraps a model that can be traced: the given one, or a copy of one that is of this graph."""
+    if tf.executing_eagerly() or not is_of_a_graph(model):
+        return _wrap(model, custom_objects)
+    copy = _wrap(eager_copy(model, custom_objects, session_config), custom_objects)
+    copy.metric_names = metric_names(model)
+    return copy
+
+
+def _check_one_is_given(keras_model: Any, keras_model_path: Any) -> None:
+    """Checks that there is a model or a path, and not both."""
+    if keras_model is None and not keras_model_path:
+        raise ValueError(
+            "Either `keras_model` or `keras_model_path` needs to be provided; got "
+            f"keras_model={keras_model!r} and keras_model_path={keras_model_path!r}."
+        )
+    if keras_model is not None and keras_model_path:
+        raise ValueError(
+            "Please specify either `keras_model` or `keras_model_path`, but not both; got "
+            f"keras_model={keras_model!r} and keras_model_path={keras_model_path!r}."
+        )
+
+
+def _check_is_compiled(model: Any) -> None:
+    """Checks that a model is one, and is compiled."""
+    _wrap(model, None)
+    if not getattr(model, "optimizer", None):
+        raise ValueError(
+            "The given keras model has not been compiled yet. Please compile the model with "
+            f"`model.compile()` before calling `model_to_estimator()`. The model {model.name!r} needs "
+            "an optimizer and, to be trained, a loss."
+        )
+
+
+def _check_can_be_traced(keras_model: KerasModel) -> None:
+    """Checks a model that becomes an estimator, and warns of what an estimator does not use."""
+    model = keras_model.model
+    if isinstance(keras_model.optimizer, (list, tuple)):
+        keras_model.parts_to_optimize()
+    # Keras 2 raises where it is asked for the variables of a model that has none yet.
+    variables = model.weights if keras_model.is_built else []
+    of_a_graph = any(tf.is_symbolic_tensor(keras_model.raw(each).handle) for each in variables)
+    if of_a_graph or is_of_a_graph(model):
+        raise ValueError(
+            f"The Keras model {model.name!r} was created in a graph that is no longer the default "
+            "one. Convert it where it was created, inside the same `with graph.as_default():`, or "
+            "create it outside any graph. A Keras 3 model must be created eagerly."
+        )
+    eagerly(keras_model.check_custom_objects)
+    train_step = getattr(type(model), "train_step", None)
+    if getattr(train_step, "__module__", "").partition(".")[0] not in _WRAPPERS:
+        _logger.warning(
+            "The train_step of %s is not used: an estimator trains with the compiled loss.",
+            type(model).__name__,
+        )
+
+
 def keras_model_fn(keras_model: Any) -> Callable[..., Any]:
     """Returns the model_fn of a compiled Keras model, for a TPUEstimator that is never trained.
 
@@ -214,10 +278,10 @@ def keras_model_fn(keras_model: Any) -> Callable[..., Any]:
     Raises:
         ValueError: If it is none, is not compiled, or can't be traced.
     """
-    _loading.check_is_compiled(keras_model)
-    model = _loading.eager_model(keras_model, None, None)
+    _check_is_compiled(keras_model)
+    model = _eager_model(keras_model, None, None)
     with model.in_use():
-        _loading.check_can_be_traced(model)
+        _check_can_be_traced(model)
     return KerasModelFn(
         model=model,
         of_objects=False,
@@ -297,7 +361,7 @@ def keras_to_estimator(
             "`config` should be a RunConfig of tfx_tpu_trainer.estimator.tpu, which a TPUEstimator "
             f"needs; got {config!r}."
         )
-    parts = make_parts(
+    model_fn, complete, warm_start_from = _make_parts(
         keras_model,
         keras_model_path,
         custom_objects=custom_objects,
@@ -308,10 +372,10 @@ def keras_to_estimator(
         export_outputs=export_outputs,
         safe_mode=safe_mode,
     )
-    given = {"warm_start_from": parts.warm_start_from, **options}
+    given = {"warm_start_from": warm_start_from, **options}
     return TPUEstimator(
-        parts.model_fn.for_tpu_estimator(),
-        config=cast(TPURunConfig, parts.config),
+        model_fn.for_tpu_estimator(),
+        config=cast(TPURunConfig, complete),
         use_tpu=use_tpu,
         train_batch_size=train_batch_size,
         eval_batch_size=eval_batch_size,

@@ -1,44 +1,40 @@
-"""A function of Keras code traced once, and its nodes copied into the default graph."""
+"""Keras code traced once, and copied into the default graph with variables that stand for the eager ones."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
-from tfx_tpu_trainer.estimator.keras._eagerly import eagerly
-from tfx_tpu_trainer.estimator.keras._tf_private import updates_of, variables_of
+from tfx_tpu_trainer.estimator.keras._keras_model import KerasModel, Named
+from tfx_tpu_trainer.estimator.keras._tf_private import eagerly, updates_of, variables_of
 
 v1 = tf.compat.v1
 
 _READ: Final = "ReadVariableOp"
 _HANDLES: Final = (tf.resource, tf.variant)
+_FIND: Final = "LookupTableFindV2"
+_LOCAL: Final = (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES)
 
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Keras code as a graph, and what it read.
+    """Keras code as a graph, and what it read."""
 
-    Attributes:
-        graph: The graph of the traced function.
-        results: What the function returned, tensors of this graph.
-        inputs: Placeholder of the graph -> the tensor that the caller gave.
-        captured: Placeholder of the graph -> the eager tensor that it is of: a variable's handle, a
-            table's, or a constant.
-        updates: Ops whose effects the function has, in any order.
-        variables: The eager variables that it touched.
-    """
-
-    graph: tf.Graph
-    results: Any
-    inputs: Mapping[str, tf.Tensor]
+    graph: tf.Graph  # The graph of the traced function.
+    results: Any  # What the function returned, tensors of this graph.
+    inputs: Mapping[str, tf.Tensor]  # Placeholder of the graph -> the tensor that the caller gave.
+    # Placeholder of the graph -> the eager tensor that it is of: a variable's handle, a table's, or
+    # a constant.
     captured: Mapping[str, Any]
-    updates: Sequence[tf.Operation]
-    variables: Sequence[tf.Variable]
+    updates: Sequence[tf.Operation]  # Ops whose effects the function has, in any order.
+    variables: Sequence[tf.Variable]  # The eager variables that it touched.
 
     def handles_of(self, op: tf.Operation) -> list[Any]:
         """Returns the eager handles that an op is given."""
@@ -57,6 +53,16 @@ class Trace:
         after: tf.Tensor | None = None,
     ) -> list[Any]:
         """Copies the nodes that some results need into the default graph."""
+        # A FuncGraph can't be imported as it is: its placeholders stand for eager tensors. Each
+        # input of a copied node is one of three:
+        #   - a placeholder of an argument -> the caller's tensor (`inputs`);
+        #   - a placeholder of a captured eager tensor -> what stands for it here (`captured`, e.g.
+        #     the handle of `dense/kernel:0` -> the handle of the graph variable of that name);
+        #   - any other tensor -> the copy of the node that makes it.
+        # The first two are written as inputs named "given/...", which the input_map fills in.
+        # Invariant: the order of the nodes is that of the trace, and control inputs are kept, so
+        # that reads and assignments of a variable keep their order. With `after`, nothing that
+        # touches a variable runs before that tensor is there.
         needed = set(upstream(fetches, given={*self.inputs, *self.captured}))
         # In the order of their making, which the engine's copies keep as well.
         nodes = [op for op in self.graph.get_operations() if op in needed]
@@ -146,11 +152,6 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
     )
 
 
-def fill(structure: Any, tensors: Iterable[tf.Tensor]) -> Any:
-    """Returns a structure of a trace with the tensors that were copied of it."""
-    return tf.nest.pack_sequence_as(structure, list(tensors), expand_composites=True)
-
-
 def _replacement(
     fetch: tf.Tensor | tf.Operation, replaced: Callable[[tf.Tensor], tf.Tensor | None]
 ) -> tf.Tensor | None:
@@ -160,3 +161,144 @@ def _replacement(
 def keep_alive(graph: tf.Graph, traced: Any) -> None:
     """Binds what a Python op of a traced function looks up to the graph that has its copy."""
     graph.kept_keras_traces = [*getattr(graph, "kept_keras_traces", []), traced]
+
+
+class StandIns:
+    """Variables of the default graph, each in the place of an eager one.
+
+    Two variables are the same if they have the same handle: Keras wraps its variables.
+    """
+
+    def __init__(self) -> None:
+        self._by_handle: dict[int, tf.Variable] = {}
+        self._tables: dict[int, tf.Tensor] = {}
+        self._eager: list[Any] = []
+
+    def add(
+        self,
+        name: str,
+        eager: Any,
+        *,
+        trainable: bool = False,
+        first_value: np.ndarray | None = None,
+        local: bool = False,
+    ) -> tf.Variable:
+        """Makes the stand-in of a variable."""
+        made = v1.get_variable(
+            name,
+            shape=eager.shape,
+            dtype=tf.as_dtype(eager.dtype),
+            initializer=_initializer(first_value),
+            trainable=trainable,
+            use_resource=True,
+            collections=list(_LOCAL) if local else None,
+        )
+        self.bind(eager, made)
+        return made
+
+    def bind(self, eager: Any, variable: tf.Variable) -> None:
+        """Makes a graph variable, such as the global step, the stand-in of an eager one."""
+        self._by_handle[id(eager.handle)] = variable
+        # An id is of one object for as long as that lives.
+        self._eager.append(eager.handle)
+
+    def of(self, eager: Any) -> tf.Variable | None:
+        """Returns the stand-in of a variable; `None` where it has none."""
+        return self._by_handle.get(id(eager.handle))
+
+    def all(self) -> list[tf.Variable]:
+        """Returns all graph variables that stand for others."""
+        return list(self._by_handle.values())
+
+    def has(self, handle: Any) -> bool:
+        """Tells whether the variable of an eager handle has a stand-in."""
+        return id(handle) in self._by_handle
+
+    def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:
+        """Returns the default graph's tensor for what a trace captured."""
+        if id(captured) in self._by_handle:
+            return self._by_handle[id(captured)].handle
+        if captured.dtype not in (tf.resource, tf.variant):
+            return tf.constant(captured.numpy())
+        for eager in trace.variables:
+            if eager.handle is captured:
+                # Of no layer: a Lambda layer or a loss has it from around itself.
+                name = f"untracked/{graph_name(eager.name)}"
+                return self.add(name, eager, first_value=eagerly(eager.numpy)).handle
+        if id(captured) not in self._tables:
+            self._tables[id(captured)] = copy_table(captured, trace)
+            self._eager.append(captured)
+        return self._tables[id(captured)]
+
+
+def graph_name(name: str) -> str:
+    """Returns a variable's name as one of a graph: without `:0` and what graphs don't allow."""
+    allowed = re.sub(r"[^A-Za-z0-9_.\\/-]", "_", name.partition(":")[0])
+    return allowed if re.match(r"[A-Za-z0-9.]", allowed) else f"v{allowed}"
+
+
+def unused_name(name: str, taken: set[str]) -> str:
+    """Returns a graph variable's name that is not taken, and takes it."""
+    chosen = graph_name(name)
+    count = 0
+    while chosen in taken:
+        count += 1
+        chosen = f"{graph_name(name)}_{count}"
+    taken.add(chosen)
+    return chosen
+
+
+def _initializer(first_value: np.ndarray | None) -> Any:
+    if first_value is None:
+        return v1.zeros_initializer()
+    first_value = np.asarray(first_value)
+    if first_value.size and np.all(first_value == first_value.flat[0]):
+        return v1.constant_initializer(first_value.flat[0])
+    return v1.constant_initializer(first_value)
+
+
+def copy_table(handle: Any, trace: Trace) -> tf.Tensor:
+    """Makes a table of the default graph with the keys and values of an eager one."""
+    finding = [op for op in trace.graph.get_operations() if op.type == _FIND]
+    op = next((op for op in finding if any(h is handle for h in trace.handles_of(op))), None)
+    if op is None:
+        raise ValueError(
+            f"The Keras model uses {handle!r}, which is neither a variable nor a lookup table. "
+            "Only these can be moved into the graph of an estimator: do the rest in input_fn."
+        )
+    keys, values = eagerly(
+        lambda: tf.raw_ops.LookupTableExportV2(
+            table_handle=handle, Tkeys=op.get_attr("Tin"), Tvalues=op.get_attr("Tout")
+        )
+    )
+    # What is not there is looked up with a default value of the model's own.
+    default = tf.zeros((), values.dtype) if values.dtype != tf.string else tf.constant("")
+    initializer = tf.lookup.KeyValueTensorInitializer(
+        tf.constant(keys.numpy()), tf.constant(values.numpy())
+    )
+    return tf.lookup.StaticHashTable(initializer, default).resource_handle
+
+
+class GraphModel:
+    """Graph variables for all variables of a model, whether a mode needs them or not.
+
+    Attributes:
+        eager: The model's variables.
+        stand_ins: The variables that stand for them.
+        variables: The same, in the order of `eager`.
+    """
+
+    def __init__(self, model: KerasModel, *, with_values: bool = False) -> None:
+        """Makes the variables."""
+        self.eager: list[Named] = model.variables()
+        self.stand_ins = StandIns()
+        taken: set[str] = set()
+        self.variables = [
+            self.stand_ins.add(
+                unused_name(each.name, taken),
+                each.variable,
+                trainable=each.trainable,
+                first_value=eagerly(each.variable.numpy) if with_values else None,
+            )
+            for each in self.eager
+        ]

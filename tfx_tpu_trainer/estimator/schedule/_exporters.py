@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._callables import argument_names, unexpected_arguments
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP, LOSS
 from tfx_tpu_trainer.estimator._number_checks import holds
-from tfx_tpu_trainer.estimator.hooks._eval_events import read_events
+from tfx_tpu_trainer.estimator.hooks._evaluations import read_events
 
 _logger = tf.get_logger()
 

@@ -16,7 +16,7 @@ from tfx_tpu_trainer.estimator._callables import check_input_fn
 from tfx_tpu_trainer.estimator._construction import check_listeners
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP
 from tfx_tpu_trainer.estimator._number_checks import check_positive, holds
-from tfx_tpu_trainer.estimator.hooks._eval_events import read_eval_metrics
+from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 from tfx_tpu_trainer.estimator.schedule._exporters import Exporter
 
 v1 = tf.compat.v1

@@ -6,8 +6,8 @@ import although the original does not list them; `from_estimator` is ours.
 
 import tensorflow as _tf
 
-from tfx_tpu_trainer.estimator.export._batching import BatchConfig
-from tfx_tpu_trainer.estimator.export._tpu_inference import (
+from tfx_tpu_trainer.estimator.export._tpu_call import BatchConfig
+from tfx_tpu_trainer.estimator.export._tpu_metagraph import (
     call_computation,
     inference_on_tpu,
     model_fn_inference_on_tpu,

@@ -42,8 +42,10 @@ from tfx_tpu_trainer.estimator.tpu.cores.run import loops_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_session import OnTPU
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import find_tpu_system
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreCall, trace_on_cores
-from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
-from tfx_tpu_trainer.estimator.tpu.embedding.under_strategy import EmbeddedUnderStrategy
+from tfx_tpu_trainer.estimator.tpu.embedding.trace import (
+    EmbeddedUnderStrategy,
+    trace_with_embeddings,
+)
 
 _logger = tf.get_logger()
 

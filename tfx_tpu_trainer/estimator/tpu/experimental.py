@@ -4,7 +4,6 @@ The parameter classes were in `tf.compat.v1.tpu.experimental`, and the configura
 removed them with the original.
 """
 
-from tfx_tpu_trainer.estimator.tpu.embedding.configs import FeatureConfig, TableConfig
 from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     AdagradParameters,
     AdamParameters,
@@ -14,7 +13,11 @@ from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     RMSPropParameters,
     StochasticGradientDescentParameters,
 )
-from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import (
+    EmbeddingConfigSpec,
+    FeatureConfig,
+    TableConfig,
+)
 
 __all__ = [
     "AdagradParameters",

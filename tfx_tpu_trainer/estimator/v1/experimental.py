@@ -6,7 +6,7 @@ from tfx_tpu_trainer.estimator.canned._logit_fns import (
     linear_logit_fn_builder,
 )
 from tfx_tpu_trainer.estimator.canned._unsupported import KMeans, LinearSDCA
-from tfx_tpu_trainer.estimator.export._receiver_fns import build_raw_supervised_input_receiver_fn
+from tfx_tpu_trainer.estimator.export._receivers import build_raw_supervised_input_receiver_fn
 from tfx_tpu_trainer.estimator.hooks import (
     InMemoryEvaluatorHook,
     make_early_stopping_hook,

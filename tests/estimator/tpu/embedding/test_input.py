@@ -13,7 +13,7 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
-from tfx_tpu_trainer.estimator.tpu.embedding.plan import plan_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import plan_embeddings
 
 v1 = tf.compat.v1
 

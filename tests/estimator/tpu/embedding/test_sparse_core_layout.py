@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding_v3_utils
 
 from tests.estimator._engine import fake_tpu
-from tfx_tpu_trainer.estimator.tpu.embedding import tf_private_tables
-from tfx_tpu_trainer.estimator.tpu.embedding.sparse_core_layout import StackLayout, TablePlace
+from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
+from tfx_tpu_trainer.estimator.tpu.embedding.tpu_tables import StackLayout
 
 _embedding = tf.tpu.experimental.embedding
 
@@ -57,42 +57,29 @@ def embedding():
 
 def layouts(embedding) -> dict[str, StackLayout]:
     return {
-        stack: StackLayout(
-            tables={
-                name: TablePlace(
-                    rows=TABLES[name][0],
-                    dim=TABLES[name][1],
-                    padded_rows=place.padded_rows,
-                    offset=place.offset,
-                    rotation=place.rotation,
-                )
-                for name, place in places.items()
-            },
-            padded_dim=next(iter(places.values())).padded_dim,
-            cores=REPLICAS * CORES,
-        )
-        for stack, places in tf_private_tables.stacks(embedding).items()
+        stack: StackLayout(places, TABLES, REPLICAS * CORES)
+        for stack, places in tf_private.stacks(embedding).items()
     }
 
 
 @pytest.mark.skipif(not ASKS_FOR_WHOLE_TABLES, reason="TensorFlow packs no whole tables")
 def test_tables_are_packed_as_tensorflow_packs_them(embedding):
     found = layouts(embedding)
-    assert sorted(map(len, (layout.tables for layout in found.values()))) == [1, 2]
+    assert sorted(map(len, (layout.places for layout in found.values()))) == [1, 2]
     for stack, layout in found.items():
         own = embedding.variables[stack]["parameters"].values
-        packed = layout.pack({name: VALUES[name] for name in layout.tables}, devices=REPLICAS)
+        packed = layout.pack({name: VALUES[name] for name in layout.places}, devices=REPLICAS)
         for variable, part in zip(own, packed, strict=True):
             np.testing.assert_array_equal(part, variable.numpy())
-        for name in layout.tables:
+        for name in layout.places:
             np.testing.assert_array_equal(layout.unpack(packed, name), VALUES[name])
 
 
 def test_tables_are_unpacked_as_tensorflow_unpacks_a_checkpoint(embedding):
     for layout in layouts(embedding).values():
-        packed = layout.pack({name: VALUES[name] for name in layout.tables}, devices=REPLICAS)
+        packed = layout.pack({name: VALUES[name] for name in layout.places}, devices=REPLICAS)
         parts = np.random.RandomState(9).randn(layout.rows, layout.padded_dim).astype(np.float32)
-        for name, place in layout.tables.items():
+        for name, place in layout.places.items():
             whole = tpu_embedding_v3_utils.unshuffle_from_sc_to_cpu(
                 tf.constant(parts),
                 num_sparse_cores=layout.cores,
@@ -101,6 +88,7 @@ def test_tables_are_unpacked_as_tensorflow_unpacks_a_checkpoint(embedding):
                 shard_rotation=place.rotation,
             )
             np.testing.assert_array_equal(
-                layout.unpack(np.split(parts, REPLICAS), name), whole[: place.rows, : place.dim]
+                layout.unpack(np.split(parts, REPLICAS), name),
+                whole[: TABLES[name][0], : TABLES[name][1]],
             )
             np.testing.assert_array_equal(layout.unpack(packed, name), VALUES[name])

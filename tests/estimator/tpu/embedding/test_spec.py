@@ -1,15 +1,20 @@
-"""EmbeddingConfigSpec is checked when it is made, and against the estimator's configuration."""
+"""EmbeddingConfigSpec, its configurations and parameters are checked when made; what they stand for on cores."""
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import tensorflow as tf
+from tensorflow.python.tpu import feature_column as deprecated_columns
 
 from tests.estimator.tpu.embedding import embedded
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import plan_embeddings
 
 v1 = tf.compat.v1
+
 
 PARAMETERS = experimental.AdagradParameters(0.1)
 TABLES = {"words": experimental.TableConfig(10, 4)}
@@ -193,3 +198,159 @@ def test_sequence_columns_need_a_length_and_others_must_not_have_one():
         shared([sequence, _identity("b")], 4, max_sequence_lengths=[2, 2])
     with pytest.raises(ValueError, match="max_sequence_length must be greater than 0"):
         shared([sequence, _identity("b")], 4, max_sequence_lengths=[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vocabulary_size": 0}, "vocabulary_size must be a positive int, got: 0"),
+        ({"dimension": 1.5}, "dimension must be a positive int, got: 1.5"),
+        ({"initializer": 0.0}, "initializer must be callable if specified, got: 0.0"),
+        ({"combiner": "max"}, "combiner must be .* got: 'max'"),
+        ({"learning_rate": 0.1, "learning_rate_fn": float}, "At most one of learning_rate"),
+        ({"optimization_parameters": "sgd"}, "optimization_parameters must be one of"),
+    ],
+)
+@pytest.mark.behaviour(356)
+def test_a_table_config_checks_its_values(options, message):
+    with pytest.raises(ValueError, match=message):
+        experimental.TableConfig(**{"vocabulary_size": 10, "dimension": 4, **options})
+
+
+def test_a_table_starts_from_a_truncated_normal_by_default():
+    initializer = experimental.TableConfig(10, 16).initializer
+    with tf.Graph().as_default(), v1.Session() as session:
+        values = session.run(initializer([1000, 16]))
+    assert abs(values).max() <= 2 / 4
+    assert values.std() == pytest.approx(0.88 / 4, rel=0.05)
+
+
+@pytest.mark.parametrize("length", [-1, 1.0])
+@pytest.mark.behaviour(356)
+def test_a_feature_config_checks_its_length(length):
+    with pytest.raises(ValueError, match="max_sequence_length must be zero or a positive int"):
+        experimental.FeatureConfig("words", max_sequence_length=length)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: experimental.AdagradParameters(0.1, 0.0), "initial_accumulator must be greater"),
+        (lambda: experimental.AdamParameters(0.1, beta1=1.0), "beta1 must be between 0. and 1"),
+        (lambda: experimental.AdamParameters(0.1, epsilon=0.0), "epsilon must be positive"),
+        (
+            lambda: experimental.AdamParameters(
+                0.1, lazy_adam=False, use_gradient_accumulation=False
+            ),
+            "When disabling Lazy Adam",
+        ),
+        (lambda: experimental.FtrlParameters(0.1, 0.5), "learning_rate_power must be less than"),
+        (
+            lambda: experimental.FtrlParameters(0.1, l1_regularization_strength=-1.0),
+            "l1_regularization_strength must be greater than or equal to 0, got: -1.0",
+        ),
+        (
+            lambda: experimental.ProximalAdagradParameters(0.1, l2_regularization_strength=-1.0),
+            "l2_regularization_strength must be greater than or equal to 0, got: -1.0",
+        ),
+        (
+            lambda: experimental.StochasticGradientDescentParameters(
+                0.1, use_gradient_accumulation=False, clip_gradient_min=-1.0
+            ),
+            "gradient accumulation must be enabled",
+        ),
+    ],
+)
+def test_parameters_check_their_values(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def _plan(columns):
+    return plan_embeddings(experimental.EmbeddingConfigSpec(columns, PARAMETERS))
+
+
+@pytest.mark.behaviour(357)
+def test_ordinary_columns_are_refused_on_cores(tmp_path):
+    columns = [tf.feature_column.embedding_column(_identity(), 4)]
+    spec = experimental.EmbeddingConfigSpec(columns, PARAMETERS)
+    estimator = embedded.estimator(tpu, tmp_path, spec, embedded.model_fn_for(tpu), cores=2)
+    for call in (
+        lambda: estimator.train(embedded.input_fn, steps=1),
+        lambda: estimator.evaluate(embedded.finite_input_fn),
+        lambda: next(estimator.predict(embedded.finite_input_fn)),
+    ):
+        with pytest.raises(
+            TypeError, match=r"Unsupported feature column <class .*EmbeddingColumn'>\. Supp"
+        ):
+            call()
+
+
+@pytest.mark.behaviour(357)
+def test_the_deprecated_kind_gets_a_warning(caplog):
+    column = deprecated_columns.embedding_column(_identity(), 4)
+    with caplog.at_level(logging.WARNING, logger="tensorflow"):
+        assert list(_plan([column]).features) == ["word"]
+    assert "_TPUEmbeddingColumn are deprecated" in caplog.text
+
+
+@pytest.mark.behaviour(358)
+def test_a_feature_is_embedded_once():
+    one, other = (v1.tpu.experimental.embedding_column(_identity(), size) for size in (4, 5))
+    with pytest.raises(ValueError, match="Feature column word is used with multiple embeddings"):
+        _plan([one, other])
+    shared = v1.tpu.experimental.shared_embedding_columns([_identity(), _identity("b")], 4)
+    with pytest.raises(ValueError, match="Feature column word is used with multiple embeddings"):
+        _plan([one, *shared])
+
+
+@pytest.mark.behaviour(360)
+def test_tables_and_features_are_the_columns():
+    weighted = tf.feature_column.weighted_categorical_column(_identity("tag"), "weight")
+    sequence = tf.feature_column.sequence_categorical_column_with_identity("title", 10)
+    initializer = v1.zeros_initializer()
+    columns = [
+        v1.tpu.experimental.embedding_column(
+            _identity(), 4, combiner="sum", initializer=initializer, learning_rate_fn=float
+        ),
+        v1.tpu.experimental.embedding_column(weighted, 3),
+        *v1.tpu.experimental.shared_embedding_columns(
+            [sequence, _identity("body")], 5, max_sequence_lengths=[7, 0]
+        ),
+    ]
+    plan = _plan(columns)
+    assert set(plan.tables) == {
+        "tbl_word",
+        "tbl_tag_weighted_by_weight",
+        "tbl_body_title_shared_embedding",
+    }
+    word = plan.tables["tbl_word"]
+    assert (word.vocabulary_size, word.dimension, word.combiner) == (10, 4, "sum")
+    assert word.initializer is initializer and word.learning_rate_fn is float
+    shared = "tbl_body_title_shared_embedding"
+    assert plan.tables[shared].dimension == 5
+    assert dict(plan.features) == {
+        "word": experimental.FeatureConfig("tbl_word"),
+        "tag": experimental.FeatureConfig("tbl_tag_weighted_by_weight", 0, "weight"),
+        "title": experimental.FeatureConfig(shared, 7),
+        "body": experimental.FeatureConfig(shared),
+    }
+
+
+@pytest.mark.behaviour(362)
+def test_columns_that_the_model_does_not_use_are_an_error(tmp_path):
+    words, _ = columns = embedded.columns()
+    spec = experimental.EmbeddingConfigSpec(columns, PARAMETERS)
+    model_fn = embedded.model_fn_for(
+        tpu, activations=lambda features: v1.feature_column.input_layer(features, [words])
+    )
+    estimator = embedded.estimator(tpu, tmp_path, spec, model_fn, cores=2)
+    with pytest.raises(RuntimeError, match=r"did not capture any thing.*\['tag'\] are not"):
+        estimator.train(embedded.input_fn, steps=1)
+
+
+def test_a_clipping_limit_is_said_to_have_no_effect(caplog):
+    spec = experimental.EmbeddingConfigSpec(embedded.columns(), PARAMETERS, clipping_limit=0.5)
+    with caplog.at_level(logging.WARNING, logger="tensorflow"):
+        plan_embeddings(spec)
+    assert "clipping_limit=0.5 has no effect" in caplog.text

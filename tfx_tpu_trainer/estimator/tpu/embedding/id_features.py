@@ -14,7 +14,7 @@ from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
 )
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.embedding_lookup import is_there
-from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingPlan
 
 _IDS_DTYPE = tf.int64
 _WEIGHTS_DTYPE = tf.float32
@@ -215,10 +215,12 @@ def decode_rows(
         values=tf.zeros([0], dtype),
         dense_shape=[1] + [0] * (rank - 1),
     )
+    # The feed pads a short batch with zeros, which of strings are "", and those can't be decoded: a
+    # row of padding becomes the encoding of a row without ids.
     empty_row = tf.io.serialize_many_sparse(no_values)
     is_padding = tf.equal(tf.strings.length(encoded), 0)
     filled = tf.where(is_padding, tf.broadcast_to(empty_row, tf.shape(encoded)), encoded)
-    # One row more, as there must be one.
+    # One row more, as the op takes no empty batch; the shape below cuts it off again.
     decoded = tf.io.deserialize_many_sparse(tf.concat([filled, empty_row], axis=0), dtype, rank)
     rows = tf.shape(encoded, out_type=tf.int64)[:1]
     shape = tf.concat([rows, decoded.dense_shape[1:]], axis=0)

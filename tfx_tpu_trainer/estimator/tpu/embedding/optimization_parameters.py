@@ -190,6 +190,17 @@ class RMSPropParameters(OptimizationParameters):
     epsilon: float
 
 
+SUPPORTED_PARAMETERS = (
+    ProximalAdagradParameters,
+    AdagradParameters,
+    AdamParameters,
+    FtrlParameters,
+    StochasticGradientDescentParameters,
+    MomentumParameters,
+    RMSPropParameters,
+)
+
+
 def _check(holds: bool, parameters: OptimizationParameters, name: str, condition: str) -> None:
     if not holds:
         raise ValueError(

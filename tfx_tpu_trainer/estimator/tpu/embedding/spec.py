@@ -1,7 +1,9 @@
-"""What a TPUEstimator is told of its embeddings, and whether it can have them."""
+"""The embeddings of a TPUEstimator: tables and features, the spec that holds them, and what it stands for on cores."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,29 +12,106 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu.cores.layout import InputMode
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
-from tfx_tpu_trainer.estimator.tpu.embedding.configs import FeatureConfig, TableConfig
 from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
-    AdagradParameters,
-    AdamParameters,
-    FtrlParameters,
-    MomentumParameters,
+    SUPPORTED_PARAMETERS,
     OptimizationParameters,
-    ProximalAdagradParameters,
-    RMSPropParameters,
-    StochasticGradientDescentParameters,
 )
 
-SUPPORTED_PARAMETERS = (
-    ProximalAdagradParameters,
-    AdagradParameters,
-    AdamParameters,
-    FtrlParameters,
-    StochasticGradientDescentParameters,
-    MomentumParameters,
-    RMSPropParameters,
-)
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
 PARTITION_STRATEGIES = ("div", "mod")
+_COMBINERS = ("mean", "sum", "sqrtn", None)
+_TABLE_PREFIX = "tbl_"
 _INPUT_MODES = (InputMode.PER_HOST_V1, InputMode.PER_HOST_V2)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig:
+    """An embedding table; mirrors the class of that name in TensorFlow up to 2.15.
+
+    Attributes:
+        vocabulary_size: Number of rows.
+        dimension: Length of a row.
+        initializer: Variable initializer. Defaults to a truncated normal of standard deviation
+            1 / sqrt(dimension).
+        combiner: What several ids of one row become: `"mean"` (default), `"sum"`, `"sqrtn"`, or
+            `None` for features of one dense id a row.
+        hot_id_replication: A hint to TPU hardware; emulated tables don't need it.
+        learning_rate: Learning rate of this table; excludes `learning_rate_fn`. Defaults to
+            `None`, that of the optimization parameters.
+        learning_rate_fn: Takes the global step, a scalar tensor, and returns the learning rate.
+        optimization_parameters: The table's own optimizer. Defaults to `None`, that of the spec.
+
+    Raises:
+        ValueError: If a value does not hold.
+    """
+
+    vocabulary_size: int
+    dimension: int
+    initializer: Callable[..., Any] | None = None
+    combiner: str | None = "mean"
+    hot_id_replication: bool = False
+    learning_rate: float | None = None
+    learning_rate_fn: Callable[[tf.Tensor], Any] | None = None
+    optimization_parameters: OptimizationParameters | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary_size", "dimension"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a positive int, got: {value!r}.")
+        if self.initializer is None:
+            default = v1.truncated_normal_initializer(stddev=1 / math.sqrt(self.dimension))
+            object.__setattr__(self, "initializer", default)
+        if not callable(self.initializer):
+            raise ValueError(
+                f"initializer must be callable if specified, got: {self.initializer!r}. Give a "
+                "variable initializer, such as tf.compat.v1.zeros_initializer()."
+            )
+        if self.combiner not in _COMBINERS:
+            raise ValueError(
+                f'combiner must be "mean", "sum", "sqrtn" or None, got: {self.combiner!r}.'
+            )
+        if self.learning_rate is not None and self.learning_rate_fn is not None:
+            raise ValueError(
+                "At most one of learning_rate and learning_rate_fn can be given, got: "
+                f"{self.learning_rate!r} and {self.learning_rate_fn!r}."
+            )
+        parameters = self.optimization_parameters
+        if parameters is not None and not isinstance(parameters, OptimizationParameters):
+            raise ValueError(
+                "optimization_parameters must be one of the parameter classes of "
+                "tfx_tpu_trainer.estimator.tpu.experimental, such as AdagradParameters; got: "
+                f"{parameters!r}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureConfig:
+    """A feature of ids; mirrors the class of that name in TensorFlow up to 2.15.
+
+    Attributes:
+        table_id: Name of the table to look up in.
+        max_sequence_length: Positions of a sequence to keep. Defaults to 0: no sequence, a row's
+            ids are combined.
+        weight_key: Name of the feature that weighs the ids. Defaults to `None`.
+
+    Raises:
+        ValueError: If the length is not an integer or negative.
+    """
+
+    table_id: str
+    max_sequence_length: int = 0
+    weight_key: str | None = None
+
+    def __post_init__(self) -> None:
+        length = self.max_sequence_length
+        if not isinstance(length, int) or length < 0:
+            raise ValueError(
+                f"max_sequence_length must be zero or a positive int, got: {length!r}."
+            )
 
 
 class _Fields(NamedTuple):
@@ -213,3 +292,106 @@ def refuse_embeddings(spec: EmbeddingConfigSpec | None, where: str) -> None:
             'emulate the cores with RunConfig(master="emulated") or TFX_TPU_TRAINER_EMULATE=1; or '
             "run with use_tpu=False, where the columns are ordinary embedding columns."
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbeddingPlan:
+    """The embeddings of a model on cores."""
+
+    tables: Mapping[str, TableConfig]
+    features: Mapping[str, FeatureConfig]
+    tensor_core_columns: Sequence[Any]  # Their tables are variables of the model.
+    from_columns: bool  # Whether columns name the tables' variables; else the tables do.
+    parameters: OptimizationParameters | None  # Of the tables that have none of their own.
+    gradient_multiplier_fn: Callable[[tf.Tensor], Any] | None  # Of the global step.
+
+    def features_of(self, table: str) -> list[str]:
+        """Returns the features that look up in a table."""
+        return [name for name, feature in self.features.items() if feature.table_id == table]
+
+    def combiner(self, feature: str) -> str | None:
+        """Returns the combiner of a feature's table."""
+        return self.tables[self.features[feature].table_id].combiner
+
+    def variable_names(self, used: Mapping[str, str]) -> dict[str, str]:
+        """Names the variables of the tables as a run without a TPU does, by what the columns noted."""
+        if not self.from_columns:
+            return {table: table for table in self.tables}
+        unused = [
+            feature
+            for table in self.tables
+            if table.removeprefix(_TABLE_PREFIX) not in used
+            for feature in self.features_of(table)
+        ]
+        if unused:
+            raise RuntimeError(
+                "Embedding feature column did not capture any thing. Make sure the feature columns "
+                "passed to TPUEstimator constructor is properly used in model_fn; those of "
+                f"{unused} are not."
+            )
+        return {table: used[table.removeprefix(_TABLE_PREFIX)] for table in self.tables}
+
+
+def plan_embeddings(spec: EmbeddingConfigSpec) -> EmbeddingPlan:
+    """Works out a spec's tables and features."""
+    if spec.clipping_limit is not None:
+        _logger.warning(
+            "clipping_limit=%s has no effect, as in the original: clip with clip_gradient_min and "
+            "clip_gradient_max of the optimization parameters.",
+            spec.clipping_limit,
+        )
+    tables = dict(spec.table_to_config_dict or {})
+    features = dict(spec.feature_to_config_dict or {})
+    from_columns = spec.feature_columns is not None
+    if from_columns:
+        tables, features = _of_columns(spec.feature_columns or [])
+    return EmbeddingPlan(
+        tables=tables,
+        features=features,
+        tensor_core_columns=tuple(spec.tensor_core_feature_columns or ()),
+        from_columns=from_columns,
+        parameters=spec.optimization_parameters,
+        gradient_multiplier_fn=spec.experimental_gradient_multiplier_fn,
+    )
+
+
+def _of_columns(
+    columns: Sequence[Any],
+) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
+    tables: dict[str, TableConfig] = {}
+    features: dict[str, FeatureConfig] = {}
+    for column in columns:
+        if not isinstance(column, tf_private.TPU_COLUMNS):
+            raise TypeError(
+                f"Unsupported feature column {type(column)}. Supported types are those of "
+                "tf.compat.v1.tpu.experimental, on TPU cores; got "
+                f"{column!r}. Make it with tf.compat.v1.tpu.experimental.embedding_column or "
+                "shared_embedding_columns, or leave it out of embedding_config_spec."
+            )
+        if isinstance(column, tf_private.DEPRECATED_TPU_COLUMNS):
+            _logger.warning(
+                "Columns of type %s are deprecated: use "
+                "tf.compat.v1.tpu.experimental.embedding_column or shared_embedding_columns.",
+                type(column).__name__,
+            )
+        feature = column.get_feature_key_name()
+        if feature in features:
+            raise ValueError(
+                f"Feature column {feature} is used with multiple embeddings and this is not "
+                "supported: give the feature a second name in input_fn."
+            )
+        table = f"{_TABLE_PREFIX}{column.get_embedding_var_name()}"
+        vocabulary_size, dimension = column.get_embedding_table_size()
+        tables[table] = TableConfig(
+            vocabulary_size=vocabulary_size,
+            dimension=dimension,
+            initializer=column.get_initializer(),
+            combiner=column.get_combiner(),
+            learning_rate_fn=column.get_learning_rate_fn(),
+        )
+        features[feature] = FeatureConfig(
+            table_id=table,
+            max_sequence_length=column.get_max_sequence_length(),
+            weight_key=column.get_weight_key_name(),
+        )
+    return tables, features

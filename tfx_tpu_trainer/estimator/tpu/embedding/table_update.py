@@ -19,8 +19,8 @@ from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     RMSPropParameters,
     StochasticGradientDescentParameters,
 )
-from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
 from tfx_tpu_trainer.estimator.tpu.embedding.sparse_adam import SparseAdam
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingPlan
 
 v1 = tf.compat.v1
 
@@ -43,6 +43,8 @@ def make_table_update(
         tensors[f"values_{index}"] = gradient.values
         tensors[f"rows_{index}"] = gradient.indices
 
+    # A host function gets the tensors of all cores concatenated: with two cores of one row each,
+    # `rows` [3] and [3] arrive as [3, 3], and `step` [7] and [7] as [7, 7], hence step[0] below.
     def update(step: tf.Tensor, **slices: tf.Tensor) -> list[tf.Operation]:
         step, rates = step[0], {}
         multiplier = None
@@ -113,6 +115,7 @@ def _train_table(
     gradient = tf.IndexedSlices(
         _clip(gradient.values, parameters.clip_gradient_min, parameters.clip_gradient_max), rows
     )
+    # Each part waits for the one before, as all of them change the same rows: decay, move, clip.
     before = []
     if parameters.weight_decay_factor is not None:
         factor = tf.constant(parameters.weight_decay_factor)

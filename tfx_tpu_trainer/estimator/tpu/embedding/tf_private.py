@@ -1,7 +1,9 @@
-"""The private TensorFlow names that TPU embedding columns cannot be told by without.
+"""The private TensorFlow names of TPU embeddings: of their columns, and of the tables on a TPU.
 
 The columns themselves are public: `tf.compat.v1.tpu.experimental.embedding_column` and
 `shared_embedding_columns`; their classes, and what they note down while a model uses them, are not.
+The public way of tables to a TPU and back is an object-based checkpoint of TensorFlow's own, written
+to disk and read again.
 
 | name | why | if it goes away |
 |---|---|---|
@@ -12,12 +14,17 @@ The columns themselves are public: `tf.compat.v1.tpu.experimental.embedding_colu
 | `feature_column_v2._TENSOR_CORE_MASK_KEY_SUFFIX` | the feature under which such a column looks for its mask | its value, spelled out |
 | `feature_column.get_sequence_length_feature_key_name_from_feature_key_name` | the feature under which a sequence column looks for its lengths | its value, spelled out |
 | `feature_column_lib.EmbeddingColumn`, `NumericColumn`, `feature_column._EmbeddingColumn`, `_SharedEmbeddingColumn`, `_NumericColumn` | the ordinary columns that a spec may hold | the type of what the public functions make |
+| `TPUEmbedding._variables` | the copies of tables and slots in the memory of the TPU's hosts, which are assigned before they are loaded and read after they were retrieved | save and restore a `tf.train.Checkpoint` of the object |
+| `TPUEmbedding._load_variables`, `_retrieve_variables` | move these copies to and from the embedding cores | the same |
+| `tpu_ops.is_tpu_embedding_initialized` | `TPUEmbedding` sets the cores up once, and its error does not say what to do | TensorFlow's error |
+| `TPUEmbeddingV2._stacked_table_to_tables`, `_table_to_stacked_table_offset`, `_num_sc_per_chip` | how SparseCores stack, pad and rotate the tables, which checkpoints of ours don't | follow TensorFlow's rules for the layout |
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,8 +32,10 @@ from tensorflow.python.feature_column import feature_column as core_columns
 from tensorflow.python.feature_column import feature_column_lib as core_columns_v2
 from tensorflow.python.tpu import feature_column as tpu_columns
 from tensorflow.python.tpu import feature_column_v2 as tpu_columns_v2
+from tensorflow.python.tpu.ops import tpu_ops
 
 v1 = tf.compat.v1
+
 
 TPU_COLUMNS = (tpu_columns._TPUBaseEmbeddingColumn,)
 """Every embedding column made for a TPU."""
@@ -106,3 +115,57 @@ class NotedNames(dict):
             table: "/".join(filter(None, (scope or self._name_scopes.get(table), name)))
             for table, (scope, name) in self.items()
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackedTable:
+    """A table's place in a stack of SparseCores' tables."""
+
+    padded_rows: int  # A multiple of the number of SparseCores.
+    padded_dim: int
+    offset: int  # Rows of the tables before it in the stack.
+    rotation: int  # By how many SparseCores its rows are shifted.
+
+
+def are_cores_set_up() -> bool:
+    """Tells whether the TPU's embedding cores are set up; called in eager mode."""
+    return bool(tpu_ops.is_tpu_embedding_initialized())
+
+
+def variables_of_hosts(embedding: Any) -> Mapping[str, Mapping[str, Sequence[tf.Variable]]]:
+    """Returns name of a table -> name of a slot -> its rows, a variable for each host."""
+    return {
+        table: {slot: variable.variables for slot, variable in slots.items()}
+        for table, slots in embedding._variables.items()
+    }
+
+
+def load(embedding: Any) -> None:
+    """Copies the hosts' variables to the embedding cores."""
+    embedding._load_variables()
+
+
+def retrieve(embedding: Any) -> None:
+    """Copies the embedding cores' tables to the hosts' variables."""
+    embedding._retrieve_variables()
+
+
+def cores_of_device(embedding: Any) -> int:
+    """Returns how many SparseCores a `TPUEmbeddingV2` reckons with for a device."""
+    return embedding._num_sc_per_chip
+
+
+def stacks(embedding: Any) -> dict[str, dict[str, StackedTable]]:
+    """Returns name of a stack -> name of a table -> its place, in the order of the tables."""
+    return {
+        stack: {
+            table.name: StackedTable(
+                padded_rows=table.vocabulary_size,
+                padded_dim=table.dim,
+                offset=embedding._table_to_stacked_table_offset[table.name][1],
+                rotation=embedding._table_to_stacked_table_offset[table.name][2],
+            )
+            for table in tables
+        }
+        for stack, tables in embedding._stacked_table_to_tables.items()
+    }

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator.tpu.embedding.optimization_parameters import (
     OptimizationParameters,
     StochasticGradientDescentParameters,
 )
-from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingPlan
 from tfx_tpu_trainer.estimator.tpu.embedding.table_update import parameters_of
 from tfx_tpu_trainer.hardware import CHIPS
 
@@ -59,6 +59,9 @@ class StepRates:
         Adam's has the correction of its moments' bias in it, which embedding hardware leaves out:
         see TensorFlow's optimization_parameters.proto.
         """
+        # TensorFlow tells functions apart by identity: tables that share a rate must get the same
+        # function object, or each counts as a learning rate of its own. So functions are kept by
+        # what they depend on.
         betas = None
         if isinstance(parameters, AdamParameters):
             betas = parameters.beta1, parameters.beta2

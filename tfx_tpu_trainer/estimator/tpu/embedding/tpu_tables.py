@@ -14,10 +14,8 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
 from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
 from tfx_tpu_trainer.estimator.places.strategy.tables import Batch, StrategyTables
-from tfx_tpu_trainer.estimator.tpu.embedding import tf_private_tables
-from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan
-from tfx_tpu_trainer.estimator.tpu.embedding.sparse_core_layout import StackLayout, TablePlace
-from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec
+from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec, EmbeddingPlan
 from tfx_tpu_trainer.estimator.tpu.embedding.table_update import parameters_of
 from tfx_tpu_trainer.estimator.tpu.embedding.tpu_configs import (
     SLOTS,
@@ -144,34 +142,21 @@ class TPUTables(StrategyTables):
 
 @dataclasses.dataclass(frozen=True)
 class _HostIds:
-    """What the host makes of a replica's batch.
-
-    Attributes:
-        ids: Name of a feature -> ids.
-        weights: Name of a feature -> weights or `None`; `None` where no feature has any.
-        lengths: Name of a feature of sequences -> lengths.
-    """
+    """What the host makes of a replica's batch, by the features' names."""
 
     ids: Mapping[str, Any]
-    weights: Mapping[str, Any] | None
-    lengths: Mapping[str, tf.Tensor]
+    weights: Mapping[str, Any] | None  # `None` where no feature has any.
+    lengths: Mapping[str, tf.Tensor]  # Of the features of sequences.
 
 
 @dataclasses.dataclass
 class _EmbeddingCores:
-    """The embedding cores of a strategy's TPU, which TensorFlow sets up once.
+    """The embedding cores of a strategy's TPU, which TensorFlow sets up once."""
 
-    Attributes:
-        key: What they were set up for.
-        embedding: The `TPUEmbedding`.
-        rates: The learning rates that it calls.
-        is_taken: Whether they hold the tables of steps that are running.
-    """
-
-    key: Any
-    embedding: Any
-    rates: StepRates
-    is_taken: bool = False
+    key: Any  # What they were set up for.
+    embedding: Any  # The `TPUEmbedding`.
+    rates: StepRates  # The learning rates that it calls.
+    is_taken: bool = False  # Whether they hold the tables of steps that are running.
 
 
 _cores_of: weakref.WeakKeyDictionary[tf.distribute.Strategy, _EmbeddingCores] = (
@@ -200,14 +185,14 @@ class EmbeddingCoreTables(TPUTables):
                 "it has ended, or on this host: TPUEstimator(eval_on_tpu=False), and no "
                 "eval_distribute in RunConfig."
             )
-        variables = tf_private_tables.variables_of_hosts(cores.embedding)
+        variables = tf_private.variables_of_hosts(cores.embedding)
         for slot, tables in self._values_by_slot(values).items():
             for table, value in tables.items():
                 shards = variables[table][slot]
                 ends = np.cumsum([int(shard.shape[0]) for shard in shards])[:-1]
                 for shard, part in zip(shards, np.split(value, ends), strict=True):
                     shard.assign(part)
-        tf_private_tables.load(cores.embedding)
+        tf_private.load(cores.embedding)
         cores.is_taken, self._cores = True, cores
         # What the session has is what was loaded, until a step was made.
         self._is_retrieved = True
@@ -245,10 +230,10 @@ class EmbeddingCoreTables(TPUTables):
     def value(self, handle: str) -> np.ndarray:
         """Returns a variable's value, after fetching all tables where steps were made since."""
         if not self._is_retrieved:
-            tf_private_tables.retrieve(self._cores.embedding)
+            tf_private.retrieve(self._cores.embedding)
             self._is_retrieved = True
         place = self._places[handle]
-        shards = tf_private_tables.variables_of_hosts(self._cores.embedding)[place.table]
+        shards = tf_private.variables_of_hosts(self._cores.embedding)[place.table]
         return np.concatenate([shard.numpy() for shard in shards[place.slot]])
 
     def stop(self) -> None:
@@ -261,7 +246,7 @@ class EmbeddingCoreTables(TPUTables):
         known = _cores_of.get(self._strategy)
         if known is not None and known.key == key:
             return known
-        if known is not None or tf_private_tables.are_cores_set_up():
+        if known is not None or tf_private.are_cores_set_up():
             raise RuntimeError(
                 "The TPU's embedding cores were set up for other tables, optimizers or batch sizes, "
                 "which TensorFlow does once: use one EmbeddingConfigSpec and one batch size for "
@@ -305,15 +290,21 @@ class SparseCoreTables(TPUTables):
                 pipeline_execution_with_tensor_core=self._pipelined,
                 **options,
             )
-            self._check_samples(tf_private_tables.cores_of_device(self._embedding))
+            cores = tf_private.cores_of_device(self._embedding)
+            self._check_samples(cores)
             self._embedding.build()
+        cores *= self._strategy.num_replicas_in_sync
+        shapes = {
+            name: (config.vocabulary_size, config.dimension)
+            for name, config in self._plan.tables.items()
+        }
         self._layouts = {
-            name: self._layout(places)
-            for name, places in tf_private_tables.stacks(self._embedding).items()
+            name: StackLayout(places, shapes, cores)
+            for name, places in tf_private.stacks(self._embedding).items()
         }
         for slot, tables in self._values_by_slot(values).items():
             for name, layout in self._layouts.items():
-                stacked = {table: tables[table] for table in layout.tables if table in tables}
+                stacked = {table: tables[table] for table in layout.places if table in tables}
                 if stacked:
                     shards = self._shards(name, slot)
                     parts = layout.pack(stacked, devices=len(shards))
@@ -358,7 +349,7 @@ class SparseCoreTables(TPUTables):
         """Returns a variable's value."""
         place = self._places[handle]
         for name, layout in self._layouts.items():
-            if place.table in layout.tables:
+            if place.table in layout.places:
                 parts = [shard.numpy() for shard in self._shards(name, place.slot)]
                 return layout.unpack(parts, place.table)
         raise KeyError(handle)
@@ -370,24 +361,6 @@ class SparseCoreTables(TPUTables):
     def _shards(self, stack: str, slot: str) -> Collection[tf.Variable]:
         """Returns the parts of a stack on the devices."""
         return self._strategy.experimental_local_results(self._embedding.variables[stack][slot])
-
-    def _layout(self, places: Mapping[str, tf_private_tables.StackedTable]) -> StackLayout:
-        tables = {
-            name: TablePlace(
-                rows=self._plan.tables[name].vocabulary_size,
-                dim=self._plan.tables[name].dimension,
-                padded_rows=place.padded_rows,
-                offset=place.offset,
-                rotation=place.rotation,
-            )
-            for name, place in places.items()
-        }
-        cores = tf_private_tables.cores_of_device(self._embedding)
-        return StackLayout(
-            tables=tables,
-            padded_dim=next(iter(places.values())).padded_dim,
-            cores=self._strategy.num_replicas_in_sync * cores,
-        )
 
     def _check_samples(self, cores: int) -> None:
         for name, samples in self._samples.items():
@@ -413,3 +386,51 @@ def _identity(plan: EmbeddingPlan) -> tuple[Any, ...]:
         if plan.features_of(name)
     }
     return tables, {name: config.table_id for name, config in plan.features.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class StackLayout:
+    """Where the rows of stacked tables are on SparseCores.
+
+    `TPUEmbeddingV2` stacks tables of one width and optimizer, pads them, and spreads each over all
+    SparseCores of a slice. Checkpoints know nothing of that, so values are packed on their way in
+    and unpacked on their way out.
+    """
+
+    places: Mapping[str, tf_private.StackedTable]  # By the table's name.
+    shapes: Mapping[str, tuple[int, int]]  # A table's rows and width, without padding.
+    cores: int  # SparseCores of the whole slice.
+
+    @property
+    def padded_dim(self) -> int:
+        """Width of all tables, with padding."""
+        return next(iter(self.places.values())).padded_dim
+
+    @property
+    def rows(self) -> int:
+        """Rows of the stack, with padding."""
+        return sum(place.padded_rows for place in self.places.values())
+
+    def pack(self, values: Mapping[str, np.ndarray], *, devices: int) -> list[np.ndarray]:
+        """Lays tables, or slots of theirs, out for devices."""
+        stack = np.zeros((self.cores, self.rows // self.cores, self.padded_dim), np.float32)
+        for name, value in values.items():
+            core, place = self._where(name)
+            stack[core, place, : self.shapes[name][1]] = value
+        return np.split(stack.reshape(self.rows, self.padded_dim), devices)
+
+    def unpack(self, parts: Sequence[np.ndarray], name: str) -> np.ndarray:
+        """Collects a table, or a slot of it, from the parts of the devices."""
+        stack = np.concatenate(parts).reshape(self.cores, -1, self.padded_dim)
+        core, place = self._where(name)
+        return stack[core, place, : self.shapes[name][1]]
+
+    def _where(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns for each row of a table its SparseCore, and its place there."""
+        # Row i of a table is on SparseCore (i + rotation) mod cores. There the rows of one table
+        # follow those of the tables before it, and a device has the rows of its SparseCores one
+        # after the other. With 4 cores, rotation 1 and offset 8, row 5 is on core 2, where it is
+        # the row (8 + 5) // 4 = 3: two rows of the tables before, then row 1, then row 5.
+        table = self.places[name]
+        rows = np.arange(self.shapes[name][0])
+        return (rows + table.rotation) % self.cores, (table.offset + rows) // self.cores

@@ -1,4 +1,4 @@
-"""Traces a model for cores together with its embeddings: model_fn gets activations in the place of ids."""
+"""Calls whose ids are looked up before model_fn: on cores, and beside the replicas of a strategy."""
 
 from __future__ import annotations
 
@@ -9,20 +9,39 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
 from tfx_tpu_trainer.estimator.places.place import Call
+from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus, spans_processes
+from tfx_tpu_trainer.estimator.places.strategy.tables import HostTables, StrategyTables
 from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, trace_on_cores
 from tfx_tpu_trainer.estimator.tpu.embedding import embedding_lookup, tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.embedding_lookup import GradientTap
 from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
-from tfx_tpu_trainer.estimator.tpu.embedding.plan import EmbeddingPlan, plan_embeddings
-from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec, refuse_embeddings
+from tfx_tpu_trainer.estimator.tpu.embedding.spec import (
+    EmbeddingConfigSpec,
+    EmbeddingPlan,
+    plan_embeddings,
+    refuse_embeddings,
+)
 from tfx_tpu_trainer.estimator.tpu.embedding.table_update import make_table_update
+from tfx_tpu_trainer.estimator.tpu.embedding.tpu_tables import (
+    EmbeddingCoreTables,
+    SparseCoreTables,
+    TPUTables,
+)
 
 v1 = tf.compat.v1
+
+_Feature = tf.tpu.experimental.HardwareFeature.EmbeddingFeature
+
+_TABLES: Mapping[Any, type[TPUTables]] = {
+    _Feature.V1: EmbeddingCoreTables,
+    _Feature.V2: SparseCoreTables,
+}
 
 
 def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -> CoreTrace:
@@ -76,6 +95,14 @@ class EmbeddedModel:
         """Calls model_fn and connects it with its tables."""
         if not self._plan.tables:
             return self._call_model_fn(features, labels, added)
+        # The tables must be made after the model, in whose scopes they are named, yet the model
+        # needs what is looked up in them. So it is built on placeholders (stand-ins), and once its
+        # columns have said what the variables are called, each reader of a stand-in is given the
+        # lookup in its place. model_fn("word" = stand-in [rows, 16]) becomes
+        # model_fn("word" = rows of the table "emb/embedding_weights").
+        # The model's optimizer differentiates up to the stand-in: the tap notes that gradient, and
+        # the table's follows from it by the chain rule (`_table_gradients`). Invariant: no
+        # table exists while the model is built, so that the model's optimizer can't train one.
         tap = GradientTap() if self._mode == ModeKeys.TRAIN else None
         # Read here, before the model raises it: a step sees it as the steps made before.
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
@@ -191,3 +218,81 @@ class EmbeddedModel:
                     grad_ys=[gradients[name] for name in features],
                 )[0]
         return slices
+
+
+class EmbeddedUnderStrategy:
+    """A call whose ids are looked up beside the replicas of a strategy.
+
+    On TPUs their own embedding hardware does that: the embedding cores of v2, v3 and v4, the
+    SparseCores of v5p and v6e. With replicas on other devices the host does.
+
+    Attributes:
+        call: The call, its functions wrapped.
+    """
+
+    def __init__(
+        self, spec: EmbeddingConfigSpec, call: Call, strategy: tf.distribute.Strategy
+    ) -> None:
+        """Wraps a call."""
+        self._plan = plan_embeddings(spec)
+        self._strategy = strategy
+        self._is_training = call.mode == ModeKeys.TRAIN
+        self._spec = spec
+        self._tables_of_tpu = self._choose_tables()
+        if self._tables_of_tpu is not None:
+            self._tables_of_tpu.check(self._plan, strategy)
+        ids = IdFeatures(self._plan, padded=False)
+        self._model = EmbeddedModel(self._plan, ids, call.mode, call.call_model_fn)
+
+        def call_input_fn(
+            added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
+        ) -> Any:
+            returned = call.call_input_fn(added, input_context)
+            # The feed says what it needs instead.
+            return (
+                ids.prepare_input(returned) if isinstance(returned, tf.data.Dataset) else returned
+            )
+
+        self.call = dataclasses.replace(
+            call, call_input_fn=call_input_fn, call_model_fn=self._model
+        )
+
+    def update(self) -> HostFunction | None:
+        """Returns what trains the tables, once the call was traced."""
+        return None if self._model.lookups is None else self._model.lookups.update
+
+    def make_tables(self) -> StrategyTables | None:
+        """Makes the tables in the graph of the trace; `None` where there are none."""
+        lookups, replicas = self._model.lookups, self._strategy.num_replicas_in_sync
+        if lookups is None:
+            return None
+        if self._tables_of_tpu is None:
+            return HostTables(lookups, replicas=replicas)
+        return self._tables_of_tpu(
+            self._plan,
+            lookups,
+            self._strategy,
+            is_training=self._is_training,
+            spec=self._spec,
+        )
+
+    def _choose_tables(self) -> type[TPUTables] | None:
+        strategy = self._strategy
+        named = f"{type(strategy).__name__} ({strategy.num_replicas_in_sync} replicas)"
+        if spans_processes(strategy):
+            raise ValueError(
+                f"embedding_config_spec can't be used under {named}, which has replicas in other "
+                "processes: each would have separate tables. Use a strategy of one process, or "
+                "use_tpu=False, where the columns are ordinary embedding columns."
+            )
+        if not is_of_tpus(strategy):
+            return None
+        feature = strategy.extended.tpu_hardware_feature.embedding_feature
+        if feature not in _TABLES:
+            raise ValueError(
+                f"embedding_config_spec can't be used under {named}: its TPU has neither embedding "
+                "cores nor SparseCores, as those of v5e. Use a v4, v5p or v6e, or use_tpu=False, "
+                "where the columns are ordinary embedding columns, whose tables are variables of "
+                "the model."
+            )
+        return _TABLES[feature]

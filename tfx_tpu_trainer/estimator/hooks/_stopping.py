@@ -1,22 +1,26 @@
-"""Hooks that end training early, by what evaluations have found."""
+"""Hooks that end training: early, by what evaluations have found, and at a step that is on disk."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_tpu_trainer._support.waiting import NOTICE_SECONDS
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._number_checks import check_is_number
-from tfx_tpu_trainer.estimator.hooks._eval_events import read_eval_metrics
+from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-_Values = Callable[[], list[tuple[int, float]]]
+# Returns why training shall end, from a metric's values by step; `None` if it shall not.
+_Question = Callable[[Sequence[tuple[int, float]]], str | None]
 
 
 def make_early_stopping_hook(
@@ -109,9 +113,9 @@ def stop_if_higher_hook(
     Returns:
         The hook.
     """
-    values = _values_of(estimator, metric_name, eval_dir, min_steps)
-    crossed = _crossed(values, metric_name, threshold, operator.gt, "greater than")
-    return make_early_stopping_hook(estimator, crossed, run_every_secs, run_every_steps)
+    question = _crossed(metric_name, threshold, operator.gt, "greater than")
+    should_stop = _asked(question, estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 def stop_if_lower_hook(
@@ -124,9 +128,9 @@ def stop_if_lower_hook(
     run_every_steps: int | None = None,
 ) -> v1.train.SessionRunHook:
     """Ends training when a metric is below a threshold; arguments as `stop_if_higher_hook`."""
-    values = _values_of(estimator, metric_name, eval_dir, min_steps)
-    crossed = _crossed(values, metric_name, threshold, operator.lt, "less than")
-    return make_early_stopping_hook(estimator, crossed, run_every_secs, run_every_steps)
+    question = _crossed(metric_name, threshold, operator.lt, "less than")
+    should_stop = _asked(question, estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 def stop_if_no_increase_hook(
@@ -152,9 +156,9 @@ def stop_if_no_increase_hook(
     Returns:
         The hook.
     """
-    values = _values_of(estimator, metric_name, eval_dir, min_steps)
-    stalled = _stalled(values, metric_name, max_steps_without_increase, operator.gt, "increase")
-    return make_early_stopping_hook(estimator, stalled, run_every_secs, run_every_steps)
+    question = _stalled(metric_name, max_steps_without_increase, operator.gt, "increase")
+    should_stop = _asked(question, estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 def stop_if_no_decrease_hook(
@@ -167,80 +171,62 @@ def stop_if_no_decrease_hook(
     run_every_steps: int | None = None,
 ) -> v1.train.SessionRunHook:
     """Ends training when a metric has not decreased for some steps; see the one for increase."""
-    values = _values_of(estimator, metric_name, eval_dir, min_steps)
-    stalled = _stalled(values, metric_name, max_steps_without_decrease, operator.lt, "decrease")
-    return make_early_stopping_hook(estimator, stalled, run_every_secs, run_every_steps)
+    question = _stalled(metric_name, max_steps_without_decrease, operator.lt, "decrease")
+    should_stop = _asked(question, estimator, metric_name, eval_dir, min_steps)
+    return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 def _crossed(
-    values: _Values,
-    metric_name: str,
-    threshold: float,
-    is_past: Callable[[float, float], bool],
-    words: str,
-) -> Callable[[], bool]:
+    metric_name: str, threshold: float, is_past: Callable[[float, float], bool], words: str
+) -> _Question:
     """Makes the question whether a metric has ever been past a threshold."""
     check_is_number("threshold", threshold)
 
-    def should_stop() -> bool:
-        for step, value in values():
+    def question(values: Sequence[tuple[int, float]]) -> str | None:
+        for step, value in values:
             if is_past(value, threshold):
-                _logger.info(
-                    'At step %s, metric "%s" has value %s which is %s the configured threshold '
-                    "(%s) for early stopping.",
-                    step,
-                    metric_name,
-                    value,
-                    words,
-                    threshold,
+                return (
+                    f'At step {step}, metric "{metric_name}" has value {value} which is {words} the '
+                    f"configured threshold ({threshold}) for early stopping."
                 )
-                return True
-        return False
+        return None
 
-    return should_stop
+    return question
 
 
 def _stalled(
-    values: _Values,
-    metric_name: str,
-    max_steps: int,
-    is_better: Callable[[float, float], bool],
-    word: str,
-) -> Callable[[], bool]:
+    metric_name: str, max_steps: int, is_better: Callable[[float, float], bool], word: str
+) -> _Question:
     """Makes the question whether a metric's best value is some steps old."""
     check_is_number(f"max_steps_without_{word}", max_steps)
 
-    def should_stop() -> bool:
+    def question(values: Sequence[tuple[int, float]]) -> str | None:
         best: tuple[int, float] | None = None
-        for step, value in values():
+        for step, value in values:
             if best is None or is_better(value, best[1]):
                 best = (step, value)
             if step - best[0] >= max_steps:
-                _logger.info(
-                    'No %s in metric "%s" for %s steps, which is greater than or equal to max '
-                    "steps (%s) configured for early stopping.",
-                    word,
-                    metric_name,
-                    step - best[0],
-                    max_steps,
+                return (
+                    f'No {word} in metric "{metric_name}" for {step - best[0]} steps, which is '
+                    f"greater than or equal to max steps ({max_steps}) configured for early stopping."
                 )
-                return True
-        return False
+        return None
 
-    return should_stop
+    return question
 
 
-def _values_of(
-    estimator: Estimator, metric_name: str, eval_dir: str | None, min_steps: int
-) -> _Values:
-    """Makes what reads the values of a metric by step, again each time.
-
-    What it makes raises a ValueError if an evaluation has no such metric.
-    """
+def _asked(
+    question: _Question,
+    estimator: Estimator,
+    metric_name: str,
+    eval_dir: str | None,
+    min_steps: int,
+) -> Callable[[], bool]:
+    """Makes a should_stop_fn that asks of all evaluations so far, which it reads anew each time."""
     check_is_number("min_steps", min_steps)
 
-    def values() -> list[tuple[int, float]]:
-        found = []
+    def should_stop() -> bool:
+        values = []
         for step, metrics in read_eval_metrics(eval_dir or estimator.eval_dir()).items():
             if step < min_steps:
                 continue
@@ -249,10 +235,13 @@ def _values_of(
                     f"Early stopping watches the metric {metric_name!r}, which the evaluation of "
                     f"step {step} lacks; it has: {sorted(metrics)}."
                 )
-            found.append((step, metrics[metric_name]))
-        return found
+            values.append((step, metrics[metric_name]))
+        reason = question(values)
+        if reason is not None:
+            _logger.info("%s", reason)
+        return reason is not None
 
-    return values
+    return should_stop
 
 
 def _stop_variable() -> tf.Variable:
@@ -366,3 +355,90 @@ class _FollowChiefHook(v1.train.SessionRunHook):
         if run_values.results:
             _logger.info("Early stopping requested, suspending run.")
             run_context.request_stop()
+
+
+def make_stop_at_checkpoint_step_hook(
+    estimator: Estimator, last_step: int, wait_after_file_check_secs: float = 30
+) -> v1.train.SessionRunHook:
+    """Makes a hook that stops at a step; mirrors the original of that name.
+
+    The chief stops at the step; a worker continues until a checkpoint of it is written, so that nobody leaves before
+    the chief has saved.
+
+    Args:
+        estimator: The estimator that is trained.
+        last_step: Global step to stop at.
+        wait_after_file_check_secs: Seconds that a worker waits between two looks at the model
+            folder. Defaults to 30.
+
+    Returns:
+        The hook.
+
+    Raises:
+        ValueError: If there is no last step.
+        TypeError: If a number is none.
+    """
+    if last_step is None:
+        raise ValueError("last_step must be specified; got None.")
+    check_is_number("last_step", last_step)
+    check_is_number("wait_after_file_check_secs", wait_after_file_check_secs)
+    if estimator.config.is_chief:
+        return v1.train.StopAtStepHook(last_step=last_step)
+    return StopAtCheckpointStepHook(estimator.model_dir, last_step, wait_after_file_check_secs)
+
+
+class StopAtCheckpointStepHook(v1.train.SessionRunHook):
+    """Stops when the latest checkpoint of a folder has reached a step."""
+
+    def __init__(
+        self,
+        model_dir: str,
+        last_step: int,
+        wait_after_file_check_secs: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Keeps the arguments of `make_stop_at_checkpoint_step_hook`."""
+        self._model_dir = model_dir
+        self._last_step = last_step
+        self._wait_secs = wait_after_file_check_secs
+        self._sleep = sleep
+        self._said: float | None = None
+
+    def begin(self) -> None:
+        """Finds the global step."""
+        self._global_step = v1.train.get_global_step()
+        if self._global_step is None:
+            raise RuntimeError(
+                "Global step should be created to use StopAtCheckpointStepHook. Call "
+                "tf.compat.v1.train.get_or_create_global_step() before."
+            )
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
+        """Asks for the global step."""
+        del run_context
+        return v1.train.SessionRunArgs(self._global_step)
+
+    def after_run(
+        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
+    ) -> None:
+        """Stops, or waits for the checkpoint."""
+        # The value may have been read before the step's update.
+        if run_values.results + 1 < self._last_step:
+            return
+        if checkpoints.global_step_of(self._model_dir) >= self._last_step:
+            run_context.request_stop()
+        else:
+            self._say()
+            self._sleep(self._wait_secs)
+
+    def _say(self) -> None:
+        now = time.monotonic()
+        if self._said is None or now - self._said >= NOTICE_SECONDS:
+            self._said = now
+            _logger.warning(
+                "Waiting for a checkpoint of step %d in %s, which the chief writes. This worker "
+                "runs one step every %g s until it exists (wait_after_file_check_secs).",
+                self._last_step,
+                self._model_dir,
+                self._wait_secs,
+            )

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import export
-from tfx_tpu_trainer.estimator.export import _signatures
+from tfx_tpu_trainer.estimator.export import _meta_graph
 
 v1 = tf.compat.v1
 
@@ -26,7 +26,7 @@ def examples_and_features():
 @pytest.mark.behaviour(316)
 def test_one_signature_an_output():
     examples, x = examples_and_features()
-    built = _signatures.build_signature_defs(
+    built = _meta_graph.build_signature_defs(
         {"examples": examples},
         {"serving_default": export.PredictOutput(x), "score": export.RegressionOutput(x)},
     )
@@ -38,14 +38,14 @@ def test_one_signature_an_output():
 
 def test_a_lone_receiver_tensor_is_called_input():
     examples, x = examples_and_features()
-    built = _signatures.build_signature_defs(examples, {"serving_default": export.PredictOutput(x)})
+    built = _meta_graph.build_signature_defs(examples, {"serving_default": export.PredictOutput(x)})
     assert list(built["serving_default"].inputs) == ["input"]
 
 
 @pytest.mark.behaviour(320)
 def test_alternatives_feed_further_down():
     examples, x = examples_and_features()
-    built = _signatures.build_signature_defs(
+    built = _meta_graph.build_signature_defs(
         {"examples": examples},
         {"serving_default": export.PredictOutput(x * 2), "score": export.RegressionOutput(x)},
         {"raw": x},
@@ -58,7 +58,7 @@ def test_alternatives_feed_further_down():
 def test_what_serving_does_not_take_is_left_out_and_logged(caplog):
     caplog.set_level(logging.INFO)
     x = v1.placeholder(tf.float32, [None, 1], name="x")
-    built = _signatures.build_signature_defs(
+    built = _meta_graph.build_signature_defs(
         {"x": x},
         {"serving_default": export.PredictOutput(x), "score": export.RegressionOutput(x)},
     )
@@ -78,14 +78,14 @@ def test_an_output_that_needs_another_placeholder_is_left_out(caplog):
         "sum": export.PredictOutput(x + other),
         "after": export.PredictOutput(after_other),
     }
-    built = _signatures.build_signature_defs({"x": x}, outputs)
+    built = _meta_graph.build_signature_defs({"x": x}, outputs)
     assert list(built) == ["serving_default"]
     assert "dependency on `other`" in caplog.text
 
 
 def test_sparse_receiver_tensors_feed_their_parts():
     sparse = v1.sparse_placeholder(tf.float32, [None, 3], name="sparse")
-    built = _signatures.build_signature_defs(
+    built = _meta_graph.build_signature_defs(
         {"sparse": sparse}, {"serving_default": export.PredictOutput(tf.sparse.to_dense(sparse))}
     )
     assert built["serving_default"].inputs["sparse"].WhichOneof("encoding") == "coo_sparse"
@@ -93,18 +93,18 @@ def test_sparse_receiver_tensors_feed_their_parts():
 
 def test_no_signature_at_all_warns(caplog):
     x, other = v1.placeholder(tf.float32, name="x"), v1.placeholder(tf.float32, name="other")
-    assert _signatures.build_signature_defs({"x": x}, {"a": export.PredictOutput(other)}) == {}
+    assert _meta_graph.build_signature_defs({"x": x}, {"a": export.PredictOutput(other)}) == {}
     assert "Export includes no signatures!" in caplog.text
 
 
 def test_host_signatures_are_predict_signatures():
     examples, x = examples_and_features()
-    built = _signatures.build_host_signature_defs(
+    built = _meta_graph.build_host_signature_defs(
         {"transform": export.HostSignature(inputs={"examples": examples}, outputs={"x": x})}
     )
     assert built["transform"].method_name == "tensorflow/serving/predict"
     assert built["transform"].outputs["x"].name == "x:0"
-    assert _signatures.build_host_signature_defs(None) == {}
+    assert _meta_graph.build_host_signature_defs(None) == {}
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,17 @@ def test_host_signatures_may_be_of_sparse_and_ragged_tensors(kind):
     given = kind(tf.float32)
     doubled = tf.math.multiply(given, 2.0) if isinstance(given, tf.RaggedTensor) else given * 2.0
     signature = export.HostSignature(inputs={"x": given}, outputs={"doubled": doubled})
-    built = _signatures.build_host_signature_defs({"s": signature})["s"]
+    built = _meta_graph.build_host_signature_defs({"s": signature})["s"]
     assert built.outputs["doubled"].WhichOneof("encoding") != "name"
     other = export.HostSignature(inputs={"x": kind(tf.float32)}, outputs={"doubled": doubled})
     with pytest.raises(ValueError, match="host signature 's' cannot be served"):
-        _signatures.build_host_signature_defs({"s": other})
+        _meta_graph.build_host_signature_defs({"s": other})
 
 
 def test_host_signatures_must_be_fed():
     x, other = v1.placeholder(tf.float32, name="x"), v1.placeholder(tf.float32, name="other")
     signature = export.HostSignature(inputs={"x": x}, outputs={"y": other + x})
     with pytest.raises(ValueError, match=r"host signature 's' cannot be served.*`other`"):
-        _signatures.build_host_signature_defs({"s": signature})
+        _meta_graph.build_host_signature_defs({"s": signature})
     with pytest.raises(ValueError, match="host signature 's' needs inputs and outputs"):
-        _signatures.build_host_signature_defs({"s": export.HostSignature({}, {"y": x})})
+        _meta_graph.build_host_signature_defs({"s": export.HostSignature({}, {"y": x})})
