@@ -21,7 +21,6 @@ from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 from tfx_tpu_trainer.components.evaluation._data_slices import parse_slicing_specs
 from tfx_tpu_trainer.components.evaluation._learning_curve import read_learning_curve
-from tfx_tpu_trainer.components.evaluation._slices import parse_slicing_specs
 from tfx_tpu_trainer.components.trainer.slicing import Slicing
 from tfx_tpu_trainer.estimator import tpu
 
