@@ -27,7 +27,23 @@ __all__ = [
 ]
 
 
-class LSTMBlockCell(_cells.RNNCell):
+class _LstmCell(_cells.RNNCell):
+    """A cell whose state is a pair of the units' size."""
+
+    _num_units: int
+
+    @property
+    def state_size(self) -> Any:
+        """The sizes of the cell's state and of the output."""
+        return _cells.LSTMStateTuple(self._num_units, self._num_units)
+
+    @property
+    def output_size(self) -> int:
+        """The size of the output."""
+        return self._num_units
+
+
+class LSTMBlockCell(_LstmCell):
     """An LSTM cell with the variables of contrib's, which was one op."""
 
     def __init__(
@@ -44,16 +60,6 @@ class LSTMBlockCell(_cells.RNNCell):
         super().__init__(_reuse=reuse, dtype=dtype, name=name)
         self._num_units, self._forget_bias = num_units, forget_bias
         self._cell_clip, self._use_peephole = cell_clip, use_peephole
-
-    @property
-    def state_size(self) -> Any:
-        """The sizes of the cell's state and of the output."""
-        return _cells.LSTMStateTuple(self._num_units, self._num_units)
-
-    @property
-    def output_size(self) -> int:
-        """The size of the output."""
-        return self._num_units
 
     def build(self, inputs_shape: Any) -> None:
         """Makes the variables."""
@@ -85,7 +91,7 @@ class LSTMBlockCell(_cells.RNNCell):
         return output, _cells.LSTMStateTuple(after, output)
 
 
-class LayerNormBasicLSTMCell(_cells.RNNCell):
+class LayerNormBasicLSTMCell(_LstmCell):
     """An LSTM cell whose gates and state are normalized, with dropout of what enters the state."""
 
     def __init__(
@@ -107,16 +113,6 @@ class LayerNormBasicLSTMCell(_cells.RNNCell):
         self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
         self._layer_norm, self._gain, self._shift = layer_norm, norm_gain, norm_shift
         self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
-
-    @property
-    def state_size(self) -> Any:
-        """The sizes of the cell's state and of the output."""
-        return _cells.LSTMStateTuple(self._num_units, self._num_units)
-
-    @property
-    def output_size(self) -> int:
-        """The size of the output."""
-        return self._num_units
 
     def _norm(self, values: tf.Tensor, scope: str) -> tf.Tensor:
         if not self._layer_norm:

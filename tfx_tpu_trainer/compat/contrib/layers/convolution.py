@@ -16,10 +16,9 @@ from tfx_tpu_trainer.compat.contrib.layers.utils import (
     Activation,
     channels_of,
     check_data_format,
-    collect_named_outputs,
-    normalized_or_biased,
-    parameter,
+    finished,
     several,
+    weights_of_layer,
 )
 
 v1 = tf.compat.v1
@@ -88,6 +87,7 @@ def convolution(
         ValueError: If the inputs have other axes, the channels are not known, or an argument is
             none of those named.
     """
+    given = locals()
     known = [each for pair in _FORMATS.values() for each in pair]
     channels_first = check_data_format(data_format, *known)
     with v1.variable_scope(scope, "Conv", [inputs], reuse=reuse) as variable_scope:
@@ -99,15 +99,7 @@ def convolution(
             raise ValueError(f"A convolution takes 3, 4 or 5 axes; got {rank}.")
         size = several(kernel_size, rank - 2, "kernel_size")
         channels = channels_of(inputs, channels_first)
-        weights = parameter(
-            "weights",
-            [*size, channels, int(num_outputs)],
-            inputs,
-            initializer=weights_initializer,
-            regularizer=weights_regularizer,
-            collections=variables_collections,
-            trainable=trainable,
-        )
+        weights = weights_of_layer("weights", [*size, channels, int(num_outputs)], inputs, given)
         outputs = tf.nn.convolution(
             inputs,
             weights,
@@ -116,20 +108,7 @@ def convolution(
             data_format=_FORMATS[rank][channels_first],
             dilations=several(rate, rank - 2, "rate"),
         )
-        outputs = normalized_or_biased(
-            outputs,
-            int(num_outputs),
-            normalizer_fn=normalizer_fn,
-            normalizer_params=normalizer_params,
-            biases_initializer=biases_initializer,
-            biases_regularizer=biases_regularizer,
-            variables_collections=variables_collections,
-            trainable=trainable,
-            data_format=data_format,
-        )
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+        return finished(outputs, int(num_outputs), variable_scope.name, given)
 
 
 def _of_dimensions(count: int, name: str) -> Callable[..., tf.Tensor]:
@@ -201,18 +180,13 @@ def convolution2d_transpose(
     Raises:
         ValueError: If the channels are not known, or an argument is none of those named.
     """
+    given = locals()
     channels_first = check_data_format(data_format, "NHWC", "NCHW")
     with v1.variable_scope(scope, "Conv2d_transpose", [inputs], reuse=reuse) as variable_scope:
         inputs = tf.convert_to_tensor(inputs)
         size, steps = several(kernel_size, 2, "kernel_size"), several(stride, 2, "stride")
-        weights = parameter(
-            "weights",
-            [*size, int(num_outputs), channels_of(inputs, channels_first)],
-            inputs,
-            initializer=weights_initializer,
-            regularizer=weights_regularizer,
-            collections=variables_collections,
-            trainable=trainable,
+        weights = weights_of_layer(
+            "weights", [*size, int(num_outputs), channels_of(inputs, channels_first)], inputs, given
         )
         first = 2 if channels_first else 1
         dynamic = tf.shape(inputs)
@@ -231,20 +205,7 @@ def convolution2d_transpose(
         )
         known = [None if isinstance(each, tf.Tensor) else each for each in shape]
         outputs.set_shape([inputs.shape[0], *known])
-        outputs = normalized_or_biased(
-            outputs,
-            int(num_outputs),
-            normalizer_fn=normalizer_fn,
-            normalizer_params=normalizer_params,
-            biases_initializer=biases_initializer,
-            biases_regularizer=biases_regularizer,
-            variables_collections=variables_collections,
-            trainable=trainable,
-            data_format=data_format,
-        )
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+        return finished(outputs, int(num_outputs), variable_scope.name, given)
 
 
 conv2d_transpose = convolution2d_transpose
@@ -314,27 +275,16 @@ def separable_convolution2d(
     Raises:
         ValueError: If the channels are not known, or an argument is none of those named.
     """
+    given = locals()
     channels_first = check_data_format(data_format, "NHWC", "NCHW")
     with v1.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as variable_scope:
         inputs = tf.convert_to_tensor(inputs)
         channels = channels_of(inputs, channels_first)
         depth = channels * depth_multiplier
 
-        def weights(name: str, shape: list[int], initializer: Any) -> tf.Variable:
-            return parameter(
-                name,
-                shape,
-                inputs,
-                initializer=initializer,
-                regularizer=weights_regularizer,
-                collections=variables_collections,
-                trainable=trainable,
-                key="weights",
-            )
-
         size = several(kernel_size, 2, "kernel_size")
-        depthwise = weights(
-            "depthwise_weights", [*size, channels, depth_multiplier], weights_initializer
+        depthwise = weights_of_layer(
+            "depthwise_weights", [*size, channels, depth_multiplier], inputs, given
         )
         steps = several(stride, 2, "stride")
         outputs = v1.nn.depthwise_conv2d(
@@ -346,26 +296,17 @@ def separable_convolution2d(
             data_format=data_format,
         )
         if num_outputs is not None:
-            pointwise = weights(
+            mixing = weights_initializer if pointwise_initializer is None else pointwise_initializer
+            pointwise = weights_of_layer(
                 "pointwise_weights",
                 [1, 1, depth, int(num_outputs)],
-                weights_initializer if pointwise_initializer is None else pointwise_initializer,
+                inputs,
+                {**given, "weights_initializer": mixing},
             )
             outputs = tf.nn.conv2d(outputs, pointwise, 1, "VALID", data_format)
-        outputs = normalized_or_biased(
-            outputs,
-            depth if num_outputs is None else int(num_outputs),
-            normalizer_fn=normalizer_fn,
-            normalizer_params=normalizer_params,
-            biases_initializer=biases_initializer,
-            biases_regularizer=biases_regularizer,
-            variables_collections=variables_collections,
-            trainable=trainable,
-            data_format=data_format,
+        return finished(
+            outputs, depth if num_outputs is None else int(num_outputs), variable_scope.name, given
         )
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
 
 
 separable_conv2d = separable_convolution2d
@@ -418,6 +359,7 @@ def fully_connected(
     Raises:
         ValueError: If `num_outputs` is not an integer, or the inputs' rank or last size is not known.
     """
+    given = locals()
     if not isinstance(num_outputs, numbers.Integral):
         raise ValueError(f"num_outputs is an integer; got {num_outputs!r}.")
     with v1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as variable_scope:
@@ -425,33 +367,13 @@ def fully_connected(
         size = channels_of(inputs, channels_first=False)
         if inputs.shape.rank < 2:
             raise ValueError(f"fully_connected needs two axes or more; got shape {inputs.shape}.")
-        weights = parameter(
-            "weights",
-            [size, int(num_outputs)],
-            inputs,
-            initializer=weights_initializer,
-            regularizer=weights_regularizer,
-            collections=variables_collections,
-            trainable=trainable,
-        )
+        weights = weights_of_layer("weights", [size, int(num_outputs)], inputs, given)
         if inputs.shape.rank == 2:
             outputs = tf.matmul(inputs, weights)
         else:
             outputs = tf.tensordot(inputs, weights, [[inputs.shape.rank - 1], [0]])
             outputs.set_shape([*inputs.shape[:-1], num_outputs])
-        outputs = normalized_or_biased(
-            outputs,
-            int(num_outputs),
-            normalizer_fn=normalizer_fn,
-            normalizer_params=normalizer_params,
-            biases_initializer=biases_initializer,
-            biases_regularizer=biases_regularizer,
-            variables_collections=variables_collections,
-            trainable=trainable,
-        )
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+        return finished(outputs, int(num_outputs), variable_scope.name, given)
 
 
 linear = functools.partial(fully_connected, activation_fn=None)

@@ -18,17 +18,29 @@ from tfx_tpu_trainer.compat.contrib.layers.utils import (
 v1 = tf.compat.v1
 
 
-@add_arg_scope
-def max_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: str | None = None,
-) -> tf.Tensor:
-    """Takes the greatest value of each window.
+def _pooling(pool: Callable[..., tf.Tensor], name: str, default_scope: str, what: str) -> Any:
+    def pool2d(
+        inputs: Any,
+        kernel_size: Any,
+        stride: Any = 2,
+        padding: str = "VALID",
+        data_format: str = "NHWC",
+        outputs_collections: Any = None,
+        scope: str | None = None,
+    ) -> tf.Tensor:
+        check_data_format(data_format, "NHWC", "NCHW")
+        with v1.name_scope(scope, default_scope, [inputs]) as name_scope:
+            outputs = pool(
+                tf.convert_to_tensor(inputs),
+                several(kernel_size, 2, "kernel_size"),
+                several(stride, 2, "stride"),
+                padding.upper(),
+                data_format,
+            )
+            return collect_named_outputs(outputs_collections, name_scope, outputs)
+
+    pool2d.__name__ = pool2d.__qualname__ = name
+    pool2d.__doc__ = f"""Takes the {what} of each window.
 
     Args:
         inputs: A tensor of four axes.
@@ -37,7 +49,7 @@ def max_pool2d(
         padding: `"SAME"` or `"VALID"`. Defaults to `"VALID"`.
         data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
         outputs_collections: Collections of the output. Defaults to `None`.
-        scope: The name scope. Defaults to `None`, `MaxPool2D`.
+        scope: The name scope. Defaults to `None`, `{default_scope}`.
 
     Returns:
         A tensor of four axes.
@@ -45,72 +57,13 @@ def max_pool2d(
     Raises:
         ValueError: If an argument is none of those named.
     """
-    return _pooled(
-        tf.nn.max_pool2d,
-        "MaxPool2D",
-        inputs,
-        (kernel_size, stride, padding, data_format),
-        outputs_collections,
-        scope,
-    )
+    return add_arg_scope(pool2d)
 
 
-@add_arg_scope
-def avg_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: str | None = None,
-) -> tf.Tensor:
-    """Takes the mean of each window.
-
-    Args:
-        inputs: A tensor of four axes.
-        kernel_size: The window's size: an integer or two.
-        stride: The step between windows: an integer or two. Defaults to 2.
-        padding: `"SAME"` or `"VALID"`. Defaults to `"VALID"`.
-        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
-        outputs_collections: Collections of the output. Defaults to `None`.
-        scope: The name scope. Defaults to `None`, `AvgPool2D`.
-
-    Returns:
-        A tensor of four axes.
-
-    Raises:
-        ValueError: If an argument is none of those named.
-    """
-    return _pooled(
-        tf.nn.avg_pool2d,
-        "AvgPool2D",
-        inputs,
-        (kernel_size, stride, padding, data_format),
-        outputs_collections,
-        scope,
-    )
-
-
-def _pooled(
-    pool: Callable[..., tf.Tensor],
-    name: str,
-    inputs: Any,
-    how: tuple[Any, Any, str, str],
-    collections: Any,
-    scope: str | None,
-) -> tf.Tensor:
-    kernel_size, stride, padding, data_format = how
-    check_data_format(data_format, "NHWC", "NCHW")
-    with v1.name_scope(scope, name, [inputs]) as name_scope:
-        outputs = pool(
-            tf.convert_to_tensor(inputs),
-            several(kernel_size, 2, "kernel_size"),
-            several(stride, 2, "stride"),
-            padding.upper(),
-            data_format,
-        )
-        return collect_named_outputs(collections, name_scope, outputs)
+max_pool2d = _pooling(tf.nn.max_pool2d, "max_pool2d", "MaxPool2D", "greatest value")
+"""Takes the greatest value of each window, `[batch, height, width, channels]` by default."""
+avg_pool2d = _pooling(tf.nn.avg_pool2d, "avg_pool2d", "AvgPool2D", "mean")
+"""Takes the mean of each window, with the arguments of `max_pool2d`."""
 
 
 @add_arg_scope

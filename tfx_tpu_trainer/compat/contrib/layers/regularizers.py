@@ -12,16 +12,26 @@ v1 = tf.compat.v1
 Regularizer = Callable[[Any], tf.Tensor | None]
 
 
-def _checked(scale: Any) -> Any:
+def _nothing(weights: Any) -> None:
+    del weights
+
+
+def _scaled(
+    scale: Any, scope: str | None, name: str, loss_of: Callable[[Any], tf.Tensor]
+) -> Regularizer:
     if isinstance(scale, numbers.Integral):
         raise ValueError(f"scale cannot be an integer: {scale}; write it as a float.")
     if isinstance(scale, numbers.Real) and scale < 0.0:
         raise ValueError(f"A regularizer's scale is 0 or more; got {scale}.")
-    return scale
+    if scale == 0.0:
+        return _nothing
 
+    def regularizer(weights: Any) -> tf.Tensor:
+        with v1.name_scope(scope, name, [weights]) as name_scope:
+            factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
+            return tf.multiply(factor, loss_of(weights), name=name_scope)
 
-def _nothing(weights: Any) -> None:
-    del weights
+    return regularizer
 
 
 def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
@@ -37,22 +47,14 @@ def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     Raises:
         ValueError: If `scale` is an integer or negative.
     """
-    if _checked(scale) == 0.0:
-        return _nothing
-
-    def l1(weights: Any) -> tf.Tensor:
-        with v1.name_scope(scope, "l1_regularizer", [weights]) as name:
-            factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
-            return tf.multiply(factor, tf.reduce_sum(tf.abs(weights)), name=name)
-
-    return l1
+    return _scaled(scale, scope, "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights)))
 
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     """Makes a regularizer of squares: `scale * sum(w ** 2) / 2`.
 
     Args:
-        scale: A float of 0 or more; 0.0 for no loss.
+        scale: As for `l1_regularizer`.
         scope: The ops' name scope. Defaults to `None`, `l2_regularizer`.
 
     Returns:
@@ -61,15 +63,7 @@ def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
     Raises:
         ValueError: If `scale` is an integer or negative.
     """
-    if _checked(scale) == 0.0:
-        return _nothing
-
-    def l2(weights: Any) -> tf.Tensor:
-        with v1.name_scope(scope, "l2_regularizer", [weights]) as name:
-            factor = tf.convert_to_tensor(scale, weights.dtype.base_dtype, name="scale")
-            return tf.multiply(factor, tf.nn.l2_loss(weights), name=name)
-
-    return l2
+    return _scaled(scale, scope, "l2_regularizer", tf.nn.l2_loss)
 
 
 def sum_regularizer(

@@ -97,32 +97,40 @@ def parameter(
     )
 
 
-def normalized_or_biased(
-    outputs: tf.Tensor,
-    channels: int,
-    *,
-    normalizer_fn: Callable[..., tf.Tensor] | None,
-    normalizer_params: Mapping[str, Any] | None,
-    biases_initializer: Any,
-    biases_regularizer: Any,
-    variables_collections: Any,
-    trainable: bool,
-    data_format: str | None = None,
-) -> tf.Tensor:
-    """Normalizes a layer's outputs, or adds `biases` where there is no normalizer."""
-    if normalizer_fn is not None:
-        return normalizer_fn(outputs, **(normalizer_params or {}))
-    if biases_initializer is None:
-        return outputs
-    biases = parameter(
-        "biases",
-        [channels],
-        outputs,
-        initializer=biases_initializer,
-        regularizer=biases_regularizer,
-        collections=variables_collections,
-        trainable=trainable,
+# Layers of one shape hand on their arguments as a whole: `given` is what `locals()` says where a layer begins, its
+# arguments by name. Each layer has the names that are read here; data_format alone is not fully_connected's.
+def weights_of_layer(
+    name: str, shape: Sequence[int], inputs: tf.Tensor, given: Mapping[str, Any]
+) -> tf.Variable:
+    """Makes the weights of a layer that has the arguments `given`."""
+    return parameter(
+        name,
+        shape,
+        inputs,
+        initializer=given["weights_initializer"],
+        regularizer=given["weights_regularizer"],
+        collections=given["variables_collections"],
+        trainable=given["trainable"],
+        key="weights",
     )
-    return tf.nn.bias_add(
-        outputs, biases, "NC.." if data_format and data_format.startswith("NC") else None
-    )
+
+
+def finished(outputs: tf.Tensor, channels: int, scope: str, given: Mapping[str, Any]) -> tf.Tensor:
+    """Normalizes a layer's outputs, or adds `biases` without a normalizer; then activates and collects them."""
+    if given["normalizer_fn"] is not None:
+        outputs = given["normalizer_fn"](outputs, **(given["normalizer_params"] or {}))
+    elif given["biases_initializer"] is not None:
+        biases = parameter(
+            "biases",
+            [channels],
+            outputs,
+            initializer=given["biases_initializer"],
+            regularizer=given["biases_regularizer"],
+            collections=given["variables_collections"],
+            trainable=given["trainable"],
+        )
+        channels_first = (given.get("data_format") or "").startswith("NC")
+        outputs = tf.nn.bias_add(outputs, biases, "NC.." if channels_first else None)
+    if given["activation_fn"] is not None:
+        outputs = given["activation_fn"](outputs)
+    return collect_named_outputs(given["outputs_collections"], scope, outputs)
