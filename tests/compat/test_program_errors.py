@@ -16,7 +16,7 @@ _RUN = """
 import functools, os, sys
 from tfx_tpu_trainer.compat import _program as program
 from tfx_tpu_trainer.compat._repair_imports import RepairingFileLoader, RepairingFinder
-from tfx_tpu_trainer.compat._repair_imports import files_of_module, files_of_program
+from tfx_tpu_trainer.compat._repairs import files_of_module, files_of_program
 from tfx_tpu_trainer.compat._repairs import Repairs
 sys.path[0] = os.getcwd()
 repair, kind, name, *words = sys.argv[1:]
