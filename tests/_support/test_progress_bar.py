@@ -26,7 +26,7 @@ from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager

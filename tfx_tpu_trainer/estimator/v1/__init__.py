@@ -42,6 +42,13 @@ from tfx_tpu_trainer.estimator.keras import v1_model_to_estimator as model_to_es
 from tfx_tpu_trainer.estimator.schedule import *
 from tfx_tpu_trainer.estimator.v1 import experimental
 
+# They are defined as V1LinearClassifier and so on, in one file with the classes of the other form. A program sees the
+# original's names: in messages, in `type(estimator).__name__`, and where it pickles a class.
+for _name, _class in list(globals().items()):
+    if isinstance(_class, type) and _class.__name__ == f"V1{_name}":
+        _class.__name__ = _class.__qualname__ = _name
+        _class.__module__ = __name__
+
 __all__ = [
     "BaselineClassifier",
     "BaselineEstimator",
