@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth soak test test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint house format docs docs-serve notebooks dist lock clean clean-runs
+.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth soak test test-matrix test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint house format docs docs-serve notebooks dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -64,8 +64,11 @@ growth: setup ## Measure how cost grows with rows, variables, layers, cores, sli
 soak: setup ## Train, evaluate, predict and export for 300 rounds in one process: does anything grow (docs/reliability.md)
 	@$(PYTHON) -m benchmarks.soak $(ARGS)
 
-test: lint ## Lint, then every test but the long sweeps (what CI runs)
-	@$(PYTHON) $(PYTEST) -m "not sweep and $(NOT_ELSEWHERE)" $(ARGS)
+test: lint ## Lint, then every test but the matrices and the long sweeps: about 10 minutes
+	@$(PYTHON) $(PYTEST) -m "not matrix and not sweep and $(NOT_ELSEWHERE)" $(ARGS)
+
+test-matrix: setup ## The matrices: cores times modes times models (CI runs them after make test)
+	@$(PYTHON) $(PYTEST) -m "matrix and not sweep and $(NOT_ELSEWHERE)" $(ARGS)
 
 test-unit: setup ## The quick tests only: no pipeline runs, no matrices
 	@$(PYTHON) $(PYTEST) -m "not e2e and not matrix and not sweep and $(NOT_ELSEWHERE)" $(ARGS)
