@@ -10,11 +10,9 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.file_systems import check_is_no_pattern, path_text
-from tfx_tpu_trainer._support.progress import MODES
-from tfx_tpu_trainer.estimator._callables import positional_names
+from tfx_tpu_trainer._support.file_systems import path_text
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session_config
-from tfx_tpu_trainer.estimator._number_checks import check_no_tensor, holds
+from tfx_tpu_trainer.estimator._run_config_checks import check_values, one_model_dir
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.estimator.places.strategy import kinds
 
@@ -171,7 +169,7 @@ class RunConfig:
         strategy = getattr(experimental_distribute, "train_distribute", None) or train_distribute
         environment = read_task_environment(tf_config, needs_chief=kinds.is_none(strategy))
         self._values: dict[str, Any] = {
-            "model_dir": _one_model_dir(model_dir, environment.model_dir),
+            "model_dir": one_model_dir(model_dir, environment.model_dir),
             "tf_random_seed": tf_random_seed,
             "save_summary_steps": save_summary_steps,
             "save_checkpoints_steps": save_checkpoints_steps,
@@ -197,7 +195,7 @@ class RunConfig:
             "histograms": histograms,
             "profile_steps": profile_steps,
         }
-        _check_values(self._values)
+        check_values(self._values)
         if not all(map(kinds.is_none, (strategy, eval_distribute))):
             _logger.info("Initializing RunConfig with distribution strategies.")
         self._cluster_spec = environment.cluster_spec
@@ -268,7 +266,7 @@ class RunConfig:
             changed._values[secs] = None
         elif kwargs.get(secs) is not None:
             changed._values[steps] = None
-        _check_values(changed._values)
+        check_values(changed._values)
         return changed
 
     def __repr__(self) -> str:
@@ -474,97 +472,3 @@ class RunConfig:
 
 _PARAMETERS = inspect.signature(RunConfig).parameters
 REPLACEABLE = tuple(_PARAMETERS)
-
-
-def _one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | None) -> str | None:
-    model_dir = None if given is None else path_text("model_dir", given)
-    if model_dir == "":
-        raise ValueError("model_dir should be non-empty; leave it out for a temporary folder.")
-    if from_tf_config and model_dir and from_tf_config != model_dir:
-        raise ValueError(
-            "`model_dir` provided in RunConfig construct, if set, must have the same value as "
-            f"the model_dir in TF_CONFIG. model_dir: {model_dir!r}, TF_CONFIG's: "
-            f"{from_tf_config!r}. Give it in one place."
-        )
-    if from_tf_config:
-        _logger.info("Using model_dir in TF_CONFIG: %s", from_tf_config)
-    return model_dir or from_tf_config
-
-
-def _is_range_of_steps(value: Any) -> bool:
-    return (
-        isinstance(value, (list, tuple))
-        and len(value) == 2
-        and all(type(step) is int for step in value)
-        and 1 <= value[0] <= value[1]
-    )
-
-
-def _check_values(values: Mapping[str, Any]) -> None:
-    def check(name: str, holds: Callable[[Any], bool], must: str) -> None:
-        value = values[name]
-        if value is not None and not holds(value):
-            raise ValueError(f"{name} {must}; got {value!r}.")
-
-    def check_number(name: str, condition: Callable[[Any], bool], must: str) -> None:
-        check(name, lambda value: holds(name, value, condition), must)
-
-    def is_int(value: Any) -> bool:
-        return isinstance(value, int)
-
-    check("model_dir", lambda path: path != "", "should be non-empty")
-    check_is_no_pattern("model_dir", values["model_dir"] or "")
-    for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
-        check_no_tensor(name, values[name])
-    for name in (
-        "save_summary_steps",
-        "save_checkpoints_steps",
-        "save_checkpoints_secs",
-        "keep_checkpoint_max",
-    ):
-        check_number(name, lambda number: number >= 0, "should be >= 0")
-    for name in (
-        "keep_checkpoint_every_n_hours",
-        "log_step_count_steps",
-        "session_creation_timeout_secs",
-        "first_checkpoint_secs",
-        "stall_timeout_secs",
-    ):
-        check_number(name, lambda number: number > 0, "should be > 0")
-    check(
-        "session_config",
-        lambda config: isinstance(config, v1.ConfigProto),
-        "must be instance of ConfigProto",
-    )
-    check(
-        "jit_compile",
-        lambda value: isinstance(value, bool) or value == "auto",
-        'must be None, False, True or "auto"',
-    )
-    for name in ("save_input_position", "gradient_norms", "histograms"):
-        check(name, lambda value: isinstance(value, bool), "must be True or False")
-    check(
-        "profile_steps",
-        _is_range_of_steps,
-        "must be the first and the last step, counted from 1, as (100, 105)",
-    )
-    check(
-        "progress",
-        lambda value: value in MODES,
-        f"must be one of {', '.join(map(repr, MODES))}, or None, which is 'off'",
-    )
-    check("tf_random_seed", is_int, "must be integer")
-    check("experimental_max_worker_delay_secs", is_int, "must be an integer if set")
-    check(
-        "device_fn",
-        lambda function: callable(function) and positional_names(function) == ("op",),
-        'must be callable with exactly one argument "op"',
-    )
-    check(
-        "protocol",
-        lambda protocol: protocol in ("grpc", "grpc+verbs"),
-        "should be grpc or grpc+verbs",
-    )
-    for name in ("train_distribute", "eval_distribute"):
-        kinds.check_strategy(name, values[name])
-    kinds.check_both(values["experimental_distribute"])

@@ -1,0 +1,115 @@
+"""Checks what a RunConfig is given, so that a wrong value fails where it was written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.file_systems import check_is_no_pattern, path_text
+from tfx_tpu_trainer._support.progress import MODES
+from tfx_tpu_trainer.estimator._callables import positional_names
+from tfx_tpu_trainer.estimator._number_checks import check_no_tensor, holds
+from tfx_tpu_trainer.estimator.places.strategy import kinds
+
+v1 = tf.compat.v1
+_logger = tf.get_logger()
+
+
+def one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | None) -> str | None:
+    """Returns the model folder of a RunConfig, which TF_CONFIG may name too."""
+    model_dir = None if given is None else path_text("model_dir", given)
+    if model_dir == "":
+        raise ValueError("model_dir should be non-empty; leave it out for a temporary folder.")
+    if from_tf_config and model_dir and from_tf_config != model_dir:
+        raise ValueError(
+            "`model_dir` provided in RunConfig construct, if set, must have the same value as "
+            f"the model_dir in TF_CONFIG. model_dir: {model_dir!r}, TF_CONFIG's: "
+            f"{from_tf_config!r}. Give it in one place."
+        )
+    if from_tf_config:
+        _logger.info("Using model_dir in TF_CONFIG: %s", from_tf_config)
+    return model_dir or from_tf_config
+
+
+def _is_range_of_steps(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and all(type(step) is int for step in value)
+        and 1 <= value[0] <= value[1]
+    )
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Checks the arguments of a RunConfig, complete and by name; `None` is none of them given."""
+
+    def check(name: str, holds: Callable[[Any], bool], must: str) -> None:
+        value = values[name]
+        if value is not None and not holds(value):
+            raise ValueError(f"{name} {must}; got {value!r}.")
+
+    def check_number(name: str, condition: Callable[[Any], bool], must: str) -> None:
+        check(name, lambda value: holds(name, value, condition), must)
+
+    def is_int(value: Any) -> bool:
+        return isinstance(value, int)
+
+    check("model_dir", lambda path: path != "", "should be non-empty")
+    check_is_no_pattern("model_dir", values["model_dir"] or "")
+    for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
+        check_no_tensor(name, values[name])
+    for name in (
+        "save_summary_steps",
+        "save_checkpoints_steps",
+        "save_checkpoints_secs",
+        "keep_checkpoint_max",
+    ):
+        check_number(name, lambda number: number >= 0, "should be >= 0")
+    for name in (
+        "keep_checkpoint_every_n_hours",
+        "log_step_count_steps",
+        "session_creation_timeout_secs",
+        "first_checkpoint_secs",
+        "stall_timeout_secs",
+    ):
+        check_number(name, lambda number: number > 0, "should be > 0")
+    check(
+        "session_config",
+        lambda config: isinstance(config, v1.ConfigProto),
+        "must be instance of ConfigProto",
+    )
+    check(
+        "jit_compile",
+        lambda value: isinstance(value, bool) or value == "auto",
+        'must be None, False, True or "auto"',
+    )
+    for name in ("save_input_position", "gradient_norms", "histograms"):
+        check(name, lambda value: isinstance(value, bool), "must be True or False")
+    check(
+        "profile_steps",
+        _is_range_of_steps,
+        "must be the first and the last step, counted from 1, as (100, 105)",
+    )
+    check(
+        "progress",
+        lambda value: value in MODES,
+        f"must be one of {', '.join(map(repr, MODES))}, or None, which is 'off'",
+    )
+    check("tf_random_seed", is_int, "must be integer")
+    check("experimental_max_worker_delay_secs", is_int, "must be an integer if set")
+    check(
+        "device_fn",
+        lambda function: callable(function) and positional_names(function) == ("op",),
+        'must be callable with exactly one argument "op"',
+    )
+    check(
+        "protocol",
+        lambda protocol: protocol in ("grpc", "grpc+verbs"),
+        "should be grpc or grpc+verbs",
+    )
+    for name in ("train_distribute", "eval_distribute"):
+        kinds.check_strategy(name, values[name])
+    kinds.check_both(values["experimental_distribute"])
