@@ -28,7 +28,9 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 HOST_TAGS: Final = (tf.saved_model.SERVING,)
+"""Tags of the metagraph for hosts without a TPU."""
 TPU_TAGS: Final = (tf.saved_model.SERVING, tf.saved_model.TPU)
+"""Tags of the metagraph for TPU hosts."""
 
 # The kinds in the order of the original's log.
 _METHODS = {
