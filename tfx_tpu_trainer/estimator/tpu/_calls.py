@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -259,12 +260,19 @@ class TPUEstimatorCalls(EstimatorCalls):
         """Returns the address of a session's master; emulated cores are in this process."""
         return session_master(self._master(mode))
 
-    def _bound(self, input_fn: Any, mode: str, config: Any = None) -> Call:
+    def _bound(
+        self,
+        input_fn: Any,
+        mode: str,
+        config: Any = None,
+        *,
+        told: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Call:
         return bind_call(
             input_fn,
             mode,
             model_fn=self._model_fn,
-            params=self._params,
+            params={**self._params, **told},
             config=config or self._config,
             needs_params=True,
         )
@@ -273,14 +281,7 @@ class TPUEstimatorCalls(EstimatorCalls):
         """Binds both functions to their batch size; model_fn gets to know that it runs on the host."""
         batch_size = self._settings.batch_sizes[mode]
         told = {} if batch_size is None else {"batch_size": batch_size}
-        call = bind_call(
-            input_fn,
-            mode,
-            model_fn=self._model_fn,
-            params={**self._params, **told},
-            config=config or self._config,
-            needs_params=True,
-        )
+        call = self._bound(input_fn, mode, config, told=told)
 
         def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
             if mode == ModeKeys.PREDICT:
