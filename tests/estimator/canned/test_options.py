@@ -192,8 +192,10 @@ def test_one_optimizer_of_both_halves_counts_and_resumes_as_in_the_original(tmp_
         # One object has one set of settings, and no count of its own.
         own = {"beta_1", "beta_2", "decay", "learning_rate", "iter"}
         assert not own & {name.removeprefix("training/Adam_1/") for name in found}
+        # A half reads the count, updates its variables and then raises the count. Whether the other half has read
+        # it by then is a race, here as in the original. It moved the kernel by 5e-4 once; a step moves it by 2e-2.
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-4, err_msg=name)
+            np.testing.assert_allclose(found[name], value, atol=2e-3, err_msg=name)
     # It ends at the first step that is 41 further on, as there: many steps run ahead of it.
     assert estimator.train(input_fn, steps=41).get_variable_value("global_step") == 8 + 42
 
