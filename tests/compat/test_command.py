@@ -1,6 +1,4 @@
-"""`python -m tfx_tpu_trainer.compat PROGRAM`: the program runs as python would run it."""
-
-from __future__ import annotations
+"""`python -m tfx_tpu_trainer.compat PROGRAM` runs as python does; what is wrong with a program is one line."""
 
 import pathlib
 import shlex
@@ -9,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.bad_input import case
+from tests.bad_input import case, row
 from tests.programs.fetching import REPOSITORY
 from tests.programs.running import run_compat
 from tfx_tpu_trainer.compat.__main__ import separate
@@ -24,6 +22,10 @@ from tfx_tpu_trainer.compat.__main__ import separate
         ("--emulate=4 -m pkg.mod --flag", "--emulate=4 -m pkg.mod -- --flag"),
         ("-mpkg.mod -m x", "-mpkg.mod -- -m x"),
         ("--emulate -- -odd.py", "--emulate=8 -- -odd.py"),
+        (
+            "--repair --repair-package sonnet prog.py --repair x",
+            "--repair --repair-package sonnet -- prog.py --repair x",
+        ),
         ("-m", "-m"),
         ("", "--"),
     ],
@@ -79,16 +81,44 @@ def test_a_wrong_call_is_one_line_and_2(words, refused):
     assert len(ended.stderr.splitlines()) == 1
 
 
-# Runs a file or module as the command does, without what it installs: TensorFlow takes seconds.
+# Runs a file or module as the command does, without what it installs (TensorFlow takes seconds); with --repair where
+# the first word says so.
 _RUN = """
-import os
-import sys
+import functools, os, sys
 from tfx_tpu_trainer.compat import _program as program
 # As `python -m` has it.
 sys.path[0] = os.getcwd()
-kind, name, *words = sys.argv[1:]
-sys.exit((program.run_file if kind == "file" else program.run_module)(name, words))
+repair, kind, name, *words = sys.argv[1:]
+make_loader = None
+if repair == "repair":
+    from tfx_tpu_trainer.compat import _repairs
+    own = _repairs.files_of_program if kind == "file" else _repairs.files_of_module
+    repairs = _repairs.Repairs(own(name), shown=False)
+    sys.meta_path.insert(0, _repairs.RepairingFinder(repairs))
+    make_loader = functools.partial(_repairs.RepairingFileLoader, repairs=repairs)
+if kind == "file":
+    sys.exit(program.run_file(name, words, make_loader=make_loader))
+sys.exit(program.run_module(name, words))
 """
+
+
+def _run(tmp_path, repair: str, kind: str, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "", "PYTHONPATH": str(REPOSITORY), "XDG_CACHE_HOME": str(tmp_path / "c")}
+    return subprocess.run(
+        [sys.executable, "-c", _RUN, repair, kind, *words],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _write(folder, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
 
 SEEN = """
 import sys, __main__
@@ -101,19 +131,10 @@ print(__package__, __spec__ and __spec__.name, __doc__, sorted(name for name in 
 def _run_both(tmp_path, words: list[str], kind: str):
     """Runs a program with python and with our runner, in the same folder."""
     python = [sys.executable, *(["-m"] if kind == "module" else []), *words]
-    (tmp_path / "ours").mkdir(exist_ok=True)
-    return [
-        subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        for command, environment in (
-            (python, {"PATH": ""}),
-            (
-                [sys.executable, "-c", _RUN, kind, *words],
-                {"PATH": "", "PYTHONPATH": str(REPOSITORY)},
-            ),
-        )
-    ]
+    theirs = subprocess.run(
+        python, cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    return theirs, _run(tmp_path, "plain", kind, *words)
 
 
 def write_nothing(path):
@@ -157,14 +178,7 @@ def write_nothing(path):
 )
 def test_a_program_that_never_began_is_one_line(tmp_path, kind, name, make, refused):
     make(tmp_path / name)
-    ended = subprocess.run(
-        [sys.executable, "-c", _RUN, kind, name],
-        cwd=tmp_path,
-        env={"PATH": "", "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = _run(tmp_path, "plain", kind, name)
     refused.output(ended)
     assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
 
@@ -220,66 +234,198 @@ def test_it_is_as_with_python(tmp_path, kind, name):
     assert "tfx_tpu_trainer" not in ours.stderr
 
 
-def test_a_folder_runs_its_main(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "__main__.py").write_text(SEEN, encoding="utf-8")
-    theirs, ours = _run_both(tmp_path, ["folder", "x"], "file")
-    assert ours.returncode == theirs.returncode == 0
-    assert ours.stdout.splitlines()[0] == theirs.stdout.splitlines()[0]
+_TF = "# Of tensorflow's first years.\n"
+ERRORS = {
+    "missing_tpu": (
+        {
+            "program.py": (
+                f"{_TF}from tpu_cluster_resolver import TPUClusterResolver\nTPUClusterResolver('a')\n"
+            ),
+            # Of TensorFlow's file's name, and it fails alike: the real one takes seconds to import.
+            "tpu_cluster_resolver.py": (
+                "import urllib.request\n"
+                "def TPUClusterResolver(tpu): urllib.request.urlopen('http://localhost:1')\n"
+            ),
+        },
+        "program.py, line 3: the TPU that the program names can't be looked up",
+        "on emulated cores (--emulate N)",
+    ),
+    "no_credentials": (
+        {
+            "program.py": (
+                f"{_TF}from tpu_cluster_resolver import TPUClusterResolver\nTPUClusterResolver('a')\n"
+            ),
+            "tpu_cluster_resolver.py": (
+                "def TPUClusterResolver(tpu): raise RuntimeError('No credentials.\\nSee the manual.')\n"
+            ),
+        },
+        "program.py, line 3: the TPU that the program names can't be looked up",
+        ", and the resolver says: No credentials. Run the program in Google Cloud, or on emulated cores",
+    ),
+    "missing_package": (
+        {"program.py": f"{_TF}import gin.tf\n"},
+        "program.py, line 2: the program needs the package 'gin', which is not installed. ",
+        "pip install gin-config",
+    ),
+    "missing_in_a_neighbour": (
+        {"program.py": "import beside\n", "beside.py": f"{_TF}\n\nimport no_such_package\n"},
+        "beside.py, line 4: the program needs the package 'no_such_package'",
+        "otherwise install the package that has it",
+    ),
+    "in_a_folder_above": (
+        {"pack/program.py": f"{_TF}from pack import x\n", "pack/x.py": ""},
+        "pack/program.py, line 2: the program needs the package 'pack', which is in ",
+        "PYTHONPATH=",
+    ),
+    "print_statement": (
+        {"program.py": f"{_TF}import sys\nprint 'x'\n"},
+        "program.py, line 3: Python 2 (\"print 'x'\"). ",
+        "2to3 -w program.py",
+    ),
+    "except_comma": (
+        {
+            "program.py": "import beside\n",
+            "beside.py": f"{_TF}try:\n  x = 1\nexcept ValueError, e:\n  x\n",
+        },
+        "beside.py, line 4: Python 2",
+        "2to3 -w beside.py",
+    ),
+    "module_of_python_2": (
+        {"program.py": f"{_TF}import cPickle as pickle\n"},
+        "program.py, line 2: cPickle is a module of Python 2. ",
+        "2to3 -w program.py",
+    ),
+    "backticks_and_longs": (
+        {"program.py": f"{_TF}x = 10L\n"},
+        "program.py, line 2: Python 2",
+        "2to3 -w program.py",
+    ),
+    "a_flag_defined_twice": (
+        {
+            "program.py": "from absl import flags\nimport beside\nflags.DEFINE_string('a', '', '')\n",
+            "beside.py": f"{_TF}from absl import flags\nflags.DEFINE_string('a', '', '')\n",
+        },
+        "program.py, line 3: The flag 'a' is defined twice. First from beside, Second from program.py. ",
+        "Rename the flag, or pass allow_override=True to the second DEFINE.",
+    ),
+}
 
 
-ESTIMATOR_PROGRAM = """
-import sys
+@pytest.mark.parametrize("repair", ["repair", "plain"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        case(
+            "doctor",
+            f"compat: a program with {name.replace('_', ' ')}",
+            f"python -m tfx_tpu_trainer.compat: {says}",
+            way_out,
+            values=name,
+        )
+        for name, (_, says, way_out) in ERRORS.items()
+    ],
+)
+def test_an_error_with_one_way_out_is_one_line(tmp_path, name, repair, refused):
+    files = ERRORS[name][0]
+    _write(tmp_path, files)
+    program = next(path for path in files if path.endswith("program.py"))
+    ended = _run(tmp_path, repair, "file", program)
+    refused.output(ended)
+    assert ended.returncode == 1 and ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
 
-import numpy as np
-import tensorflow.compat.v1 as tf
-from tensorflow.compat.v1 import estimator as tf_estimator
+
+# What runs as with python, repaired or not: name -> files, words, exit code, output.
+RUNS = {
+    "exit": (
+        {"program.py": f"{_TF}import sys\nprint('said')\nsys.exit(7)\n"},
+        ["file", "program.py"],
+        7,
+        "said",
+    ),
+    "path": (
+        {
+            "program.py": f"{_TF}import os, sys\nhere = os.path.dirname(__file__)\n"
+            "sys.path.insert(0, os.path.join(here, 'lib'))\nimport inner\nprint(inner.keys)\n",
+            "lib/inner.py": f"{_TF}keys = list({{'a': 1}}.keys())\n",
+        },
+        ["file", "program.py"],
+        0,
+        "['a']",
+    ),
+    "package": (
+        {
+            "pack/__init__.py": "",
+            "pack/__main__.py": f"{_TF}from pack import x\nprint(__spec__.name, x.X)\n",
+            "pack/x.py": f"{_TF}X = 3\n",
+        },
+        ["module", "pack"],
+        0,
+        "pack.__main__ 3",
+    ),
+    "folder": (
+        {"folder/__main__.py": f"{_TF}import x\nprint(x.X)\n", "folder/x.py": "X = 3\n"},
+        ["file", "folder"],
+        0,
+        "3",
+    ),
+    "hook": (
+        {
+            "program.py": f"{_TF}import sys\nsys.excepthook = lambda *_: print('its own')\nimport gin\n"
+        },
+        ["file", "program.py"],
+        1,
+        "its own",
+    ),
+}
 
 
-def model_fn(features, labels, mode, params):
-    print("rows", params["batch_size"], features["x"].shape[0])
-    weight = tf.get_variable("weight", initializer=0.0)
-    loss = tf.reduce_mean(tf.square(features["x"] * weight - labels))
-    optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
-    return tf_estimator.tpu.TPUEstimatorSpec(
-        mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step())
+@pytest.mark.parametrize("repair", ["repair", "plain"])
+@pytest.mark.parametrize("name", RUNS)
+def test_what_python_runs_runs(tmp_path, name, repair):
+    files, words, code, output = RUNS[name]
+    _write(tmp_path, files)
+    ended = _run(tmp_path, repair, *words)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (code, output, "")
+
+
+def test_an_error_in_a_repaired_module_is_shown_without_our_frames(tmp_path):
+    _write(
+        tmp_path,
+        {
+            "program.py": "import beside\n\n\nbeside.fail({})\n",
+            "beside.py": "import tensorflow.nothing\n\n\ndef fail(x):\n    raise KeyError(x.iteritems())\n",
+            "tensorflow/__init__.py": "",
+            "tensorflow/nothing.py": "",
+        },
     )
+    ended = _run(tmp_path, "repair", "file", "program.py")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path}/program.py", line 4, in <module>',
+        "    beside.fail({})",
+        f'  File "{tmp_path}/beside.py", line 5, in fail',
+        "    raise KeyError(x.iteritems())",
+        "KeyError: dict_items([])",
+    ]
 
 
-def input_fn(params):
-    x = np.ones(16, np.float32)
-    return tf.data.Dataset.from_tensor_slices(({"x": x}, 3 * x)).repeat().batch(
-        params["batch_size"], drop_remainder=True
-    )
+def test_a_syntax_error_that_is_of_today_keeps_its_traceback(tmp_path):
+    _write(tmp_path, {"program.py": "import beside\n", "beside.py": f"{_TF}x = = 1\n"})
+    ended = _run(tmp_path, "repair", "file", "program.py")
+    assert ended.stderr.splitlines()[-1] == "SyntaxError: invalid syntax"
+    assert "tfx_tpu_trainer" not in ended.stderr
+    assert "importlib" not in ended.stderr
 
 
-def main(argv):
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(argv[1])
-    config = tf_estimator.tpu.RunConfig(
-        cluster=resolver, tpu_config=tf_estimator.tpu.TPUConfig(iterations_per_loop=5)
-    )
-    trained = tf.estimator.tpu.TPUEstimator(model_fn, config=config, train_batch_size=16)
-    trained.train(input_fn, max_steps=10)
-    print("weight", trained.get_variable_value("weight"))
-    print("layers", tf.layers.Dense.__module__)
-    return int(argv[2])
-
-
-if __name__ == "__main__":
-    tf.app.run(main)
-"""
-
-
-# test_pages.py and test_repair_command.py run such programs in `make test`.
-@pytest.mark.e2e
-@pytest.mark.sweep
-def test_a_tpu_program_runs_on_emulated_cores(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(ESTIMATOR_PROGRAM, encoding="utf-8")
-    ended = run_compat(["--emulate", "2", "program.py", "tpu-of-nobody", "7"], cwd=tmp_path)
-    assert ended.returncode == 7, ended.stderr
-    # 3 - 3 * (1 - 2 * 0.1)^10: one step of mean squares takes a fifth of the distance.
-    said = dict(line.split(maxsplit=1) for line in ended.stdout.splitlines())
-    assert float(said["weight"]) == pytest.approx(3 - 3 * 0.8**10, rel=1e-5)
-    assert said["rows"] == "8 8"
-    assert said["layers"].startswith("tf_keras.")
+@row(
+    "doctor",
+    "`python -m tfx_tpu_trainer.compat --repair a.ipynb`",
+    "a.ipynb is a notebook. Convert it to a program first: jupyter nbconvert --to script a.ipynb",
+)
+def test_a_notebook_is_told_how_to_become_a_program(tmp_path, refused):
+    (tmp_path / "a.ipynb").write_text("{}", encoding="utf-8")
+    ended = run_compat(["--repair", "a.ipynb"], cwd=tmp_path)
+    refused.output(ended)
+    assert ended.returncode == 2 and len(ended.stderr.splitlines()) == 1

@@ -1,7 +1,5 @@
 """What install() puts back, under which names, and that uninstall() leaves no trace."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging
@@ -19,7 +17,7 @@ from tests.estimator.public_names import RECORDING
 from tests.programs.fetching import REPOSITORY
 from tfx_tpu_trainer import compat, estimator
 from tfx_tpu_trainer._support.imports import choose_keras_2
-from tfx_tpu_trainer.compat._import_hooks import is_alias
+from tfx_tpu_trainer.compat._installation import is_alias
 
 PARAMETERS = [
     "AdagradParameters",
@@ -373,3 +371,36 @@ def test_keras_2_is_chosen_while_it_can_be(monkeypatch, caplog):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
     choose_keras_2(warns=True)
     assert os.environ["TF_USE_LEGACY_KERAS"] == "0"
+
+
+PROGRAM = """
+import tensorflow as tf
+from tfx_tpu_trainer import compat, estimator
+
+assert tf.keras.__version__.startswith("3.")
+assert not hasattr(tf.keras, "estimator")
+with compat.install():
+    import tensorflow.keras as copied
+    for keras in (tf.keras, copied, tf.compat.v1.keras):
+        assert keras.estimator.model_to_estimator is estimator.model_to_estimator
+    from tensorflow.keras import estimator as imported
+    assert imported.model_to_estimator is estimator.model_to_estimator
+assert not hasattr(tf.keras, "estimator")
+assert not hasattr(copied, "estimator")
+print("done")
+"""
+
+
+@pytest.mark.e2e
+def test_the_names_are_there_with_keras_3():
+    environment = {"PATH": "", "PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "done\n"
+    assert "set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported" in ended.stderr

@@ -1,7 +1,5 @@
 """`tfma.export` is back where TFMA is imported, before or after install()."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

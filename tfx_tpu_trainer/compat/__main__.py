@@ -1,7 +1,5 @@
 """`python -m tfx_tpu_trainer.compat PROGRAM [ARGS]`: a program of tf.estimator, unchanged."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os
@@ -13,12 +11,15 @@ import click
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.compat import _program
 from tfx_tpu_trainer.compat._installation import install
-from tfx_tpu_trainer.compat._repair_imports import (
+from tfx_tpu_trainer.compat._repairs import (
+    OwnFiles,
     RepairingFileLoader,
     RepairingFinder,
+    Repairs,
+    files_of_module,
+    files_of_program,
     serve_workers,
 )
-from tfx_tpu_trainer.compat._repairs import OwnFiles, Repairs, files_of_module, files_of_program
 
 _NAME = "python -m tfx_tpu_trainer.compat"
 # As in estimator/places/choice.py, whose import would be that of TensorFlow.

@@ -4,14 +4,12 @@ Only names that were public, or that public programs import, are here: each in t
 defined it.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer import estimator
-from tfx_tpu_trainer.compat._import_hooks import make_module
+from tfx_tpu_trainer.compat._installation import make_module
 from tfx_tpu_trainer.compat._original_names import EXPORT_NAMES, MODULES, NAMES, TPU_NAMES
 from tfx_tpu_trainer.estimator.extending import (
     MetricKeys,

@@ -1,15 +1,18 @@
-"""Puts the names that TensorFlow 2.16 took out back, with a log of how each change is undone."""
+"""Puts back what TensorFlow 2.16 took out: how each change is undone, and how modules get old names."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import os
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
-from typing import Any
+from typing import Any, Final
 
 from tfx_tpu_trainer._support.imports import choose_keras_2
 
@@ -163,3 +166,180 @@ def _forget(name: str) -> None:
 
 def _unset(name: str) -> None:
     os.environ.pop(name, None)
+
+
+# Changes a module that was just imported.
+Change = Callable[[types.ModuleType], None]
+
+
+class ImportWatcher(importlib.abc.MetaPathFinder):
+    """Sees every import first; most it leaves to the others.
+
+    TensorFlow executes its API's modules again for each name under which they are imported
+    (`tensorflow.compat.v1` is another module than `tf.compat.v1`), so that changing those that exist
+    is not enough.
+    """
+
+    def __init__(
+        self,
+        *,
+        change_of: Callable[[str], Change | None],
+        module_of: Callable[[str], types.ModuleType | None],
+        refusal_of: Callable[[str], str | None],
+    ) -> None:
+        """Keeps what to do."""
+        self._change_of = change_of
+        self._module_of = module_of
+        self._refusal_of = refusal_of
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Finds what the other finders find, to change it once it is there."""
+        refusal = self._refusal_of(fullname)
+        if refusal is not None:
+            # Of a ModuleNotFoundError, `from package import name` would drop the words.
+            raise ImportError(refusal, name=fullname)
+        made = self._module_of(fullname)
+        if made is not None:
+            return made.__spec__
+        change = self._change_of(fullname)
+        spec = None if change is None else self._find_elsewhere(fullname, path, target)
+        if change is not None and spec is not None and spec.loader is not None:
+            spec.loader = _ChangingLoader(spec.loader, change)
+        return spec
+
+    def _find_elsewhere(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                return spec
+        return None
+
+
+class _ChangingLoader(importlib.abc.Loader):
+    """Another loader, and a change when it is done."""
+
+    def __init__(self, loader: importlib.abc.Loader, change: Change) -> None:
+        self._loader = loader
+        self._change = change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        # Modules of TensorFlow's API put a wrapper of theirs in their place.
+        self._change(sys.modules.get(module.__name__, module))
+
+
+_TRACKING: Final = "tensorflow.python.training.tracking"
+_LAYERS: Final = "tf_keras.legacy_tf_layers"
+_LAYERS_NOW: Final = "tf_keras.src.legacy_tf_layers"
+
+MOVED: Final = {
+    # tensorflow.python.layers.normalization, on which tf-slim's batch_norm stands, asks for the first of these; no
+    # tf_keras since 2.16 has it.
+    **{
+        f"{_LAYERS}.{name}": f"{_LAYERS_NOW}.{name}"
+        for name in ("base", "convolutional", "core", "normalization", "pooling")
+    },
+    _LAYERS: _LAYERS_NOW,
+    # TensorFlow 2.9 moved these; AdaNet and TensorFlow Hub up to 0.12 import them.
+    f"{_TRACKING}.base": "tensorflow.python.trackable.base",
+    f"{_TRACKING}.data_structures": "tensorflow.python.trackable.data_structures",
+    f"{_TRACKING}.graph_view": "tensorflow.python.checkpoint.graph_view",
+    f"{_TRACKING}.python_state": "tensorflow.python.trackable.python_state",
+    f"{_TRACKING}.tracking": "tensorflow.python.trackable.autotrackable",
+    f"{_TRACKING}.util": "tensorflow.python.checkpoint.checkpoint",
+}
+"""Old name -> today's."""
+
+
+class MovedModulesFinder(importlib.abc.MetaPathFinder):
+    """Finds each by its old name, as the same module; to be asked last, so that one that is there wins."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Finds the module that is meant, if it is one of these."""
+        if fullname == _TRACKING:
+            # A package without a folder, of which the modules are all that is asked for.
+            return importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+        today = MOVED.get(fullname)
+        if today is None or importlib.util.find_spec(today) is None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, _SameModule(today))
+
+
+# importlib takes the module that is in `sys.modules` after `exec_module`: replacing it there makes the old name another
+# name of the same object, so that `isinstance` holds for classes of both.
+class _SameModule(importlib.abc.Loader):
+    """Imports a module by today's name: both names are the same module."""
+
+    def __init__(self, today: str) -> None:
+        self._today = today
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(self._today)
+
+
+# Where such a module says that it comes from; `repr()` shows it.
+ORIGIN = "tfx_tpu_trainer.compat"
+
+
+def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.ModuleType:
+    """Makes a module of values.
+
+    It is a package without a folder, so that names that it lacks are requested as modules below it, which lets the
+    importer say why they are not there.
+    """
+    module = types.ModuleType(name, doc)
+    loader = _ReadyLoader(module)
+    spec = importlib.machinery.ModuleSpec(name, loader, origin=ORIGIN, is_package=True)
+    vars(module).update(
+        values, __spec__=spec, __package__=name, __path__=[], __all__=sorted(values)
+    )
+    return module
+
+
+class _ReadyLoader(importlib.abc.Loader):
+    """Loads a module that is made already."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        del spec
+        return self._module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Leaves it as it is."""
+
+
+def is_alias(value: Any) -> bool:
+    """Whether a value is a module that `make_module` made."""
+    return is_module(value) and getattr(attribute(value, "__spec__"), "origin", None) == ORIGIN
+
+
+def is_module(value: Any) -> bool:
+    """Whether a value is a module; `isinstance` would ask the value, and some proxies raise."""
+    return issubclass(type(value), types.ModuleType)
+
+
+def attribute(module: types.ModuleType, name: str) -> Any:
+    """Returns what a module has under a name, or `None`; a lazy module is not loaded for it."""
+    return (object.__getattribute__(module, "__dict__") or {}).get(name)

@@ -3,8 +3,6 @@
 Plain data, for `doctor`, which finds them in programs, and `compat`, which puts them back.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 _LISTED: Final = {

@@ -1,7 +1,5 @@
 """Runs a program as `python` does, in this process, and tells errors with one way out in one line."""
 
-from __future__ import annotations
-
 import builtins
 import importlib.machinery
 import importlib.util
@@ -28,7 +26,7 @@ _RUNNERS = (__file__, runpy.run_module.__code__.co_filename, importlib.util.__fi
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _IMPORTERS = tuple(
     os.path.join(_HERE, each)
-    for each in ("_contrib_names.py", "_import_hooks.py", "_repairs.py", "_repair_imports.py")
+    for each in ("_installation.py", "_repairs.py", "_tensorflow_names.py")
 )
 
 

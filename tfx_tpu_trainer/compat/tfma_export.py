@@ -5,8 +5,6 @@ a model for serving and computes the metrics itself; the labels, and the feature
 asks of a signature `transform_features`. So that is what is exported here, from the same arguments.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import logging

@@ -2,15 +2,28 @@
 
     python tests/compat/contrib/published_networks.py NETWORK
 
+Without a network, and run by TensorFlow 1.15, it writes `published_variables.json` beside it:
+
+    uv venv --python 3.7 /tmp/contrib
+    uv pip install --python /tmp/contrib/bin/python tensorflow==1.15.5 "numpy<1.19" "protobuf<3.21"
+    uv pip install --no-deps --target /tmp/networks bert-tensorflow==1.0.1 albert-tensorflow==1.1
+    uv pip install --no-deps --target /tmp/more malaya==3.9.0 tf-models-official==2.1.0.dev2
+    cp /tmp/more/malaya/transformers/electra/modeling.py /tmp/networks/electra_modeling.py
+    cp /tmp/more/official/r1/resnet/resnet_model.py /tmp/networks/
+    PYTHONPATH=/tmp/networks /tmp/contrib/bin/python tests/compat/contrib/published_networks.py
+
 What the network is made of lies beside this program, or on the path: see FILES. Runs with TensorFlow 1.15,
 and as a program of TensorFlow 1 under `python -m tfx_tpu_trainer.compat --repair`.
 """
 
 import json
+import pathlib
+import subprocess
 import sys
 
 import tensorflow as tf
 
+RECORDING = pathlib.Path(__file__).with_name("published_variables.json")
 # Small sizes: names follow the pattern, two layers show it.
 SIZES = {
     "vocab_size": 50,
@@ -136,5 +149,19 @@ def main():
     print(json.dumps(sorted(found)))
 
 
+def record():
+    """Writes the recording: one network a process, since their programs define the same flags."""
+    recorded = {}
+    for name in NETWORKS:
+        command = [sys.executable, __file__, name]
+        said = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode()
+        recorded[name] = json.loads(said.strip().splitlines()[-1])
+    lines = [
+        json.dumps(name) + ": [\n" + ",\n".join(map(json.dumps, found)) + "\n]"
+        for name, found in sorted(recorded.items())
+    ]
+    RECORDING.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
 if __name__ == "__main__":
-    main()
+    main() if sys.argv[1:] else record()

@@ -1,7 +1,5 @@
 """tfx_tpu_trainer.compat.contrib, held against what tf.contrib of TensorFlow 1.15 made of the same programs."""
 
-from __future__ import annotations
-
 import inspect
 import json
 

@@ -1,7 +1,5 @@
 """Contrib's parts in model functions: trained, evaluated, predicted and exported, on the host and on cores."""
 
-from __future__ import annotations
-
 import glob
 import os
 
@@ -14,7 +12,6 @@ from tfx_tpu_trainer.compat.contrib import slim
 from tfx_tpu_trainer.estimator import ModeKeys, export, tpu
 
 v1 = tf.compat.v1
-WORDS = ["a", "b", "c"]
 
 
 def _rows(params):
@@ -133,44 +130,3 @@ def _first(features, labels):
 def _receiver():
     x = v1.placeholder(tf.float32, [None, 6])
     return export.TensorServingInputReceiver(x, {"x": x})
-
-
-def test_a_vocabulary_s_file_is_in_the_export(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("\n".join(WORDS) + "\n")
-
-    def model_fn(features, labels, mode, params):
-        del params
-        table = contrib.lookup.index_table_from_file(str(path), num_oov_buckets=2)
-        ids = table.lookup(features)
-        scores = tf.squeeze(tf.nn.embedding_lookup(v1.get_variable("vectors", [5, 1]), ids), -1)
-        back = contrib.lookup.index_to_string_table_from_file(str(path)).lookup(ids)
-        if mode == ModeKeys.PREDICT:
-            return tpu.TPUEstimatorSpec(mode, predictions={"id": ids, "word": back})
-        loss = tf.reduce_mean(tf.square(scores - labels))
-        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
-        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    def input_fn(params):
-        rows = tf.data.Dataset.from_tensor_slices((["a", "b", "x", "c"], [1.0, 2.0, 3.0, 4.0]))
-        return rows.repeat(4).batch(params["batch_size"], drop_remainder=True)
-
-    estimator = tpu.TPUEstimator(
-        model_fn,
-        config=tpu.RunConfig(model_dir=str(tmp_path / "model")),
-        use_tpu=False,
-        export_to_tpu=False,
-        train_batch_size=4,
-    )
-    estimator.train(input_fn, steps=2)
-
-    def receiver():
-        x = v1.placeholder(tf.string, [None])
-        return export.TensorServingInputReceiver(x, {"x": x})
-
-    folder = estimator.export_saved_model(str(tmp_path / "export"), receiver)
-    path.unlink()
-    served = tf.saved_model.load(os.fsdecode(folder)).signatures["serving_default"]
-    answer = served(tf.constant(["c", "x", "a"]))
-    assert answer["word"].numpy().tolist() == [b"c", b"UNK", b"a"]
-    assert answer["id"].numpy()[[0, 2]].tolist() == [2, 0]

@@ -1,7 +1,5 @@
 """Published checkpoints fit: the variables of a network are those that TensorFlow 1.15 gave it."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
@@ -14,44 +12,37 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.compat.contrib import published_networks, record_published
+from tests.compat.contrib import published_networks
 from tests.programs.fetching import CACHE, REPOSITORY, UnreachableError, install
 from tests.programs.packages import PACKAGES, Package
 from tfx_tpu_trainer.compat import contrib
 from tfx_tpu_trainer.compat.contrib import slim
 
 v1 = tf.compat.v1
-RECORDED = json.loads(record_published.RECORDING.read_text("utf-8"))
+RECORDED = json.loads(published_networks.RECORDING.read_text("utf-8"))
 SIZES = published_networks.SIZES
-_APACHE, _WHY = "Apache-2.0", "its network"
-FETCHED = {
-    **PACKAGES,
-    **{
-        package.requirement: package
-        for package in (
-            Package(
-                "bert-tensorflow",
-                "1.0.1",
-                "3f35ada6769f91e88c69b11b24fde7ff2d61a9d8b3c2a29229c1fdaee50354a0",
-                _APACHE,
-                _WHY,
-            ),
-            Package(
-                "albert-tensorflow",
-                "1.1",
-                "36ba735b95112597484c082bfa019bbf5b2e513a63627dce4949fdc43a67ba22",
-                _APACHE,
-                _WHY,
-            ),
-            Package(
-                "malaya",
-                "3.9.0",
-                "e6213881eec18523d9bfdea1bf56f6a087d6c36eb866f7335d9348a6a58ce30f",
-                "MIT",
-                _WHY,
-            ),
-        )
-    },
+FETCHED = PACKAGES | {
+    f"{name}=={version}": Package(name, version, digest, license_, "its network")
+    for name, version, license_, digest in (
+        (
+            "bert-tensorflow",
+            "1.0.1",
+            "Apache-2.0",
+            "3f35ada6769f91e88c69b11b24fde7ff2d61a9d8b3c2a29229c1fdaee50354a0",
+        ),
+        (
+            "albert-tensorflow",
+            "1.1",
+            "Apache-2.0",
+            "36ba735b95112597484c082bfa019bbf5b2e513a63627dce4949fdc43a67ba22",
+        ),
+        (
+            "malaya",
+            "3.9.0",
+            "MIT",
+            "e6213881eec18523d9bfdea1bf56f6a087d6c36eb866f7335d9348a6a58ce30f",
+        ),
+    )
 }
 
 

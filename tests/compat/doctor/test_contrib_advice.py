@@ -1,7 +1,5 @@
 """The doctor's advice on tf.contrib.estimator and tf.contrib.learn, followed to the letter: each program runs."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

@@ -1,7 +1,5 @@
 """The table of what public programs use of tf.contrib, held against the counts and the doctor's rules."""
 
-from __future__ import annotations
-
 import collections
 
 from scripts import count_contrib_names, document_contrib

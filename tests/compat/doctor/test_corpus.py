@@ -1,19 +1,22 @@
 """The doctor on the programs of tests/compat/doctor/corpus: each finding by file, line and what to do."""
 
-from __future__ import annotations
-
+import ast
+import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.compat.doctor.corpus_files import PROGRAMS, Expected, expected, text_of
 from tests.sweeps import mostly_swept
+from tfx_tpu_trainer.compat._repairs import keep_lines
 from tfx_tpu_trainer.compat.doctor import Finding, Verdict, examine, repair
 
 REPOSITORY = Path(__file__).parents[3]
+CORPUS = Path(__file__).parent / "corpus"
+PROGRAMS = sorted(path.stem for path in CORPUS.glob("*.py"))
 # What others show in `make test`: canned estimators the guide's page in tests/compat, queues and Keras's
 # models the programs of tests/migration.
 ELSEWHERE = ("canned", "keras_model", "queues")
@@ -32,6 +35,33 @@ RUNNING = [
     # Switches the process to TF 1's behaviour, so it comes last.
     "sessions",
 ]
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Expected:
+    """A mark in a program, `#: fix NAME -> EDIT` at the end of its line.
+
+    `fix` is an edit that --fix makes, `edit` one by hand; `EDIT` is a part of the edit's text.
+    """
+
+    line: int
+    name: str
+    verdict: str
+    edit: str
+
+
+def text_of(program: str) -> str:
+    return (CORPUS / f"{program}.py").read_text(encoding="utf-8")
+
+
+def expected(program: str) -> list[Expected]:
+    found = []
+    for number, line in enumerate(text_of(program).splitlines(), 1):
+        for mark in line.split(" #: ")[1:]:
+            match = re.fullmatch(r"(works|note|edit|fix) (.+?)(?: -> (.+?))? *", mark)
+            assert match, f"{program}.py:{number}: {mark!r} is not a mark"
+            found.append(Expected(number, match[2], match[1], match[3] or ""))
+    return sorted(found)
 
 
 def _told(finding: Finding) -> Expected:
@@ -84,6 +114,32 @@ def _changed_beside_their_mark(program: str) -> list[str]:
     }.get(program, [])
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_repair_in_memory_keeps_the_lines(program):
+    original = text_of(program)
+    repaired = repair(original).text
+    laid = keep_lines(original, repaired)
+    assert ast.dump(ast.parse(laid)) == ast.dump(ast.parse(repaired))
+    assert laid.count("\n") == original.count("\n")
+
+
+# Runs programs one after the other in its process: what each printed, then "ok" or its traceback.
+RUN_EACH = """
+import pathlib, runpy, sys, traceback
+import tensorflow as tf
+
+for program in sys.argv[1:]:
+    print(f"=== {pathlib.Path(program).stem}")
+    tf.compat.v1.reset_default_graph()
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except Exception:
+        print(traceback.format_exc())
+    else:
+        print("ok")
+"""
+
+
 @pytest.fixture(scope="module")
 def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -105,14 +161,10 @@ def results(
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
     environment.pop("TF_USE_LEGACY_KERAS", None)
-    command = [
-        sys.executable,
-        "-m",
-        "tfx_tpu_trainer.compat",
-        "tests/compat/doctor/run_programs.py",
-    ]
+    (folder / "all_of_them.py").write_text(RUN_EACH, encoding="utf-8")
+    files = (f"{folder}/{program}.py" for program in ("all_of_them", *programs))
     run = subprocess.run(
-        [*command, *(str(folder / f"{program}.py") for program in programs)],
+        [sys.executable, "-m", "tfx_tpu_trainer.compat", *files],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

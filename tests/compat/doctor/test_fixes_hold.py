@@ -1,15 +1,16 @@
 """Every name that `--fix` writes is there: programs of one name each, repaired and run on the installed TensorFlow."""
 
-from __future__ import annotations
-
 import builtins
 import importlib
+import json
 import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.compat.doctor import layer_programs
+from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer.compat.doctor import Verdict, repair
 from tfx_tpu_trainer.compat.doctor._rewriting import REWRITTEN
@@ -210,3 +211,21 @@ def test_a_numpy_name_that_fix_writes_means_what_it_meant():
     exec(repaired.text, names)
     assert names["values"][:3] == [bool, complex, float]
     assert names["values"][-1] == 2.0
+
+
+RECORDED = json.loads(layer_programs.RECORDING.read_text("utf-8"))
+
+
+# One with layers of the core and one with contrib's are enough for each change.
+QUICK = ("dense", "contrib_layers")
+
+
+@pytest.mark.usefixtures("installed")
+@mostly_swept("name", layer_programs.PROGRAMS, kept=QUICK)
+def test_a_repaired_program_makes_the_variables_of_tensorflow_1(name):
+    head, body = layer_programs.PROGRAMS[name]
+    repaired = repair(head + layer_programs.X + body)
+    assert [each.name for each in repaired.left if each.verdict is Verdict.EDIT] == []
+    made = layer_programs.variables_of(repaired.text)
+    assert len(made) > 5
+    assert made == RECORDED[name]

@@ -1,7 +1,5 @@
 """Notebooks: findings by cell and line, edits in the cells, all else byte for byte."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The doctor's tables, held against the installed TensorFlow and against our own API."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json
@@ -23,6 +21,7 @@ from tfx_tpu_trainer.compat.doctor.rules import (
     estimators,
     look_up,
 )
+from tfx_tpu_trainer.compat.doctor.rules.advice import joined
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import (
     CHANGED,
     ONLY_IN_V1,
@@ -156,6 +155,12 @@ def test_each_rule_says_what_to_do():
         assert advice.says, name
         if advice.verdict is Verdict.EDIT:
             assert advice.edit or advice.becomes, name
+
+
+def test_a_name_with_two_rules_is_a_mistake():
+    rule = RULES["tensorflow.contrib.layers"]
+    with pytest.raises(ValueError, match=r"two rules: b\."):
+        joined({"a": rule, "b": rule}, {"b": rule})
 
 
 def test_the_estimators_names_are_those_that_the_original_had():

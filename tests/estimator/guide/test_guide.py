@@ -50,7 +50,7 @@ def run(tmp_path, monkeypatch):
     return run_program
 
 
-# The whole page, run unedited in tests/compat/test_pages.py, shows it in `make test`.
+# The whole page, run unedited in tests/compat/test_programs.py, shows it in `make test`.
 @pytest.mark.sweep
 def test_titanic_with_feature_columns_is_trained_evaluated_and_served(run, capsys, tmp_path):
     left = run("premade")
@@ -111,7 +111,7 @@ def test_a_keras_mobilenet_becomes_an_estimator(run):
     assert np.all(model.layers[-1].bias.numpy() == 0)
 
 
-# The whole page, run unedited in tests/compat/test_pages.py, shows it in `make test`.
+# The whole page, run unedited in tests/compat/test_programs.py, shows it in `make test`.
 @pytest.mark.sweep
 def test_a_keras_model_is_trained_and_restored_through_its_objects(run):
     left = run("object_checkpoint")
@@ -151,7 +151,7 @@ def test_a_linear_classifier_is_exported_and_served_through_predict(run, capsys)
         assert served["all_classes"].tolist() == [[b"0", b"1"]]
 
 
-# The whole page, run unedited in tests/compat/test_pages.py, shows it in `make test`.
+# The whole page, run unedited in tests/compat/test_programs.py, shows it in `make test`.
 @pytest.mark.sweep
 def test_a_linear_regressor_under_a_mirrored_strategy(run):
     left = run("distribute")

@@ -1,7 +1,5 @@
 """Linear-chain conditional random fields: the likelihood of tags, and the best tags."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

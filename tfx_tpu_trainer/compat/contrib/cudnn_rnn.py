@@ -3,8 +3,6 @@
 They are Keras 2 layers, as all cells of TensorFlow 1 are: TensorFlow 2.16 has them with TF_USE_LEGACY_KERAS=1.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf
@@ -66,6 +64,7 @@ class CudnnCompatibleGRUCell(_cells.RNNCell):
         self._staying = staying, bias("candidate/hidden_projection", units, 0.0)
         self.built = True
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Makes a step."""
 

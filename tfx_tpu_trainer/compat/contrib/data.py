@@ -1,7 +1,5 @@
 """Batches of a fixed size, as `tf.contrib.data` made them: functions for a dataset's `apply`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

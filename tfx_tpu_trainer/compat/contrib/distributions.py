@@ -1,7 +1,5 @@
 """The names of `tf.contrib.distributions` that `tf.compat.v1.distributions` lacks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The functions of `tf.contrib.graph_editor` that programs use: walks, selections, rerouting."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

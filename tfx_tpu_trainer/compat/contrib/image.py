@@ -1,7 +1,5 @@
 """Projective transforms of images."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Keras 2, which cells of TensorFlow 1 are made of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

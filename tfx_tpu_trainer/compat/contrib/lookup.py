@@ -1,7 +1,5 @@
 """Vocabularies: tables from words to numbers and back, as `tf.contrib.lookup` made them."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -68,10 +66,7 @@ def index_table_from_file(
 
     It is initialized with the graph's tables, and the file is an asset of an export.
     """
-    if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
-        raise ValueError(f"vocabulary_file is the path of a file; got {vocabulary_file!r}.")
-    if vocab_size is not None and vocab_size < 1:
-        raise ValueError(f"vocab_size is 1 or more; got {vocab_size}.")
+    _check_vocabulary(vocabulary_file, vocab_size)
     with v1.name_scope(name, "string_to_index"):
         initializer = tf.lookup.TextFileInitializer(
             vocabulary_file,
@@ -103,6 +98,13 @@ def index_table_from_tensor(
         return _to_index(initializer, num_oov_buckets, default_value, hasher_spec)
 
 
+def _check_vocabulary(file: Any, size: int | None) -> None:
+    if file is None or (isinstance(file, str) and not file):
+        raise ValueError(f"vocabulary_file is the path of a file; got {file!r}.")
+    if size is not None and size < 1:
+        raise ValueError(f"vocab_size is 1 or more; got {size}.")
+
+
 def _key_type(dtype: Any) -> tf.DType:
     dtype = tf.as_dtype(dtype)
     if dtype != tf.string and not dtype.is_integer:
@@ -130,10 +132,7 @@ def index_to_string_table_from_file(
     delimiter: str = "\t",
 ) -> Any:
     """Makes a table from the lines' numbers of a file to its words."""
-    if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
-        raise ValueError(f"vocabulary_file is the path of a file; got {vocabulary_file!r}.")
-    if vocab_size is not None and vocab_size < 1:
-        raise ValueError(f"vocab_size is 1 or more; got {vocab_size}.")
+    _check_vocabulary(vocabulary_file, vocab_size)
     with v1.name_scope(name, "index_to_string"):
         initializer = tf.lookup.TextFileInitializer(
             vocabulary_file,

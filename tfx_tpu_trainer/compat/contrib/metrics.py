@@ -1,7 +1,5 @@
 """Metrics in contrib's order of arguments, predictions first, on those of `tf.compat.v1.metrics`."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Callable, Mapping

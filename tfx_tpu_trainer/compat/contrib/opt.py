@@ -1,7 +1,5 @@
 """Optimizers of `tf.contrib.opt`: decoupled weight decay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`tf.contrib.resampler`: the values of images between their pixels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

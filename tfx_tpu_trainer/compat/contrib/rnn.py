@@ -3,8 +3,6 @@
 They are Keras 2 layers, as all cells of TensorFlow 1 are: TensorFlow 2.16 has them with TF_USE_LEGACY_KERAS=1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,6 +71,7 @@ class LSTMBlockCell(_LstmCell):
         self._diagonals = [self.add_weight(name, [units]) for name in names]
         self.built = True
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: tf.Tensor, state: _State) -> tuple[tf.Tensor, Any]:
         """Makes a step."""
         before, output = state
@@ -124,6 +123,7 @@ class LayerNormBasicLSTMCell(_LstmCell):
                 v1.get_variable(name, shape, values.dtype, initializer=start)
         return normalize(values, reuse=True, scope=scope)
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: tf.Tensor, state: _State) -> tuple[tf.Tensor, Any]:
         """Makes a step."""
         before, output = state
@@ -194,6 +194,7 @@ class InputProjectionWrapper(_Projection):
         """The size of the output."""
         return self._cell.output_size
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
         """Makes a step."""
         return self._cell(self._projected(inputs), state)
@@ -217,6 +218,7 @@ class OutputProjectionWrapper(_Projection):
         """The size of the output."""
         return self._size
 
+    @tf.autograph.experimental.do_not_convert
     def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
         """Makes a step."""
         output, new = self._cell(inputs, state)

@@ -1,7 +1,5 @@
 """The summaries of host_call functions: `tf.contrib.summary`, on those of TensorFlow 2."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

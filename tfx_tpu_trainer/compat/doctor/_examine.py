@@ -1,8 +1,7 @@
 """One program, examined."""
 
-from __future__ import annotations
-
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from typing import Final
@@ -16,19 +15,39 @@ from tfx_tpu_trainer.compat.doctor._findings import (
 from tfx_tpu_trainer.compat.doctor._name_findings import NameFindings
 from tfx_tpu_trainer.compat.doctor._reading import read_program
 from tfx_tpu_trainer.compat.doctor._rewriting import Spelling
-from tfx_tpu_trainer.compat.doctor.checks import check
-from tfx_tpu_trainer.compat.doctor.checks.context import Context
-from tfx_tpu_trainer.compat.doctor.checks.estimators import copied_estimator
-from tfx_tpu_trainer.compat.doctor.checks.keras import replaced_functions
-from tfx_tpu_trainer.compat.doctor.checks.python_and_numpy import NUMPY_NAMES
+from tfx_tpu_trainer.compat.doctor.checks import (
+    Context,
+    estimators,
+    input_fns,
+    keras,
+    model_fns,
+    python_and_numpy,
+    tf1_behavior,
+)
 
+_CHECKS: Final = (
+    tf1_behavior.check_dimensions,
+    estimators.check_exports,
+    input_fns.check_input_fns,
+    keras.check_keras2,
+    estimators.check_legacy_modules,
+    model_fns.check_model_fns,
+    python_and_numpy.check_numpy_names,
+    model_fns.check_optimizers,
+    python_and_numpy.check_abstract_collections,
+    python_and_numpy.check_python2,
+    estimators.check_resolvers,
+    estimators.check_schedules,
+    tf1_behavior.check_sessions,
+    estimators.check_tpu_estimators,
+)
 # Parsing is what takes long, and most files of a folder have nothing to do with estimators.
 _CONCERNED: Final = re.compile(
     r"\b(tensorflow\w*|tfx\w*)\b|^\s*(import|from) keras\b", re.MULTILINE
 )
 _NUMPY: Final = re.compile(r"\bimport numpy\b")
 _OLD_NUMPY: Final = re.compile(
-    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, NUMPY_NAMES)) + r")\b"
+    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, python_and_numpy.NUMPY_NAMES)) + r")\b"
 )
 
 
@@ -79,15 +98,16 @@ def found_in(text: str) -> Examined:
     if not (_CONCERNED.search(text) or (_NUMPY.search(text) and _OLD_NUMPY.search(text))):
         return Examined([], None)
     program = read_program(text)
-    copied = copied_estimator(program)
+    copied = estimators.copied_estimator(program)
     if copied is not None:
         return Examined([copied], 1)
     spelling = Spelling(program)
     context = Context(program, spelling)
-    replaced = replaced_functions(context)
+    replaced = keras.replaced_functions(context)
+    checked = itertools.chain.from_iterable(check(context) for check in _CHECKS)
     findings = [
         each
-        for each in (*NameFindings(program, spelling).all(), *check(context))
+        for each in (*NameFindings(program, spelling).all(), *checked)
         if not any(function.has(each) for function in replaced)
     ]
     findings += [each.finding for each in replaced]

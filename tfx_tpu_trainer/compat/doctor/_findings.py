@@ -1,7 +1,5 @@
 """What the doctor says of one place in a program, and the edits of its text, as ranges of UTF-8 bytes."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Iterable

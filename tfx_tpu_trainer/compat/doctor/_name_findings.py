@@ -1,7 +1,5 @@
 """Findings on names: what the program imports and uses, against the rules' tables."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -135,19 +133,8 @@ class NameFindings:
         place = use.prefix(written)
         rewritten = self._rewritten(use, written, key, advice)
         text, edits = rewritten if rewritten is not None else (advice.edit, ())
-        self._found.append(
-            Finding(
-                line=place.line,
-                column=place.column,
-                theme=advice.theme,
-                name=shown(use.name),
-                verdict=advice.verdict,
-                says=advice.says,
-                edit=text,
-                fixable=bool(edits),
-                edits=edits,
-            )
-        )
+        told = dataclasses.replace(advice, edit=text)
+        self._found.append(_finding(place, told, shown(use.name), edits=edits))
         return bool(edits)
 
     def _rewritten(
@@ -168,17 +155,7 @@ class NameFindings:
         return self._calls.get((use.place.start, use.place.end))
 
     def _works(self, use: Use, advice: Advice) -> None:
-        self._found.append(
-            Finding(
-                line=use.place.line,
-                column=use.place.column,
-                theme=advice.theme,
-                name=shown(to_class(use.name)),
-                verdict=advice.verdict,
-                says=advice.says,
-                edit=advice.edit,
-            )
-        )
+        self._found.append(_finding(use.place, advice, shown(to_class(use.name))))
 
     def _look_at_import(self, binding: Binding) -> None:
         """Looks at an import of something that the rules know, as a whole."""
@@ -226,7 +203,7 @@ class NameFindings:
         """Reports what is left to do for a name, such as a queue, once its import is of tf.compat.v1."""
         found = look_up(name)
         if found is not None and found[1].verdict is Verdict.EDIT and not binding.guarded:
-            self._found.append(_finding(binding, found[1], name=name))
+            self._found.append(_finding(binding.place, found[1], shown(name)))
 
     def _look_at_assignment(self, binding: Binding) -> None:
         """Looks at what is used by way of `layers = tf.contrib.layers`."""
@@ -314,7 +291,8 @@ class NameFindings:
             says += " The import is guarded: its `except` branch runs."
             self._moved.pop(binding, None)
         told = dataclasses.replace(advice, verdict=verdict, says=says)
-        self._on_imports.append((binding, _finding(binding, told, name=binding.imported)))
+        finding = _finding(binding.place, told, shown(binding.imported))
+        self._on_imports.append((binding, finding))
 
     # An import statement may bind several names with different fates: of `from tensorflow.contrib import tpu, slim,
     # nonsense` two move to different modules and one stays. Hence findings on imports wait until all bindings are
@@ -334,16 +312,19 @@ class NameFindings:
             self._found.append(dataclasses.replace(finding, fixable=bool(made), edits=made))
 
 
-def _finding(binding: Binding, advice: Advice, *, name: str) -> Finding:
-    """Returns what is said of an imported name, at the import."""
+def _finding(
+    place: Place, advice: Advice, name: str, *, edits: tuple[TextEdit, ...] = ()
+) -> Finding:
     return Finding(
-        line=binding.place.line,
-        column=binding.place.column,
+        line=place.line,
+        column=place.column,
         theme=advice.theme,
-        name=shown(name),
+        name=name,
         verdict=advice.verdict,
         says=advice.says,
         edit=advice.edit,
+        fixable=bool(edits),
+        edits=edits,
     )
 
 

@@ -1,7 +1,5 @@
 """Notebooks: their code cells as one program, whose findings name cells, and whose edits go back into them."""
 
-from __future__ import annotations
-
 import ast
 import bisect
 import dataclasses

@@ -1,7 +1,5 @@
 """How a program's tree is read: in one pass its imports, functions and calls, then what uses the imports."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import operator

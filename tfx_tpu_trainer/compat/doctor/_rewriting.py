@@ -1,7 +1,5 @@
 """How names, imports and calls are written anew: by which import, and with which one added."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The Python files of a path, read and written."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os

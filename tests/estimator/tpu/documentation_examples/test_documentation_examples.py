@@ -51,7 +51,7 @@ def digits_input_fn(params, *, endless=False):
     return dataset.batch(params["batch_size"])
 
 
-# The page, run unedited on cores in tests/compat/test_pages.py, has these two examples in `make test`.
+# The page, run unedited on cores in tests/compat/test_programs.py, has these two examples in `make test`.
 @pytest.mark.sweep
 @pytest.mark.parametrize(("use_tpu", "cores"), [(False, None), (True, 4), (True, 8)])
 @pytest.mark.parametrize("form", ["list", "dict"])

@@ -5,8 +5,6 @@ from tfx_tpu_trainer.compat.contrib.framework.arg_scope import (
     add_arg_scope,
     arg_scope,
     current_arg_scope,
-)
-from tfx_tpu_trainer.compat.contrib.framework.small_parts import (
     deprecated,
     get_name_scope,
     local_variable,

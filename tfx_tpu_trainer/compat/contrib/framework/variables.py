@@ -3,8 +3,6 @@
 The semantics are those of `tf.contrib.framework` of TensorFlow 1.15.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -58,26 +56,13 @@ def variable(
     Returns:
         The variable.
     """
+    given = locals()
+    getter = given.pop("custom_getter") or v1.get_variable
     # A variable goes into a collection once, and always into one: it would not be saved.
-    names = list(
-        dict.fromkeys(collections if collections is not None else [_Keys.GLOBAL_VARIABLES])
-    )
-    getter = custom_getter if custom_getter is not None else v1.get_variable
-    with tf.device(device or ""):
-        return getter(
-            name,
-            shape=shape,
-            dtype=dtype,
-            initializer=initializer,
-            regularizer=regularizer,
-            trainable=trainable,
-            collections=names,
-            caching_device=caching_device,
-            partitioner=partitioner,
-            use_resource=use_resource,
-            synchronization=synchronization,
-            aggregation=aggregation,
-        )
+    names = collections if collections is not None else [_Keys.GLOBAL_VARIABLES]
+    given["collections"] = list(dict.fromkeys(names))
+    with tf.device(given.pop("device") or ""):
+        return getter(given.pop("name"), **given)
 
 
 @add_arg_scope
@@ -99,42 +84,15 @@ def model_variable(
 ) -> tf.Variable:
     """Makes a variable that belongs to the model: it is in `GraphKeys.MODEL_VARIABLES` too.
 
-    Args:
-        name: Its name below the variable scope.
-        shape: Its shape. Defaults to `None`, the initial value's.
-        dtype: Its type. Defaults to float32.
-        initializer: Its initial value, or a function that makes it. Defaults to `None`, the
-            scope's.
-        regularizer: Makes a loss of it. Defaults to `None`.
-        trainable: Whether optimizers update it. Defaults to `True`.
-        collections: More collections that it goes into. Defaults to `None`.
-        caching_device: As for `tf.compat.v1.get_variable`. Defaults to `None`.
-        device: As for `variable`. Defaults to `None`.
-        partitioner: As for `tf.compat.v1.get_variable`. Defaults to `None`.
-        custom_getter: As for `variable`. Defaults to `None`.
-        use_resource: Whether it is a resource variable. Defaults to `None`, the enclosing scope's setting.
-        synchronization: As for `variable`. Defaults to `AUTO`.
-        aggregation: As for `variable`. Defaults to `NONE`.
+    The arguments are those of `variable`. `dtype` defaults to float32, and `collections` are more
+    collections than those of a variable of a model.
 
     Returns:
         The variable.
     """
-    return variable(
-        name,
-        shape=shape,
-        dtype=dtype,
-        initializer=initializer,
-        regularizer=regularizer,
-        trainable=trainable,
-        collections=[*(collections or []), _Keys.GLOBAL_VARIABLES, _Keys.MODEL_VARIABLES],
-        caching_device=caching_device,
-        device=device,
-        partitioner=partitioner,
-        custom_getter=custom_getter,
-        use_resource=use_resource,
-        synchronization=synchronization,
-        aggregation=aggregation,
-    )
+    given = locals()
+    given["collections"] = [*(collections or []), _Keys.GLOBAL_VARIABLES, _Keys.MODEL_VARIABLES]
+    return variable(**given)
 
 
 def add_model_variable(var: tf.Variable) -> None:
@@ -169,28 +127,12 @@ def get_variables(
 
 
 def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[tf.Variable]:
-    """Finds variables of `GraphKeys.MODEL_VARIABLES`, as `get_variables` does.
-
-    Args:
-        scope: As for `get_variables`. Defaults to `None`.
-        suffix: As for `get_variables`. Defaults to `None`.
-
-    Returns:
-        The variables.
-    """
+    """Finds variables of `GraphKeys.MODEL_VARIABLES`, as `get_variables` does."""
     return get_variables(scope, suffix, _Keys.MODEL_VARIABLES)
 
 
 def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[tf.Variable]:
-    """Finds trainable variables, as `get_variables` does.
-
-    Args:
-        scope: As for `get_variables`. Defaults to `None`.
-        suffix: As for `get_variables`. Defaults to `None`.
-
-    Returns:
-        The variables.
-    """
+    """Finds trainable variables, as `get_variables` does."""
     return get_variables(scope, suffix, _Keys.TRAINABLE_VARIABLES)
 
 

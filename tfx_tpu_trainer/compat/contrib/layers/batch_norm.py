@@ -1,14 +1,15 @@
 """Batch normalization with the variables of `tf.contrib.layers.batch_norm`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from tfx_tpu_trainer.compat.contrib.framework.small_parts import smart_cond, static_value
+from tfx_tpu_trainer.compat.contrib.framework.arg_scope import (
+    add_arg_scope,
+    smart_cond,
+    static_value,
+)
 from tfx_tpu_trainer.compat.contrib.framework.variables import model_variable
 from tfx_tpu_trainer.compat.contrib.layers.utils import (
     Activation,

@@ -1,7 +1,5 @@
 """Layers with weights: convolutions and matrix products, with the variables of `tf.contrib.layers`."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import numbers
@@ -152,27 +150,8 @@ def convolution2d_transpose(
     """Transposes a convolution along two spatial axes: the output has `stride` times the size.
 
     Its variables are `weights` and `biases` in the variable scope `Conv2d_transpose`,
-    `Conv2d_transpose_1` and so on.
-
-    Args:
-        inputs: A tensor of four axes.
-        num_outputs: The number of filters.
-        kernel_size: The filters' size: an integer or two.
-        stride: An integer or two. Defaults to 1.
-        padding: `"SAME"` or `"VALID"`. Defaults to `"SAME"`.
-        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
-        activation_fn: As for `convolution`. Defaults to a ReLU.
-        normalizer_fn: As for `convolution`. Defaults to `None`.
-        normalizer_params: As for `convolution`. Defaults to `None`.
-        weights_initializer: As for `convolution`. Defaults to `xavier_initializer()`.
-        weights_regularizer: As for `convolution`. Defaults to `None`.
-        biases_initializer: As for `convolution`. Defaults to zeros.
-        biases_regularizer: As for `convolution`. Defaults to `None`.
-        reuse: As for `convolution`. Defaults to `None`.
-        variables_collections: As for `convolution`. Defaults to `None`.
-        outputs_collections: As for `convolution`. Defaults to `None`.
-        trainable: As for `convolution`. Defaults to `True`.
-        scope: The variable scope. Defaults to `None`.
+    `Conv2d_transpose_1` and so on. The arguments are those of `convolution`; `kernel_size` and `stride`
+    are an integer or two, and `data_format` is `"NHWC"`, by default, or `"NCHW"`.
 
     Returns:
         A tensor of four axes.
@@ -244,30 +223,11 @@ def separable_convolution2d(
     Its variables are `depthwise_weights`, `pointwise_weights` and `biases` in the variable scope
     `SeparableConv2d`, `SeparableConv2d_1` and so on.
 
-    Args:
-        inputs: A tensor of four axes.
-        num_outputs: The number of filters that mix; `None` for no mixing.
-        kernel_size: The filters' size: an integer or two.
-        depth_multiplier: How many outputs each channel has before mixing. Defaults to 1.
-        stride: An integer or two. Defaults to 1.
-        padding: `"SAME"` or `"VALID"`. Defaults to `"SAME"`.
-        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
-        rate: The dilation: an integer or two. Defaults to 1.
-        activation_fn: As for `convolution`. Defaults to a ReLU.
-        normalizer_fn: As for `convolution`. Defaults to `None`.
-        normalizer_params: As for `convolution`. Defaults to `None`.
-        weights_initializer: Makes the first weights of each channel. Defaults to
-            `xavier_initializer()`.
-        pointwise_initializer: Makes the first weights that mix. Defaults to `None`, as
-            `weights_initializer`.
-        weights_regularizer: Makes a loss of both. Defaults to `None`.
-        biases_initializer: As for `convolution`. Defaults to zeros.
-        biases_regularizer: As for `convolution`. Defaults to `None`.
-        reuse: As for `convolution`. Defaults to `None`.
-        variables_collections: As for `convolution`. Defaults to `None`.
-        outputs_collections: As for `convolution`. Defaults to `None`.
-        trainable: As for `convolution`. Defaults to `True`.
-        scope: The variable scope. Defaults to `None`.
+    The arguments are those of `convolution`; sizes are an integer or two, and `data_format` is `"NHWC"`,
+    by default, or `"NCHW"`. `num_outputs` may be `None` for no mixing, and each channel has
+    `depth_multiplier` outputs before mixing, 1 by default. `weights_initializer` makes the first weights
+    of each channel, `pointwise_initializer` those that mix: by default as the former. The regularizer
+    makes a loss of both.
 
     Returns:
         A tensor of four axes.

@@ -1,7 +1,5 @@
 """Initializers with contrib's arguments and defaults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

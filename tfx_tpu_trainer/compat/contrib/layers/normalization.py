@@ -1,20 +1,16 @@
 """Normalization of each example by itself: as a whole, by groups of channels, or channel by channel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from tfx_tpu_trainer.compat.contrib.framework.variables import model_variable
 from tfx_tpu_trainer.compat.contrib.layers.utils import (
     Activation,
     channels_of,
     check_data_format,
     collect_named_outputs,
-    get_variable_collections,
     parameter,
 )
 
@@ -65,6 +61,7 @@ def layer_norm(
         ValueError: If the rank or a size of the parameters is not known, or an axis is beyond the
             rank.
     """
+    given = locals()
     with v1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse) as variable_scope:
         inputs = tf.convert_to_tensor(inputs)
         rank = inputs.shape.rank
@@ -83,26 +80,12 @@ def layer_norm(
                 f"the shape {inputs.shape}."
             )
 
-        def parameter(name: str, initializer: Any) -> tf.Variable:
-            return model_variable(
-                name,
-                shape=shape,
-                dtype=inputs.dtype.base_dtype,
-                initializer=initializer,
-                collections=get_variable_collections(variables_collections, name),
-                trainable=trainable,
-            )
-
-        beta = parameter("beta", v1.zeros_initializer()) if center else None
-        gamma = parameter("gamma", v1.ones_initializer()) if scale else None
-        mean, variance = v1.nn.moments(inputs, list(range(first, rank)), keep_dims=True)
+        moments = v1.nn.moments(inputs, list(range(first, rank)), keep_dims=True)
         # float16 can't represent the smaller number.
         epsilon = 1e-3 if inputs.dtype.base_dtype == tf.float16 else 1e-12
-        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        outputs.set_shape(inputs.shape)
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+        return _finished(
+            inputs, moments, inputs, shape, variable_scope.name, {**given, "epsilon": epsilon}
+        )
 
 
 @add_arg_scope
@@ -155,6 +138,7 @@ def group_norm(
         ValueError: If the rank or a size is not known, an axis is not there, or `groups` is no
             divisor.
     """
+    given = locals()
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
     if rank is None:
@@ -180,32 +164,21 @@ def group_norm(
     within = [channels_axis + 1, *(axis + (axis > channels_axis) for axis in axes)]
     by_channel = [1] * channels_axis + split + [1] * (rank - 1 - channels_axis)
     with v1.variable_scope(scope, "GroupNorm", [grouped], reuse=reuse) as variable_scope:
-
-        def variable(name: str, initializer: Any) -> tf.Tensor:
-            made = parameter(
-                name,
-                [channels],
-                inputs,
-                initializer=(param_initializers or {}).get(name, initializer),
-                regularizer=None,
-                collections=variables_collections,
-                trainable=trainable,
-            )
-            return tf.reshape(made, by_channel)
-
-        beta = variable("beta", v1.zeros_initializer()) if center else None
-        gamma = variable("gamma", v1.ones_initializer()) if scale else None
         if mean_close_to_zero:
             mean = tf.reduce_mean(grouped, within, keepdims=True)
             variance = tf.reduce_mean(tf.square(grouped), within, keepdims=True) - tf.square(mean)
         else:
             mean, variance = v1.nn.moments(grouped, within, keep_dims=True)
-        outputs = tf.nn.batch_normalization(grouped, mean, variance, beta, gamma, epsilon)
-        outputs = tf.reshape(outputs, sizes)
-        outputs.set_shape(inputs.shape)
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+        return _finished(
+            grouped,
+            (mean, variance),
+            inputs,
+            [channels],
+            variable_scope.name,
+            given,
+            by_channel=by_channel,
+            sizes=sizes,
+        )
 
 
 @add_arg_scope
@@ -226,20 +199,8 @@ def instance_norm(
     """Normalizes each channel of each example.
 
     Its variables are `beta` and `gamma` in the variable scope `InstanceNorm` and so on.
-
-    Args:
-        inputs: A tensor whose number of channels is known.
-        center: Whether to add `beta`. Defaults to `True`.
-        scale: Whether to multiply by `gamma`. Defaults to `True`.
-        epsilon: Added to the variance. Defaults to 1e-6.
-        activation_fn: Applied to the output. Defaults to `None`, nothing.
-        param_initializers: Initializers by `"beta"` and `"gamma"`. Defaults to `None`.
-        reuse: Whether the variables are those of an earlier call. Defaults to `None`.
-        variables_collections: As for `group_norm`. Defaults to `None`.
-        outputs_collections: Collections of the output. Defaults to `None`.
-        trainable: Whether optimizers update the variables. Defaults to `True`.
-        data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
-        scope: The variable scope. Defaults to `None`.
+    The arguments are those of `group_norm`, but for groups and axes; `data_format` is `"NHWC"`, by default, or
+    `"NCHW"`.
 
     Returns:
         A tensor of the shape of `inputs`.
@@ -247,30 +208,55 @@ def instance_norm(
     Raises:
         ValueError: If the channels are not known, or the data format is neither of the two.
     """
+    given = locals()
     channels_first = check_data_format(data_format, "NHWC", "NCHW")
     inputs = tf.convert_to_tensor(inputs)
     channels = channels_of(inputs, channels_first)
     rank = inputs.shape.rank
     with v1.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse) as variable_scope:
-
-        def variable(name: str, initializer: Any) -> tf.Tensor:
-            made = parameter(
-                name,
-                [channels],
-                inputs,
-                initializer=(param_initializers or {}).get(name, initializer),
-                regularizer=None,
-                collections=variables_collections,
-                trainable=trainable,
-            )
-            return tf.reshape(made, [1, -1] + [1] * (rank - 2)) if channels_first else made
-
-        beta = variable("beta", v1.zeros_initializer()) if center else None
-        gamma = variable("gamma", v1.ones_initializer()) if scale else None
         axes = list(range(2, rank)) if channels_first else list(range(1, rank - 1))
-        mean, variance = v1.nn.moments(inputs, axes, keep_dims=True)
-        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        outputs.set_shape(inputs.shape)
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, variable_scope.name, outputs)
+        return _finished(
+            inputs,
+            v1.nn.moments(inputs, axes, keep_dims=True),
+            inputs,
+            [channels],
+            variable_scope.name,
+            given,
+            by_channel=[1, -1] + [1] * (rank - 2) if channels_first else None,
+        )
+
+
+def _finished(
+    values: tf.Tensor,
+    moments: tuple[tf.Tensor, tf.Tensor],
+    inputs: tf.Tensor,
+    shape: Sequence[int],
+    scope: str,
+    given: Mapping[str, Any],
+    *,
+    by_channel: Sequence[int] | None = None,
+    sizes: Sequence[Any] | None = None,
+) -> tf.Tensor:
+    """Normalizes values, scales and shifts them, makes them of the inputs' sizes, and activates and collects them."""
+    initializers = given.get("param_initializers") or {}
+
+    def variable(name: str, initializer: Any) -> tf.Tensor:
+        made = parameter(
+            name,
+            shape,
+            inputs,
+            initializer=initializers.get(name, initializer),
+            regularizer=None,
+            collections=given["variables_collections"],
+            trainable=given["trainable"],
+        )
+        return made if by_channel is None else tf.reshape(made, by_channel)
+
+    beta = variable("beta", v1.zeros_initializer()) if given["center"] else None
+    gamma = variable("gamma", v1.ones_initializer()) if given["scale"] else None
+    outputs = tf.nn.batch_normalization(values, *moments, beta, gamma, given["epsilon"])
+    outputs = outputs if sizes is None else tf.reshape(outputs, sizes)
+    outputs.set_shape(inputs.shape)
+    if given["activation_fn"] is not None:
+        outputs = given["activation_fn"](outputs)
+    return collect_named_outputs(given["outputs_collections"], scope, outputs)

@@ -1,7 +1,5 @@
 """A train op in one call, and summaries of collected tensors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

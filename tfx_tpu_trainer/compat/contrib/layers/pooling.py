@@ -1,14 +1,11 @@
 """Pooling, dropout and changes of shape: layers without variables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope
-from tfx_tpu_trainer.compat.contrib.framework.small_parts import smart_cond
+from tfx_tpu_trainer.compat.contrib.framework.arg_scope import add_arg_scope, smart_cond
 from tfx_tpu_trainer.compat.contrib.layers.utils import (
     check_data_format,
     collect_named_outputs,

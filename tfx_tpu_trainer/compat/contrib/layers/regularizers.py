@@ -1,7 +1,5 @@
 """Regularizers: functions of weights that make a loss, or `None` if there is none."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any

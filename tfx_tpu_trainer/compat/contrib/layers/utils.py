@@ -3,8 +3,6 @@
 Its public names are those of `tf.contrib.slim.utils`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -300,6 +300,7 @@ class AttentionWrapper(_cells.RNNCell):
                 ),
             )
 
+    @tf.autograph.experimental.do_not_convert
     def call(
         self, inputs: tf.Tensor, state: AttentionWrapperState
     ) -> tuple[tf.Tensor, AttentionWrapperState]:

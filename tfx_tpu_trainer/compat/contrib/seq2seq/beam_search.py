@@ -1,7 +1,5 @@
 """A decoder that keeps the best few sequences of each row."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Decoders, and the loop that runs them."""
 
-from __future__ import annotations
-
 import abc
 import contextlib
 from collections.abc import Callable

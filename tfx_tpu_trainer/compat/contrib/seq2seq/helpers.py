@@ -1,7 +1,5 @@
 """Where a decoder's inputs come from: the targets in training, its own outputs in inference."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +14,10 @@ _Step = tuple[Any, Any, Any]
 
 def _time_first(values: tf.Tensor) -> tf.Tensor:
     return tf.transpose(values, [1, 0, *range(2, values.shape.rank)])
+
+
+def _embedding_fn(embedding: Any) -> Callable[[Any], Any]:
+    return embedding if callable(embedding) else lambda ids: tf.nn.embedding_lookup(embedding, ids)
 
 
 class Helper(abc.ABC):
@@ -183,10 +185,7 @@ class GreedyEmbeddingHelper(Helper):
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
         """Keeps the tokens."""
-        if callable(embedding):
-            self._embedding_fn = embedding
-        else:
-            self._embedding_fn = lambda ids: tf.nn.embedding_lookup(embedding, ids)
+        self._embedding_fn = _embedding_fn(embedding)
         self._start_tokens = tf.convert_to_tensor(start_tokens, tf.int32)
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         if self._start_tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
@@ -259,10 +258,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         name: str | None = None,
     ) -> None:
         """Keeps the inputs."""
-        if callable(embedding):
-            self._embedding_fn = embedding
-        else:
-            self._embedding_fn = lambda ids: tf.nn.embedding_lookup(embedding, ids)
+        self._embedding_fn = _embedding_fn(embedding)
         self._probability = tf.convert_to_tensor(sampling_probability)
         self._seed, self._scheduling_seed = seed, scheduling_seed
         super().__init__(inputs, sequence_length, time_major, name)

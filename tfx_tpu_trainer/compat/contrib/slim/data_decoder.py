@@ -1,7 +1,5 @@
 """Decoders of a record into items."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Sequence
 from typing import Any

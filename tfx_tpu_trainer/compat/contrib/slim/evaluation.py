@@ -1,7 +1,5 @@
 """Slim's evaluation: an op run several times on each new checkpoint of a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The train op of `slim.learning`, and its loop."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -40,22 +38,9 @@ def create_train_op(
 ) -> tf.Tensor:
     """Makes an op that runs the layers' updates, trains, and returns the loss.
 
-    `tfx_tpu_trainer.compat.contrib.training.create_train_op` with two changes of gradients built in.
-
-    Args:
-        total_loss: The loss, a scalar.
-        optimizer: An optimizer of TF 1.
-        global_step: The step to count; `None` for none. Defaults to 0, meaning the graph's.
-        update_ops: Ops that run before the loss. Defaults to `None`, those in
-            `GraphKeys.UPDATE_OPS`.
-        variables_to_train: The variables to train. Defaults to `None`, all trainable variables.
-        clip_gradient_norm: The greatest norm of a gradient. Defaults to 0, no clipping.
-        summarize_gradients: Whether to write summaries of them. Defaults to `False`.
-        gate_gradients: As for `compute_gradients`. Defaults to `GATE_OP`.
-        aggregation_method: As for `compute_gradients`. Defaults to `None`.
-        colocate_gradients_with_ops: As for `compute_gradients`. Defaults to `False`.
-        gradient_multipliers: Variable, or its name -> factor of its gradient. Defaults to `None`.
-        check_numerics: Whether a loss that is not a number is an error. Defaults to `True`.
+    `tfx_tpu_trainer.compat.contrib.training.create_train_op`, with its arguments, and with two changes of
+    gradients built in. `clip_gradient_norm` is the greatest norm of a gradient, by default 0 for no
+    clipping; `gradient_multipliers` are factors of gradients by variable, or by its name.
 
     Returns:
         The loss, after the update.
@@ -63,6 +48,8 @@ def create_train_op(
     Raises:
         ValueError: If there is nothing to train.
     """
+    given = locals()
+    del given["clip_gradient_norm"], given["gradient_multipliers"]
 
     def transform(gradients: Any) -> Any:
         if gradient_multipliers:
@@ -71,19 +58,7 @@ def create_train_op(
             gradients = clip_gradient_norms(gradients, clip_gradient_norm)
         return gradients
 
-    return loops.create_train_op(
-        total_loss,
-        optimizer,
-        global_step,
-        update_ops,
-        variables_to_train,
-        transform,
-        summarize_gradients,
-        gate_gradients,
-        aggregation_method,
-        colocate_gradients_with_ops,
-        check_numerics,
-    )
+    return loops.create_train_op(**given, transform_grads_fn=transform)
 
 
 _logger = tf.get_logger()

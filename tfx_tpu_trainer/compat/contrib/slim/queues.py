@@ -1,7 +1,5 @@
 """Queue runners for the time of a block."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

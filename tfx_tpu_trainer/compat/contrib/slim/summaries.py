@@ -1,7 +1,5 @@
 """The summary of a single number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Decoders of serialized `tf.train.Example`s: items made of features by handlers."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

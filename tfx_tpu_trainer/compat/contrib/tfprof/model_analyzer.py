@@ -1,7 +1,5 @@
 """`tf.contrib.tfprof.model_analyzer`: `tf.compat.v1.profiler.profile` under its older arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Train ops that run the layers' updates, and loops that train and evaluate without an estimator."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence

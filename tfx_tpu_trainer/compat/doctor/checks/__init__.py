@@ -1,48 +1,171 @@
-"""What is looked for beyond names: arguments, functions that are called with others, ops."""
+"""What is looked for beyond names: arguments, functions that are called with others, ops.
 
-from __future__ import annotations
+Each check takes a `Context`: what a program's functions and calls are for.
+"""
 
+import ast
+import functools
+import re
 from collections.abc import Iterator
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding
-from tfx_tpu_trainer.compat.doctor.checks.context import Context
-from tfx_tpu_trainer.compat.doctor.checks.estimators import (
-    check_exports,
-    check_resolvers,
-    check_schedules,
-    check_tpu_estimators,
-)
-from tfx_tpu_trainer.compat.doctor.checks.input_fns import check_input_fns
-from tfx_tpu_trainer.compat.doctor.checks.keras import check_keras2
-from tfx_tpu_trainer.compat.doctor.checks.legacy_modules import check_legacy_modules
-from tfx_tpu_trainer.compat.doctor.checks.model_fns import check_model_fns, check_optimizers
-from tfx_tpu_trainer.compat.doctor.checks.python_and_numpy import (
-    check_abstract_collections,
-    check_numpy_names,
-    check_python2,
-)
-from tfx_tpu_trainer.compat.doctor.checks.tf1_behavior import check_dimensions, check_sessions
+from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._program import Call, Function, FunctionNode, Place, Program
+from tfx_tpu_trainer.compat.doctor._rewriting import Spelling
+from tfx_tpu_trainer.compat.doctor.rules import canonical
 
-_CHECKS: Final = (
-    check_dimensions,
-    check_exports,
-    check_input_fns,
-    check_keras2,
-    check_legacy_modules,
-    check_model_fns,
-    check_numpy_names,
-    check_optimizers,
-    check_abstract_collections,
-    check_python2,
-    check_resolvers,
-    check_schedules,
-    check_sessions,
-    check_tpu_estimators,
+_INPUT_FN: Final = re.compile(r"(^|_)input_fn$")
+_NOT_INPUT_FN: Final = re.compile(r"serving|receiver|export")
+_ESTIMATOR_API: Final = re.compile(
+    r"tensorflow(\.contrib|\.compat\.v[12])?\.(estimator|tpu)\b|tfx_tpu_trainer\.estimator\b|tensorflow_estimator\b"
+    r"|tensorflow\.python\.(estimator|tpu)\b"
 )
 
 
-def check(context: Context) -> Iterator[Finding]:
-    """Makes all checks of a program."""
-    for each in _CHECKS:
-        yield from each(context)
+class Context:
+    """A program and what its parts are for.
+
+    Attributes:
+        program: The program.
+        spelling: How it writes names.
+    """
+
+    def __init__(self, program: Program, spelling: Spelling) -> None:
+        """Keeps both."""
+        self.program = program
+        self.spelling = spelling
+
+    def api_calls(self, name: str) -> list[Call]:
+        """Returns the calls of a class or function of tf.estimator, by its last name."""
+        return [each for each in self.program.calls if self.api_name(each) == name]
+
+    def api_name(self, call: Call) -> str:
+        """Returns the last name of what is called, if it is tf.estimator's; else ""."""
+        name = canonical(call.name)
+        return name.rpartition(".")[2] if _ESTIMATOR_API.match(name) else ""
+
+    @functools.cached_property
+    def tpu_estimators(self) -> list[Call]:
+        """The calls that make a TPUEstimator."""
+        return self.api_calls("TPUEstimator")
+
+    @functools.cached_property
+    def on_cores(self) -> list[Call]:
+        """Those that may run on cores: all but the ones that say use_tpu=False."""
+        return [each for each in self.tpu_estimators if not is_false(each.argument("use_tpu", 4))]
+
+    @functools.cached_property
+    def has_tpu_models(self) -> bool:
+        """Whether something in the program may run on cores."""
+        return bool(self.on_cores) or (
+            bool(self.api_calls("TPUEstimatorSpec")) and not self.tpu_estimators
+        )
+
+    @functools.cached_property
+    def tpu_model_fns(self) -> list[Function]:
+        """The functions that make a TPUEstimatorSpec, or are given to a TPUEstimator."""
+        found = [each.function for each in self.api_calls("TPUEstimatorSpec")]
+        for call in self.on_cores:
+            given = call.argument("model_fn", 0)
+            if isinstance(given, ast.Name):
+                found.append(self.program.function_named(given.id))
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    @functools.cached_property
+    def input_fns(self) -> list[Function]:
+        """The input functions: those called so, and those given as one."""
+        given = {
+            each.id
+            for call in self.program.calls
+            for each in (self.given_input_fn(call),)
+            if isinstance(each, ast.Name)
+        }
+        return [
+            each
+            for each in self.program.functions
+            if (each.name in given or self._is_called_input_fn(each)) and not self._makes_one(each)
+        ]
+
+    def given_input_fn(self, call: Call) -> ast.expr | None:
+        """Returns the input function of a call that takes one."""
+        if self.api_name(call) in ("TrainSpec", "EvalSpec"):
+            return call.argument("input_fn", 0)
+        if call.attribute in ("train", "evaluate", "predict"):
+            return call.argument("input_fn") or (
+                first
+                if isinstance(first := call.argument("input_fn", 0), ast.Name)
+                and _INPUT_FN.search(first.id)
+                else None
+            )
+        return None
+
+    def finding(
+        self,
+        place: Place,
+        verdict: Verdict,
+        *,
+        theme: str,
+        name: str,
+        says: str,
+        edit: str | None = None,
+        edits: tuple[TextEdit, ...] = (),
+    ) -> Finding:
+        """Makes a finding."""
+        return Finding(
+            line=place.line,
+            column=place.column,
+            theme=theme,
+            name=name,
+            verdict=verdict,
+            says=says,
+            edit=edit,
+            fixable=bool(edits),
+            edits=edits,
+        )
+
+    def calls_in(self, function: Function) -> list[Call]:
+        """Returns the calls in a function, and in those that are defined in it."""
+        return [
+            each
+            for each in self.program.calls
+            if each.function is not None and each.function.is_within(function)
+        ]
+
+    def _is_called_input_fn(self, function: Function) -> bool:
+        return bool(_INPUT_FN.search(function.name)) and not _NOT_INPUT_FN.search(function.name)
+
+    def _makes_one(self, function: Function) -> bool:
+        """Whether a function's result is another function that is defined in it."""
+        inner = {each.name for each in self.program.functions if each.outer is function}
+        return any(
+            isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in inner)
+            for value in _returned(function.node)
+        )
+
+
+def is_false(node: ast.expr | None) -> bool:
+    """Whether an argument is written as False."""
+    return isinstance(node, ast.Constant) and node.value is False
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """Whether an argument is written as None."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def text_of(node: ast.expr | None) -> str | None:
+    """Returns the value of a string that is written out; `None` for everything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None
+
+
+def _returned(function: FunctionNode) -> Iterator[ast.expr]:
+    """Yields the values of a function's own return statements."""
+    ahead: list[ast.AST] = [*function.body]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield node.value
+        if not isinstance(node, FunctionNode | ast.Lambda):
+            ahead.extend(ast.iter_child_nodes(node))

@@ -1,7 +1,5 @@
 """Input functions of programs for cores: params, its batch size, whole batches."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Call, Function
-from tfx_tpu_trainer.compat.doctor.checks.context import Context, text_of
+from tfx_tpu_trainer.compat.doctor.checks import Context, text_of
 
 _THEME: Final = "input"
 _BATCHING: Final = {"batch", "padded_batch", "map_and_batch"}

@@ -1,7 +1,5 @@
 """Keras models turned into estimators by the program itself, and names that only Keras 2 has."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import re
@@ -10,7 +8,7 @@ from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Finding, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Function
-from tfx_tpu_trainer.compat.doctor.checks.context import Context
+from tfx_tpu_trainer.compat.doctor.checks import Context
 from tfx_tpu_trainer.compat.doctor.rules.estimators import PRIVATE_FUNCTIONS
 
 _THEME: Final = "keras"

@@ -1,7 +1,5 @@
 """Model functions for cores: their optimizer, metrics, summaries, and ops that no TPU runs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Call, Function, Use
-from tfx_tpu_trainer.compat.doctor.checks.context import Context, is_false, is_none
+from tfx_tpu_trainer.compat.doctor.checks import Context, is_false, is_none
 
 _THEME: Final = "model_fn"
 # Arguments of an EstimatorSpec that a TPUEstimatorSpec does not take, and what it takes.

@@ -3,15 +3,13 @@
 A test holds NumPy's tables against the installed NumPy.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Call, Use
-from tfx_tpu_trainer.compat.doctor.checks.context import Context
+from tfx_tpu_trainer.compat.doctor.checks import Context
 
 # Aliases of Python's own types, removed by NumPy 1.24.
 BUILTINS: Final = {

@@ -1,7 +1,5 @@
 """What only TensorFlow 1's behaviour allows: sessions of the program's own, and shapes that hold Dimensions."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Call
-from tfx_tpu_trainer.compat.doctor.checks.context import Context
+from tfx_tpu_trainer.compat.doctor.checks import Context
 
 _THEME: Final = "sessions"
 _SESSIONS: Final = re.compile(

@@ -1,7 +1,5 @@
 """What is known of names: tables by part of the API, and how a name is looked up in them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re
@@ -12,43 +10,39 @@ from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
 from tfx_tpu_trainer.compat.doctor.rules import (
     contrib_estimators,
-    contrib_layers,
     contrib_other,
     contrib_ours,
     contrib_tpu,
     estimators,
     gone_names,
-    queues,
-    tfx,
 )
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, joined
 
 CONTRIB: Final = "tensorflow.contrib"
 _NOT_IN_V1: Final = re.compile(
     r"tensorflow\.compat\.v1\.(?=(contrib|examples|models|python|tools)\b)"
 )
 
-RULES: Final[dict[str, Advice]] = {
-    **contrib_other.DATA_RULES,
-    **contrib_estimators.ESTIMATOR_RULES,
-    **contrib_layers.KERAS_RULES,
-    **contrib_layers.RULES,
-    **contrib_estimators.RULES,
-    **contrib_other.RULES,
-    **contrib_ours.RULES,
-    **contrib_other.SUMMARY_RULES,
-    **contrib_tpu.RULES,
-    **gone_names.RULES,
-    **gone_names.PRIVATE_RULES,
-    **contrib_tpu.PRIVATE_TPU_RULES,
-    **contrib_tpu.EMBEDDINGS_RULES,
-    **queues.RULES,
-    **estimators.KERAS_RULES,
-    **tfx.RULES,
-}
+RULES: Final[dict[str, Advice]] = joined(
+    contrib_other.DATA_RULES,
+    contrib_estimators.ESTIMATOR_RULES,
+    contrib_other.KERAS_RULES,
+    contrib_other.LAYER_RULES,
+    contrib_estimators.RULES,
+    contrib_other.RULES,
+    contrib_ours.RULES,
+    contrib_other.SUMMARY_RULES,
+    contrib_tpu.RULES,
+    gone_names.RULES,
+    gone_names.PRIVATE_RULES,
+    contrib_tpu.PRIVATE_TPU_RULES,
+    contrib_tpu.EMBEDDINGS_RULES,
+    gone_names.QUEUE_RULES,
+    estimators.KERAS_RULES,
+    estimators.TFX_RULES,
+)
 # Modules that another one stands for, so that an import of the module is all there is to edit.
 MODULES: Final[dict[str, str]] = {
-    **contrib_layers.MODULES,
     **contrib_other.MODULES,
     **contrib_ours.MODULES,
     **contrib_tpu.MODULES,
@@ -80,7 +74,7 @@ def canonical(name: str) -> str:
         return ".".join(parts[:3] + (parts[last:] if last else []))
     if parts[0] == "tensorflow" and parts[1:3] != ["compat", "v1"]:
         in_v1 = ".".join(["tensorflow", "compat", "v1", *parts[1:]])
-        if _longest(in_v1, queues.RULES):
+        if _longest(in_v1, gone_names.QUEUE_RULES):
             return in_v1
     return name
 

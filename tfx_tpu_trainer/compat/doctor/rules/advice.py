@@ -1,13 +1,14 @@
 """What a rule says of a name."""
 
-from __future__ import annotations
-
+import collections
 import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
 
+CONTRIB_THEME: Final = "contrib"
+NO_CONTRIB: Final = "TensorFlow 2 has no tf.contrib."
 # What is said of a name of tf.contrib that this package has.
 OURS: Final = (
     "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.compat.contrib has this name with the same arguments and the same "
@@ -37,8 +38,12 @@ class Advice:
     calls_only: bool = False
 
 
-def moved(theme: str, says: str, old: str, new: str, names: str) -> dict[str, Advice]:
+def moved(
+    old: str, new: str, names: str, *, says: str = "", theme: str = CONTRIB_THEME
+) -> dict[str, Advice]:
     """Makes rules for names of one module that another has, with the same arguments."""
+    home = f"tf{new.removeprefix('tensorflow')}"
+    says = says or f"{NO_CONTRIB[:-1]}; {home} has this name."
     rules = {}
     for pair in names.split():
         before, _, after = pair.partition(":")
@@ -47,9 +52,25 @@ def moved(theme: str, says: str, old: str, new: str, names: str) -> dict[str, Ad
     return rules
 
 
-def by_hand(theme: str, module: str, edits: Mapping[str, tuple[str, str]]) -> dict[str, Advice]:
-    """Makes rules for names whose edit is not mechanical."""
-    return {
-        f"{module}.{name}" if name else module: Advice(theme, Verdict.EDIT, says, edit)
-        for name, (says, edit) in edits.items()
-    }
+def by_hand(
+    module: str,
+    edits: Mapping[str, str | tuple[str, str]],
+    *,
+    says: str = NO_CONTRIB,
+    theme: str = CONTRIB_THEME,
+) -> dict[str, Advice]:
+    """Makes rules for names whose edit is not mechanical: the edit, or what to say and the edit."""
+    rules = {}
+    for name, told in edits.items():
+        why, edit = (says, told) if isinstance(told, str) else told
+        rules[f"{module}.{name}" if name else module] = Advice(theme, Verdict.EDIT, why, edit)
+    return rules
+
+
+def joined(*tables: Mapping[str, Advice]) -> dict[str, Advice]:
+    """Makes one table of several; a name that stands in two would have the advice of the last one."""
+    counts = collections.Counter(name for table in tables for name in table)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise ValueError(f"Names with two rules: {', '.join(twice)}.")
+    return {name: advice for table in tables for name, advice in table.items()}

@@ -1,10 +1,8 @@
 """tf.contrib.learn, the estimators' first home, and tf.contrib.estimator."""
 
-from __future__ import annotations
-
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, moved
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined, moved
 
 _THEME: Final = "contrib"
 _LEARN: Final = "tensorflow.contrib.learn"
@@ -48,23 +46,15 @@ _READERS: Final = {
     "read_batch_record_features": _FEATURES,
 }
 
-RULES: Final[dict[str, Advice]] = {
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; tf.estimator has this name.",
+RULES: Final[dict[str, Advice]] = joined(
+    moved(
         _LEARN,
         f"{_V1}.estimator",
         "ModeKeys ModeKeys.INFER:ModeKeys.PREDICT",
+        says="TensorFlow 2 has no tf.contrib; tf.estimator has this name.",
     ),
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; tf.compat.v1.train has this name.",
-        _LEARN,
-        f"{_V1}.train",
-        "NanLossDuringTrainingError",
-    ),
-    **by_hand(
-        _THEME,
+    moved(_LEARN, f"{_V1}.train", "NanLossDuringTrainingError"),
+    by_hand(
         _LEARN,
         {
             "": (
@@ -142,7 +132,7 @@ RULES: Final[dict[str, Advice]] = {
             **{f"io.{name}": told for name, told in _READERS.items()},
         },
     ),
-}
+)
 
 
 _ESTIMATOR: Final = "tensorflow.contrib.estimator"
@@ -162,40 +152,39 @@ _TREES: Final = (
     "sklearn.ensemble.HistGradientBoostingClassifier or HistGradientBoostingRegressor",
 )
 
-ESTIMATOR_RULES: Final[dict[str, Advice]] = {
-    **moved(
-        _THEME,
-        _IN_ESTIMATOR,
+ESTIMATOR_RULES: Final[dict[str, Advice]] = joined(
+    moved(
         _ESTIMATOR,
         _V1_ESTIMATOR,
-        "BaselineEstimator DNNClassifierWithLayerAnnotations:DNNClassifier DNNEstimator DNNLinearCombinedEstimator "
-        "DNNRegressorWithLayerAnnotations:DNNRegressor LinearEstimator add_metrics",
+        (
+            "BaselineEstimator DNNClassifierWithLayerAnnotations:DNNClassifier DNNEstimator DNNLinearCombinedEstimator "
+            "DNNRegressorWithLayerAnnotations:DNNRegressor LinearEstimator add_metrics"
+        ),
+        says=_IN_ESTIMATOR,
     ),
-    **moved(
-        _THEME,
-        _IN_ESTIMATOR,
+    moved(
         _ESTIMATOR,
         f"{_V1_ESTIMATOR}.experimental",
-        "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder "
-        "linear_logit_fn_builder make_early_stopping_hook make_stop_at_checkpoint_step_hook stop_if_higher_hook "
-        "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook",
+        (
+            "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder "
+            "linear_logit_fn_builder make_early_stopping_hook make_stop_at_checkpoint_step_hook stop_if_higher_hook "
+            "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook"
+        ),
+        says=_IN_ESTIMATOR,
     ),
-    **moved(
-        _THEME,
-        _OURS,
+    moved(
         _ESTIMATOR,
         "tfx_tpu_trainer.estimator",
-        "build_supervised_input_receiver_fn_from_input_fn:export.build_supervised_input_receiver_fn_from_input_fn "
-        "forward_features read_eval_metrics:hooks.read_eval_metrics",
+        (
+            "build_supervised_input_receiver_fn_from_input_fn:export.build_supervised_input_receiver_fn_from_input_fn "
+            "forward_features read_eval_metrics:hooks.read_eval_metrics"
+        ),
+        says=_OURS,
     ),
-    **by_hand(
-        _THEME,
+    by_hand(
         _ESTIMATOR,
         {
-            "": (
-                "TensorFlow 2 has no tf.contrib.",
-                "look for the name in tf.estimator, then in tfx_tpu_trainer.estimator",
-            ),
+            "": "look for the name in tf.estimator, then in tfx_tpu_trainer.estimator",
             "SavedModelEstimator": (
                 "It trained on from the graph of an export.",
                 "tf.estimator.Estimator(model_fn, warm_start_from=export_dir) with the model_fn that was exported",
@@ -257,4 +246,4 @@ ESTIMATOR_RULES: Final[dict[str, Advice]] = {
             "RNNEstimator": _RECURRENT,
         },
     ),
-}
+)

@@ -3,15 +3,12 @@
 The first are its modules' `__all__`, which a test compares.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor.rules.advice import OURS, Advice, by_hand, moved
+from tfx_tpu_trainer.compat.doctor.rules.advice import OURS, Advice, by_hand, joined, moved
 
 _CONTRIB: Final = "tensorflow.contrib"
 PACKAGE: Final = "tfx_tpu_trainer.compat.contrib"
-_NO_CONTRIB: Final = "TensorFlow 2 has no tf.contrib."
 
 NAMES: Final = {
     "crf": "crf_decode crf_log_likelihood crf_log_norm crf_sequence_score viterbi_decode",
@@ -221,30 +218,21 @@ REMOVED: Final[dict[str, dict[str, str]]] = {
 }
 """Part -> a name that it had, and what to write in its place."""
 
-RULES: Final[dict[str, Advice]] = {
-    name: advice
-    for part, names in NAMES.items()
-    for name, advice in moved(
-        "contrib", OURS, f"{_CONTRIB}.{part}", f"{PACKAGE}.{part}", names
-    ).items()
-    if name.rpartition(".")[2] not in _REWRITTEN.get(part, ())
-} | {
-    name: advice
-    for part, edits in REMOVED.items()
-    for name, advice in by_hand(
-        "contrib", f"{_CONTRIB}.{part}", {old: (_NO_CONTRIB, new) for old, new in edits.items()}
-    ).items()
-}
-for _losses in ("losses", "slim.losses"):
-    RULES.update(
-        moved(
-            "contrib",
-            "TensorFlow 2 has no tf.contrib; tf.compat.v1.losses has this name.",
-            f"{_CONTRIB}.{_losses}",
-            "tensorflow.compat.v1.losses",
-            _SAME_LOSSES,
-        )
-    )
+RULES: Final[dict[str, Advice]] = joined(
+    {
+        name: advice
+        for part, names in NAMES.items()
+        for name, advice in moved(
+            f"{_CONTRIB}.{part}", f"{PACKAGE}.{part}", names, says=OURS
+        ).items()
+        if name.rpartition(".")[2] not in _REWRITTEN.get(part, ())
+    },
+    *(by_hand(f"{_CONTRIB}.{part}", edits) for part, edits in REMOVED.items()),
+    *(
+        moved(f"{_CONTRIB}.{part}", "tensorflow.compat.v1.losses", _SAME_LOSSES)
+        for part in ("losses", "slim.losses")
+    ),
+)
 
 # Private modules that programs import, and the public one that has their names.
 PRIVATE_MODULES: Final = {

@@ -1,71 +1,68 @@
 """tf.contrib.tpu with its private modules, tf.contrib.cluster_resolver and tf.contrib.distribute."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, moved
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined, moved
 
 _THEME: Final = "contrib"
 _TPU: Final = "tensorflow.contrib.tpu"
 _DISTRIBUTE: Final = "tensorflow.contrib.distribute"
 
-RULES: Final[dict[str, Advice]] = {
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this name with the same arguments.",
+RULES: Final[dict[str, Advice]] = joined(
+    moved(
         _TPU,
         "tfx_tpu_trainer.estimator.tpu",
-        "BatchConfig CrossShardOptimizer ExportSavedModelApiVersion InputPipelineConfig RunConfig TPUConfig "
-        "TPUEstimator TPUEstimatorSpec export_estimator_savedmodel",
+        (
+            "BatchConfig CrossShardOptimizer ExportSavedModelApiVersion InputPipelineConfig RunConfig TPUConfig "
+            "TPUEstimator TPUEstimatorSpec export_estimator_savedmodel"
+        ),
+        says="TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this name with the same arguments.",
     ),
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; this name is in tf.compat.v1.tpu.",
+    moved(
         _TPU,
         "tensorflow.compat.v1.tpu",
-        "batch_parallel bfloat16_scope core cross_replica_sum initialize_system outside_compilation "
-        "replicate rewrite shard shutdown_system",
+        (
+            "batch_parallel bfloat16_scope core cross_replica_sum initialize_system outside_compilation "
+            "replicate rewrite shard shutdown_system"
+        ),
+        says="TensorFlow 2 has no tf.contrib; this name is in tf.compat.v1.tpu.",
     ),
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; this name is in tf.tpu.experimental.",
+    moved(
         _TPU,
         "tensorflow.tpu.experimental",
         "DeviceAssignment Topology",
+        says="TensorFlow 2 has no tf.contrib; this name is in tf.tpu.experimental.",
     ),
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; the resolvers are in tf.distribute.cluster_resolver.",
+    moved(
         "tensorflow.contrib.cluster_resolver",
         "tensorflow.distribute.cluster_resolver",
-        "ClusterResolver GceClusterResolver:GCEClusterResolver KubernetesClusterResolver "
-        "SimpleClusterResolver SlurmClusterResolver TFConfigClusterResolver UnionResolver "
-        "UnionClusterResolver:UnionResolver",
+        (
+            "ClusterResolver GceClusterResolver:GCEClusterResolver KubernetesClusterResolver "
+            "SimpleClusterResolver SlurmClusterResolver TFConfigClusterResolver UnionResolver "
+            "UnionClusterResolver:UnionResolver"
+        ),
+        says="TensorFlow 2 has no tf.contrib; the resolvers are in tf.distribute.cluster_resolver.",
     ),
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which emulated cores answer.",
+    moved(
         "tensorflow.contrib.cluster_resolver",
         "tfx_tpu_trainer.estimator.tpu",
         "TPUClusterResolver",
+        says=(
+            "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which emulated cores "
+            "answer."
+        ),
     ),
-    **moved(
-        _THEME,
-        "TensorFlow 2 has no tf.contrib; this name is in tf.distribute.",
+    moved(
         _DISTRIBUTE,
         "tensorflow.distribute",
         "CrossDeviceOps DistributionStrategy:Strategy OneDeviceStrategy Strategy has_strategy",
+        says="TensorFlow 2 has no tf.contrib; this name is in tf.distribute.",
     ),
-    **by_hand(
-        _THEME,
+    by_hand(
         _TPU,
         {
-            "": (
-                "TensorFlow 2 has no tf.contrib.",
-                "look for the name in tfx_tpu_trainer.estimator.tpu, tf.compat.v1.tpu or tf.tpu.experimental",
-            ),
+            "": "look for the name in tfx_tpu_trainer.estimator.tpu, tf.compat.v1.tpu or tf.tpu.experimental",
             "keras_to_tpu_model": (
                 "Gone since TensorFlow 2.0.",
                 (
@@ -87,44 +84,28 @@ RULES: Final[dict[str, Advice]] = {
             ),
         },
     ),
-    **by_hand(
-        _THEME,
+    by_hand(
         _DISTRIBUTE,
         {
-            "": ("TensorFlow 2 has no tf.contrib.", "look for the name in tf.distribute"),
+            "": "look for the name in tf.distribute",
             "MirroredStrategy": (
                 "TensorFlow 2 has no tf.contrib; num_gpus became devices.",
                 "tf.distribute.MirroredStrategy(devices=[...]), or without arguments for all GPUs",
             ),
-            "CollectiveAllReduceStrategy": (
-                "TensorFlow 2 has no tf.contrib.",
-                "tf.distribute.MultiWorkerMirroredStrategy()",
-            ),
-            "ParameterServerStrategy": (
-                "TensorFlow 2 has no tf.contrib.",
-                "tf.compat.v1.distribute.experimental.ParameterServerStrategy()",
-            ),
-            "TPUStrategy": (
-                "TensorFlow 2 has no tf.contrib.",
-                "tf.distribute.TPUStrategy(resolver), given as RunConfig(train_distribute=...)",
-            ),
+            "CollectiveAllReduceStrategy": "tf.distribute.MultiWorkerMirroredStrategy()",
+            "ParameterServerStrategy": "tf.compat.v1.distribute.experimental.ParameterServerStrategy()",
+            "TPUStrategy": "tf.distribute.TPUStrategy(resolver), given as RunConfig(train_distribute=...)",
             "DistributeConfig": (
                 "Gone since TensorFlow 2.0.",
                 "RunConfig(train_distribute=..., eval_distribute=...)",
             ),
         },
     ),
-    **by_hand(
-        _THEME,
+    by_hand(
         "tensorflow.contrib",
-        {
-            "cluster_resolver": (
-                "TensorFlow 2 has no tf.contrib.",
-                "look for the name in tf.distribute.cluster_resolver",
-            )
-        },
+        {"cluster_resolver": "look for the name in tf.distribute.cluster_resolver"},
     ),
-}
+)
 
 # Modules that one of today's stands for, name by name.
 MODULES: Final = {
@@ -190,8 +171,8 @@ _GONE: Final = {
     "util": "leave it out: they were internal helpers of the estimator",
 }
 
-PRIVATE_TPU_RULES: Final[dict[str, Advice]] = {
-    **{
+PRIVATE_TPU_RULES: Final[dict[str, Advice]] = joined(
+    {
         old: Advice(
             _THEME,
             Verdict.EDIT,
@@ -201,7 +182,7 @@ PRIVATE_TPU_RULES: Final[dict[str, Advice]] = {
         )
         for old, new in _MOVED.items()
     },
-    **{
+    {
         f"{_PRIVATE}.tpu.{module}": Advice(
             _THEME,
             Verdict.EDIT,
@@ -210,7 +191,7 @@ PRIVATE_TPU_RULES: Final[dict[str, Advice]] = {
         )
         for module, edit in _GONE.items()
     },
-}
+)
 
 
 _EMBEDDINGS_THEME: Final = "embeddings"
@@ -219,8 +200,8 @@ _PARAMETERS: Final = (
     "AdagradParameters AdamParameters FtrlParameters StochasticGradientDescentParameters"
 )
 
-EMBEDDINGS_RULES: Final[dict[str, Advice]] = {
-    **{
+EMBEDDINGS_RULES: Final[dict[str, Advice]] = joined(
+    {
         f"{_V1}.{name}": Advice(
             _EMBEDDINGS_THEME,
             Verdict.WORKS,
@@ -229,18 +210,18 @@ EMBEDDINGS_RULES: Final[dict[str, Advice]] = {
         )
         for name in _PARAMETERS.split()
     },
-    **moved(
-        _EMBEDDINGS_THEME,
-        "TensorFlow 2 had it only in tf.compat.v1, where tfx_tpu_trainer.compat restores it.",
+    moved(
         "tensorflow.tpu.experimental",
         _V1,
         _PARAMETERS,
+        says="TensorFlow 2 had it only in tf.compat.v1, where tfx_tpu_trainer.compat restores it.",
+        theme=_EMBEDDINGS_THEME,
     ),
-    **moved(
-        _EMBEDDINGS_THEME,
-        "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu.experimental has this name.",
+    moved(
         "tensorflow.contrib.tpu",
         "tfx_tpu_trainer.estimator.tpu.experimental",
         "AdagradParameters AdamParameters FeatureConfig StochasticGradientDescentParameters TableConfig",
+        says="TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu.experimental has this name.",
+        theme=_EMBEDDINGS_THEME,
     ),
-}
+)

@@ -3,13 +3,11 @@
 `tfx_tpu_trainer.compat` puts them back; those of private modules are in `_original_names.MODULES`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from tfx_tpu_trainer.compat._original_names import MODULES, NAMES, SUBMODULES, TPU_NAMES
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined
 
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
@@ -27,38 +25,26 @@ API_MODULES: Final = (
     "tensorflow_estimator.python.estimator.api._v1.estimator",
     "tensorflow_estimator.python.estimator.api._v2.estimator",
 )
+# Names of classes that can't be made, and what to use.
 _MISSING: Final = {
     "experimental.KMeans": (
-        "KMeans exists as a name only; creating one is an error.",
-        (
-            "sklearn.cluster.MiniBatchKMeans; or tft.bucketize and embeddings in Transform, to "
-            "use clusters as features of a model"
-        ),
+        "sklearn.cluster.MiniBatchKMeans; or tft.bucketize and embeddings in Transform, to "
+        "use clusters as features of a model"
     ),
     "experimental.LinearSDCA": (
-        "LinearSDCA exists as a name only; creating one is an error.",
-        (
-            "LinearClassifier(optimizer=tf.keras.optimizers.legacy.Ftrl(0.2, l1_regularization_strength=..., "
-            "l2_regularization_strength=...)), which regularizes alike"
-        ),
+        "LinearClassifier(optimizer=tf.keras.optimizers.legacy.Ftrl(0.2, l1_regularization_strength=..., "
+        "l2_regularization_strength=...)), which regularizes alike"
     ),
-    "experimental.RNNClassifier": (
-        "RNNClassifier exists as a name only; creating one is an error.",
-        "a model_fn with tf.keras.layers.GRU or LSTM, whose logits go to a head's create_estimator_spec",
-    ),
-    "experimental.RNNEstimator": (
-        "RNNEstimator exists as a name only; creating one is an error.",
+    **dict.fromkeys(
+        ("experimental.RNNClassifier", "experimental.RNNEstimator"),
         "a model_fn with tf.keras.layers.GRU or LSTM, whose logits go to a head's create_estimator_spec",
     ),
 }
 _SPOKEN_OF: Final = {
-    "inputs.numpy_input_fn": (
+    **dict.fromkeys(
+        ("inputs.numpy_input_fn", "inputs.pandas_input_fn"),
         "It returns the original's batches, without queues. It takes no params: for a "
-        "TPUEstimator, write an input_fn with tf.data."
-    ),
-    "inputs.pandas_input_fn": (
-        "It returns the original's batches, without queues. It takes no params: for a "
-        "TPUEstimator, write an input_fn with tf.data."
+        "TPUEstimator, write an input_fn with tf.data.",
     ),
     "tpu.experimental.EmbeddingConfigSpec": (
         "Its tables train on emulated cores and, with use_tpu=False, as ordinary columns. With TPU hardware it is "
@@ -87,8 +73,8 @@ def advice_on(module: str, name: str) -> Advice:
     in_v2 = first in ("inputs", "tpu") and not is_v1
     for prefix in () if in_v2 else (name, ".".join(name.split(".")[:2]), name.partition(".")[0]):
         if prefix in _MISSING:
-            says, edit = _MISSING[prefix]
-            return Advice(THEME, Verdict.EDIT, says, edit)
+            says = f"{prefix.rpartition('.')[2]} exists as a name only; creating one is an error."
+            return Advice(THEME, Verdict.EDIT, says, _MISSING[prefix])
         if prefix in _SPOKEN_OF:
             return Advice(THEME, Verdict.WORKS, _WORKS + _SPOKEN_OF[prefix])
     rest = name[len(first) + 1 :]
@@ -121,7 +107,6 @@ def advice_on(module: str, name: str) -> Advice:
     return Advice(THEME, Verdict.WORKS, _WORKS.strip())
 
 
-_THEME: Final = "estimators"
 # Where programs of different ages find the modules below.
 ROOTS: Final = {
     "tensorflow_estimator.python.estimator": "",
@@ -142,13 +127,13 @@ def advice_on_original(name: str) -> Advice | None:
         return None
     if answered:
         return Advice(
-            _THEME,
+            THEME,
             Verdict.WORKS,
             "A private path of the original's package, which can't be imported beside TensorFlow >= 2.16; "
             "tfx_tpu_trainer.compat answers it.",
         )
     return Advice(
-        _THEME,
+        THEME,
         Verdict.EDIT,
         "A private name of the original's package, which can't be imported beside TensorFlow >= 2.16.",
         "look for a public name in tfx_tpu_trainer.estimator",
@@ -213,13 +198,14 @@ _CLONED: Final = Advice(
     "whole",
 )
 
-KERAS_RULES: Final[dict[str, Advice]] = {
-    f"tensorflow{version}.keras.estimator{name}": _MODEL_TO_ESTIMATOR
-    for version in ("", ".compat.v1", ".compat.v2", ".python")
-    for name in ("", ".model_to_estimator")
-} | {
-    **dict.fromkeys(sorted(PRIVATE_FUNCTIONS), _CLONED),
-    **{
+KERAS_RULES: Final[dict[str, Advice]] = joined(
+    {
+        f"tensorflow{version}.keras.estimator{name}": _MODEL_TO_ESTIMATOR
+        for version in ("", ".compat.v1", ".compat.v2", ".python")
+        for name in ("", ".model_to_estimator")
+    },
+    dict.fromkeys(sorted(PRIVATE_FUNCTIONS), _CLONED),
+    {
         f"{module}.model_to_estimator": Advice(
             _KERAS_THEME,
             Verdict.EDIT,
@@ -228,9 +214,11 @@ KERAS_RULES: Final[dict[str, Advice]] = {
         )
         for module in (_PRIVATE_MODULES[0], *_PRIVATE_MODULES[2:4])
     },
-    "tensorflow.keras.optimizers.TFOptimizer": _OPTIMIZER,
-    "tensorflow.compat.v1.keras.optimizers.TFOptimizer": _OPTIMIZER,
-    **{
+    {
+        "tensorflow.keras.optimizers.TFOptimizer": _OPTIMIZER,
+        "tensorflow.compat.v1.keras.optimizers.TFOptimizer": _OPTIMIZER,
+    },
+    {
         f"tensorflow.keras.backend.{name}": Advice(
             _KERAS_THEME,
             Verdict.EDIT,
@@ -239,7 +227,7 @@ KERAS_RULES: Final[dict[str, Advice]] = {
         )
         for name in ("get_session", "set_session")
     },
-    **{
+    {
         f"tensorflow.keras.layers.{name}": Advice(
             _KERAS_THEME,
             Verdict.EDIT,
@@ -248,16 +236,95 @@ KERAS_RULES: Final[dict[str, Advice]] = {
         )
         for name in ("CuDNNGRU", "CuDNNLSTM")
     },
-    **{
+    {
         f"tensorflow.compat.v1.keras.layers.{name}": Advice(
             _KERAS_THEME, Verdict.WORKS, "A layer of Keras 2, with its old variables."
         )
         for name in ("CuDNNGRU", "CuDNNLSTM")
     },
-    "tensorflow.python.keras": Advice(
-        _KERAS_THEME,
-        Verdict.EDIT,
-        "TensorFlow's private copy of Keras, frozen since 2.6: its layers and models are not those of tf.keras.",
-        "tf.keras, with TF_USE_LEGACY_KERAS=1 for Keras 2",
+    {
+        "tensorflow.python.keras": Advice(
+            _KERAS_THEME,
+            Verdict.EDIT,
+            "TensorFlow's private copy of Keras, frozen since 2.6: its layers and models are not those of tf.keras.",
+            "tf.keras, with TF_USE_LEGACY_KERAS=1 for Keras 2",
+        ),
+    },
+)
+
+
+_TFX_THEME: Final = "tfx"
+_EXECUTOR: Final = "tfx.components.trainer.executor"
+_TFMA: Final = "tensorflow_model_analysis"
+_GONE: Final = "TFX 1.16 removed the executor of estimators."
+_TRAINER: Final = (
+    "tfx_tpu_trainer.components.TpuTrainer(module_file=...) instead of Trainer: it runs "
+    "trainer_fn(fn_args, schema) unchanged"
+)
+_EXPORT: Final = Advice(
+    _TFX_THEME,
+    Verdict.WORKS,
+    "TFMA 0.47 removed tfma.export; tfx_tpu_trainer.compat restores this name, and today's TFMA "
+    "can read the export.",
+)
+
+TFX_RULES: Final[dict[str, Advice]] = joined(
+    by_hand(
+        _EXECUTOR,
+        {
+            "Executor": (_GONE, _TRAINER),
+            "TrainerFnArgs": (
+                "TFX 1.16 has no TrainerFnArgs.",
+                "tfx.components.FnArgs, or no annotation at all",
+            ),
+        },
+        theme=_TFX_THEME,
     ),
-}
+    {
+        f"{_TFMA}.export.EvalInputReceiver": _EXPORT,
+        f"{_TFMA}.export.export_eval_savedmodel": _EXPORT,
+        f"{_TFMA}.eval_saved_model.export.EvalInputReceiver": Advice(
+            _TFX_THEME,
+            Verdict.EDIT,
+            "A private path of TFMA that no longer exists.",
+            "tfma.export.EvalInputReceiver, which tfx_tpu_trainer.compat restores",
+        ),
+        f"{_TFMA}.eval_saved_model.export.export_eval_savedmodel": Advice(
+            _TFX_THEME,
+            Verdict.EDIT,
+            "A private path of TFMA that no longer exists.",
+            "tfma.export.export_eval_savedmodel, which tfx_tpu_trainer.compat restores",
+        ),
+    },
+    by_hand(
+        _TFMA,
+        {
+            "post_export_metrics": (
+                "Metrics that were added to an eval export.",
+                "tfma.MetricConfig(class_name=...) in the Evaluator's EvalConfig",
+            ),
+            "export.build_parsing_eval_input_receiver_fn": (
+                "TFMA 0.47 removed it.",
+                (
+                    "a function that parses the examples and returns tfma.export.EvalInputReceiver(features, "
+                    "receiver_tensors, labels)"
+                ),
+            ),
+            "exporter": (
+                "TFMA's exporters of eval SavedModels are gone.",
+                "return eval_input_receiver_fn from trainer_fn: TpuTrainer makes the export",
+            ),
+        },
+        theme=_TFX_THEME,
+    ),
+    by_hand(
+        "tensorflow_transform.saved",
+        {
+            "": (
+                "A private path of Transform.",
+                "tft.TFTransformOutput(folder).transform_raw_features(features)",
+            )
+        },
+        theme=_TFX_THEME,
+    ),
+)

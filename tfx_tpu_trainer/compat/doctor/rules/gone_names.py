@@ -1,15 +1,13 @@
 """Names of TensorFlow 1.15 and of Keras that TensorFlow 2.16 has no more, public and private ones.
 
 The public ones were found by comparing all of TensorFlow 1.15.5 with 2.16, tf.contrib aside; 2.15 lost but one.
-A test holds the tables against the installed TensorFlow.
+A test holds the tables against the installed TensorFlow. Input by queues is there still, and tf.data in its place.
 """
-
-from __future__ import annotations
 
 from typing import Final
 
 from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
+from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined
 
 _LEAVE_OUT: Final = "leave it out; TensorFlow's profiler shows the input pipeline"
 _SCIKIT: Final = "the package scikeras"
@@ -204,8 +202,8 @@ def _whose(name: str) -> str:
     return "TensorFlow" if name.startswith("tensorflow.") else "Keras"
 
 
-PRIVATE_RULES: Final[dict[str, Advice]] = {
-    **{
+PRIVATE_RULES: Final[dict[str, Advice]] = joined(
+    {
         old: Advice(
             _THEME,
             Verdict.EDIT,
@@ -215,12 +213,61 @@ PRIVATE_RULES: Final[dict[str, Advice]] = {
         )
         for old, new in MOVED_MODULES.items()
     },
-    **{
+    {
         old: Advice(_THEME, Verdict.EDIT, _SAYS.format("name", "TensorFlow"), becomes=new)
         for old, new in MOVED_NAMES.items()
     },
-    **{
+    {
         old: Advice(_THEME, Verdict.EDIT, _SAYS.format("name", _whose(old)), edit)
         for old, edit in PRIVATE_GONE.items()
     },
-}
+)
+
+
+_QUEUES: Final = (
+    "Input by queues. The host still runs it, from Python threads beside the session; on cores it "
+    "causes a warning and is slow. tf.data has replaced it since TensorFlow 1.4."
+)
+_WITHOUT: Final = (
+    "leave it out: a dataset has no threads to start, and its iterator is initialized for you"
+)
+
+QUEUE_RULES: Final[dict[str, Advice]] = joined(
+    by_hand(
+        "tensorflow.compat.v1.train",
+        {
+            "batch": "dataset.batch(batch_size, drop_remainder=True)",
+            "batch_join": "dataset.interleave(...).batch(batch_size, drop_remainder=True)",
+            "maybe_batch": "dataset.filter(keep).batch(batch_size, drop_remainder=True)",
+            "maybe_batch_join": "dataset.filter(keep).batch(batch_size, drop_remainder=True)",
+            "shuffle_batch": "dataset.shuffle(capacity).batch(batch_size, drop_remainder=True)",
+            "shuffle_batch_join": "dataset.interleave(...).shuffle(capacity).batch(batch_size, drop_remainder=True)",
+            "maybe_shuffle_batch": "dataset.filter(keep).shuffle(capacity).batch(batch_size, drop_remainder=True)",
+            "maybe_shuffle_batch_join": "dataset.filter(keep).shuffle(capacity).batch(batch_size, drop_remainder=True)",
+            "string_input_producer": "tf.data.Dataset.from_tensor_slices(files).shuffle(len(files)).repeat(num_epochs)",
+            "slice_input_producer": "tf.data.Dataset.from_tensor_slices(tensors).shuffle(rows).repeat(num_epochs)",
+            "input_producer": "tf.data.Dataset.from_tensor_slices(tensor).repeat(num_epochs)",
+            "range_input_producer": "tf.data.Dataset.range(limit).repeat(num_epochs)",
+            "limit_epochs": "dataset.repeat(num_epochs)",
+            "start_queue_runners": _WITHOUT,
+            "add_queue_runner": _WITHOUT,
+            "QueueRunner": _WITHOUT,
+            "queue_runner": _WITHOUT,
+            "Coordinator": _WITHOUT,
+        },
+        says=_QUEUES,
+        theme="queues",
+    ),
+    by_hand(
+        "tensorflow.compat.v1",
+        {
+            "TFRecordReader": "tf.data.TFRecordDataset(files)",
+            "TextLineReader": "tf.data.TextLineDataset(files).skip(header_lines)",
+            "WholeFileReader": "tf.data.Dataset.from_tensor_slices(files).map(tf.io.read_file)",
+            "FixedLengthRecordReader": "tf.data.FixedLengthRecordDataset(files, record_bytes)",
+            "IdentityReader": "tf.data.Dataset.from_tensor_slices(values)",
+        },
+        says=_QUEUES,
+        theme="queues",
+    ),
+)

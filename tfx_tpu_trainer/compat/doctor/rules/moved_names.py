@@ -5,8 +5,6 @@ installed one. `layers`, `losses`, `metrics` and `initializers` come from Keras 
 2's: names that both have there are in neither list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 
