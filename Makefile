@@ -137,11 +137,9 @@ format: setup ## Reformat the code and fix what ruff can fix
 MKDOCS := NO_MKDOCS_2_WARNING=1 TF_CPP_MIN_LOG_LEVEL=3 $(PYTHON) -m mkdocs
 
 docs: setup ## Rewrite the made parts of the documentation, then build its site into site/, strictly
-	@$(PYTHON) -m scripts.draw_layers
-	@$(PYTHON) -m scripts.draw_speed
+	@$(PYTHON) -m scripts.draw_pictures
 	@$(PYTHON) -m scripts.document_contrib
-	@$(PYTHON) -m scripts.document_bad_input
-	@$(PYTHON) -m scripts.document_behaviours
+	@$(PYTHON) -m scripts.document_tests
 	@$(MKDOCS) build $(ARGS)
 
 notebooks: setup ## Run the notebooks of docs/notebooks anew and keep what they show (ARGS=emulated-cores: one of them)

@@ -3,14 +3,12 @@
 The records are not compressed, as they are by default in a pipeline: inflating them would be most of what is timed.
 """
 
-from __future__ import annotations
-
 import pathlib
 
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import large_models
+from benchmarks import models
 from benchmarks.models import CLASSES, IDS, IMAGE_SIZE, MLP_FEATURES, MODELS, NUMBERS
 
 RECORDS = "wide_and_deep.tfrecord"
@@ -87,10 +85,10 @@ def _float(value: float) -> tf.train.Feature:
 def _bert_arrays() -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Sentences of numbers, some of them to be found out."""
     generator = np.random.default_rng(seed=3)
-    shape = (_ROWS["bert"], large_models.LENGTH)
-    words = generator.integers(0, large_models.VOCABULARY, shape, dtype=np.int32)
+    shape = (_ROWS["bert"], models.LENGTH)
+    words = generator.integers(0, models.VOCABULARY, shape, dtype=np.int32)
     places = generator.permuted(np.tile(np.arange(shape[1]), (shape[0], 1)), axis=1)
-    masked = np.sort(places[:, : large_models.MASKED]).astype(np.int32)
+    masked = np.sort(places[:, : models.MASKED]).astype(np.int32)
     labels = np.take_along_axis(words, masked, axis=1).astype(np.int64)
     np.put_along_axis(words, masked, 103, axis=1)
     kinds = (np.arange(shape[1]) >= shape[1] // 2).astype(np.int32)
@@ -105,9 +103,9 @@ def _bert_arrays() -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def _resnet_arrays() -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(seed=4)
-    shape = (_ROWS["resnet"], large_models.IMAGE_SIZE, large_models.IMAGE_SIZE, 3)
+    shape = (_ROWS["resnet"], models.RESNET_IMAGE_SIZE, models.RESNET_IMAGE_SIZE, 3)
     images = generator.integers(0, 256, shape, dtype=np.uint8)
-    return images, generator.integers(0, large_models.CLASSES, shape[0])
+    return images, generator.integers(0, models.RESNET_CLASSES, shape[0])
 
 
 _ARRAYS = {"mlp": _mlp_arrays, "cnn": _cnn_arrays, "bert": _bert_arrays, "resnet": _resnet_arrays}

@@ -1,10 +1,9 @@
 """How what is asked of an estimator costs more as it gets larger: `make growth`.
 
-Each point has a process of its own (`growth_points`). What counts is the time of the processors, which other work
-on the machine changes least; the wall clock is in the results too.
+Each point has a process of its own (`growth_points`); those of an axis give the exponent by which a cost grows. What
+counts is the time of the processors, which other work on the machine changes least; the wall clock is in the results
+too.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import json
@@ -18,10 +17,10 @@ from typing import Any
 
 import click
 import matplotlib as mpl
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.growth_fit import Growth, growth_of
 from benchmarks.processes import Failed, environment_of, result_of
 
 # No display is needed, nor looked for.
@@ -31,20 +30,23 @@ from matplotlib import pyplot as plt
 
 MEMORY = "peak memory"
 FASTER = "faster than linear"
+LIMIT = 1.1
+"""The exponent from which on something grows faster than linear: sorting's n log n is below it."""
+
+# A part of the cost at the largest size: what grows less than this may be noise.
+_FLAT = 0.1
+_EXPONENTS = np.arange(0.05, 3.001, 0.01)
+_RESAMPLES = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What gets larger.
+    """What gets larger."""
 
-    Attributes:
-        unit: One of what is counted.
-        sizes: How many are measured.
-        clock: The time that counts, `"cpu"` or `"wall"`.
-    """
-
+    # One of what is counted.
     unit: str
     sizes: tuple[int, ...]
+    # The time that counts, `"cpu"` or `"wall"`.
     clock: str = "cpu"
 
 
@@ -62,16 +64,10 @@ AXES = {
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A number at one size beside another.
-
-    Attributes:
-        axis: The axis.
-        over: Call and size of the number that is divided.
-        under: Those of the number to divide by.
-        most: How large the ratio may be.
-    """
+    """A number at one size beside another."""
 
     axis: str
+    # Call and size of the number that is divided, and of the number to divide by.
     over: tuple[str, int]
     under: tuple[str, int]
     most: float
@@ -87,6 +83,70 @@ BOUNDS = (
     Bound("slices", ("evaluate", 50), ("evaluate", 0), 1.5),
     Bound("checkpoint", ("save", 4_096), ("write", 4_096), 1.2),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """How a cost grows with a size: as `fixed + c * size ** exponent`."""
+
+    # The slope of what the cost is beside its fixed part, both drawn by their logarithms; 0 where it is flat.
+    exponent: float
+    # The ends of its 95 % interval, by bootstrap over the rounds; NaN where there was one.
+    low: float
+    high: float
+    # What one more costs, between the smallest size and the largest.
+    each: float
+
+    @property
+    def verdict(self) -> str:
+        """`flat`, `linear or less`, or `faster than linear` where all of the interval is above `LIMIT`.
+
+        One round is not an interval: what it finds above the limit is `open`.
+        """
+        if self.exponent == 0:
+            return "flat"
+        if math.isnan(self.low) and self.exponent > LIMIT:
+            return "open"
+        return "faster than linear" if self.low > LIMIT else "linear or less"
+
+
+def growth_of(costs: Mapping[int, Sequence[float]]) -> Growth:
+    """Finds how a cost grows."""
+    sizes = np.array(sorted(costs), float)
+    if len(sizes) < 3:
+        raise ValueError(
+            f"an exponent needs three sizes, got {sorted(costs)}: measure more of them"
+        )
+    rounds = [np.array(costs[int(size)], float) for size in sizes]
+    medians = np.array([np.median(values) for values in rounds])
+    low = high = math.nan
+    if min(map(len, rounds)) > 1:
+        generator = np.random.default_rng(1)
+        found = [
+            _exponent(sizes, np.array([np.median(generator.choice(v, len(v))) for v in rounds]))
+            for _ in range(_RESAMPLES)
+        ]
+        low, high = np.percentile(found, [2.5, 97.5])
+    each = (medians[-1] - medians[0]) / (sizes[-1] - sizes[0])
+    return Growth(_exponent(sizes, medians), float(low), float(high), float(each))
+
+
+def _exponent(sizes: np.ndarray, costs: np.ndarray) -> float:
+    """The exponent whose curve has the smallest relative errors; neither part may be negative."""
+    if costs[-1] - costs[0] < _FLAT * costs[-1]:
+        return 0.0
+    # For each exponent the best `fixed` and `c`, by least squares of fixed/cost + c*power/cost - 1.
+    powers = (sizes / sizes[-1]) ** _EXPONENTS[:, np.newaxis]
+    ones, grown = np.broadcast_to(1 / costs, powers.shape), powers / costs
+    a, b, d = (ones * ones).sum(1), (ones * grown).sum(1), (grown * grown).sum(1)
+    p, q = ones.sum(1), grown.sum(1)
+    determinant = np.maximum(a * d - b * b, 1e-300)
+    fixed, factor = (p * d - q * b) / determinant, (a * q - b * p) / determinant
+    alone = (fixed < 0) | (factor < 0)
+    fixed, factor = np.where(alone, 0.0, fixed), np.where(alone, q / d, factor)
+    errors = (fixed[:, None] * ones + factor[:, None] * grown - 1) ** 2
+    return float(_EXPONENTS[errors.sum(1).argmin()])
+
 
 Costs = dict[str, dict[str, dict[int, list[float]]]]
 """By axis, call and size: the cost in each round."""
@@ -136,12 +196,11 @@ def ratio_of(bound: Bound, costs: Costs) -> float:
 
 def tables(costs: Costs, growths: Mapping[tuple[str, str], Growth]) -> list[Table]:
     """Returns the exponents and the bounds, to be printed."""
-    table = Table(title="How cost grows", title_justify="left")
-    for heading in ("", "call", "sizes", "cost", "exponent", "one more", ""):
-        table.add_column(heading)
+    headings = ("", "call", "sizes", "cost", "exponent", "one more", "")
+    table = Table(*headings, title="How cost grows", title_justify="left")
     for axis, calls in costs.items():
         for call, by_size in calls.items():
-            smallest, *_, largest = sorted(by_size)
+            smallest, largest = min(by_size), max(by_size)
             unit = "MiB" if call == MEMORY else "s"
             ends = [statistics.median(by_size[size]) for size in (smallest, largest)]
             growth = growths.get((axis, call))
@@ -154,9 +213,7 @@ def tables(costs: Costs, growths: Mapping[tuple[str, str], Growth]) -> list[Tabl
                 _one_more(growth.each, unit, AXES[axis].unit) if growth else "-",
                 growth.verdict if growth else "too few sizes",
             )
-    found = Table(title="Bounds", title_justify="left")
-    for heading in ("bound", "found", ""):
-        found.add_column(heading)
+    found = Table("bound", "found", "", title="Bounds", title_justify="left")
     for bound in BOUNDS:
         ratio = ratio_of(bound, costs)
         if not math.isnan(ratio):

@@ -1,7 +1,5 @@
 """A training by several processes on this machine, the hosts of a cluster, for `make growth`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,19 +12,7 @@ from typing import Any
 
 
 def train(number: int, folder: Path, *, steps: int) -> list[dict[str, float]]:
-    """Trains on several hosts.
-
-    Args:
-        number: How many.
-        folder: For the model and what the hosts print.
-        steps: Steps to make.
-
-    Returns:
-        What each host has measured of its training: seconds of `"cpu"` and of `"wall"`.
-
-    Raises:
-        subprocess.CalledProcessError: If one of them failed.
-    """
+    """Trains on several hosts; gives the seconds of `"cpu"` and of `"wall"` that each took."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:

@@ -1,7 +1,5 @@
 """The processes of `make growth`: one point of one axis each, its calls measured."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

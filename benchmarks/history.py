@@ -1,26 +1,25 @@
 """`python -m benchmarks.history VERSION RESULTS ...`: keeps what a release was measured at, and draws all of them.
 
-What is kept is one results.json of all its rounds. What is drawn are the ratios to the original of the same round:
-numbers of different machines and days can't be compared, ratios can.
+What is kept are the rounds, compressed; what is drawn are the ratios to the original of the same round: numbers of
+different machines and days can't be compared, ratios can.
 """
 
-from __future__ import annotations
-
+import gzip
 import json
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import matplotlib as mpl
 from packaging.version import InvalidVersion, Version
 
-from benchmarks.contenders import CONTENDERS
+from benchmarks.contenders import BASELINE, CONTENDERS
 from benchmarks.plan import TITLES
-from benchmarks.results import RESULTS, read_rounds
-from benchmarks.run import report_of
-from benchmarks.summary import METRICS
+from benchmarks.report import RESULTS, read_rounds, runs_of
+from benchmarks.rounds import Round
+from benchmarks.summary import METRICS, ratios
 
 # No display is needed, nor looked for.
 mpl.use("Agg")
@@ -28,34 +27,37 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 FOLDER = Path(__file__).parent / "history"
+SUFFIX = ".json.gz"
 PLOT = "plot.png"
 
-
-def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Reads what was kept, by version, the oldest first."""
-    paths = sorted(folder.glob("*.json"), key=lambda path: Version(path.stem))
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+Ratios = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""By model, contender and the field of a metric: the median ratio of ours to the original."""
 
 
-def ratios(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the ratios of ours to the original: by model, contender and metric, value, low and high."""
-    found: dict[str, dict[str, Any]] = {}
-    for model, rows in results["summaries"].items():
-        for row in rows:
-            of_row = {
-                field: cell["ratio"]
-                for field, cell in row["cells"].items()
-                if cell["ratio"]["value"] is not None
-            }
-            if of_row and row["contender"].startswith("ours"):
-                found.setdefault(model, {})[row["contender"]] = of_row
+def read(folder: Path) -> dict[str, dict[str, list[Round]]]:
+    """Reads the rounds of each version and model, the oldest version first."""
+    names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
+    return {
+        name: read_rounds([folder / f"{name}{SUFFIX}"])[0] for name in sorted(names, key=Version)
+    }
+
+
+def ratios_of(made: Mapping[str, Sequence[Round]]) -> Ratios:
+    """Finds the ratios of rounds, where there are some."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for model, rounds in made.items():
+        failed = {name for each in rounds for name in each.failures}
+        for name in (each for each in CONTENDERS if each.startswith("ours") and each not in failed):
+            for metric in METRICS:
+                if values := ratios(rounds, metric.field, name, [BASELINE]):
+                    of_model = found.setdefault(model, {})
+                    of_model.setdefault(name, {})[metric.field] = statistics.median(values)
     return found
 
 
-def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+def draw(history: Mapping[str, Ratios], path: Path) -> None:
     """Draws the ratios over the versions: a row for each model, a column for each metric."""
-    versions = list(history)
-    drawn = [ratios(each) for each in history.values()]
+    versions, drawn = list(history), list(history.values())
     models = [m for m in TITLES if any(m in each for each in drawn)]
     figure, grid = plt.subplots(
         len(models),
@@ -68,8 +70,7 @@ def draw(history: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         of_model = [each.get(model, {}) for each in drawn]
         for axes, metric in zip(line, METRICS):
             for name in dict.fromkeys(name for each in of_model for name in each):
-                cells = [each.get(name, {}).get(metric.field, {}) for each in of_model]
-                values = [cell.get("value", math.nan) for cell in cells]
+                values = [each.get(name, {}).get(metric.field, math.nan) for each in of_model]
                 if not all(map(math.isnan, values)):
                     axes.plot(range(len(versions)), values, marker="o", markersize=3, label=name)
             axes.axhline(1, color="#888888", linewidth=0.8)
@@ -101,15 +102,17 @@ def main(version: str, results: tuple[Path, ...], folder: Path) -> None:
     if not _is_version(version):
         raise click.BadParameter(f"{version!r} is not a version; give it as 1.2.3, or 1.2.3rc1")
     rounds, conditions = read_rounds(results)
-    text = report_of(rounds, list(CONTENDERS), {"runs": conditions}).json()
-    if not ratios(json.loads(text)):
+    if not ratios_of(rounds):
         raise click.ClickException(
             "there is no ratio to the original: measure `real` and `ours` in one run"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{version}.json").write_text(text, encoding="utf-8")
-    draw(read(folder), folder / PLOT)
-    click.echo(f"written: {folder / f'{version}.json'}, {folder / PLOT}")
+    path = folder / f"{version}{SUFFIX}"
+    kept = {"conditions": {"runs": conditions}, "runs": runs_of(rounds)}
+    # Without a time: the same rounds are the same bytes.
+    path.write_bytes(gzip.compress(json.dumps(kept).encode(), mtime=0))
+    draw({name: ratios_of(made) for name, made in read(folder).items()}, folder / PLOT)
+    click.echo(f"written: {path}, {folder / PLOT}")
 
 
 def _is_version(text: str) -> bool:

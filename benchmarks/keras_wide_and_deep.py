@@ -3,8 +3,6 @@
 Same features, same layers and sizes, same optimizer, steps and batches; only the way it is trained differs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -4,8 +4,6 @@ Runs in our environment and in the original's: it needs nothing but the contende
 starts it and says when it goes on.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 import os

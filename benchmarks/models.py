@@ -1,16 +1,18 @@
-"""The models, once for all contenders: weights by name, and a function of weights and features."""
+"""The models, once for all contenders: weights by name, and a function of weights and features.
 
-from __future__ import annotations
+BERT-base and ResNet-50 are of the size that people train, in the ops that both TPUEstimators have. Neither draws random
+numbers, so that all contenders reach the same loss: BERT has no dropout. Of its two tasks it learns the masked words;
+the other one, whether two sentences follow each other, costs next to nothing.
+"""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from benchmarks import large_models
-from benchmarks.weights import Weight
-
+v1 = tf.compat.v1
 Tensors = Mapping[str, tf.Tensor]
 
 LEARNING_RATE = 0.001
@@ -24,22 +26,41 @@ IMAGE_SIZE = 28
 MLP_FEATURES = 32
 CLASSES = 10
 
+VOCABULARY, LENGTH, MASKED = 30_522, 128, 20
+BERT_WIDTH, HEADS, LAYERS, INNER, STDDEV = 768, 12, 12, 3072, 0.02
+NORM_EPSILON = 1e-12
+
+RESNET_IMAGE_SIZE, RESNET_CLASSES = 64, 1000
+STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
+BATCH_NORM_EPSILON, BATCH_NORM_MOMENTUM = 1.001e-5, 0.99
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A variable of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    # Of its initial values; 0 means that all are the mean.
+    stddev: float = 0.0
+    mean: float = 0.0
+    trainable: bool = True
+
+    def initial_value(self, dtype: tf.DType = tf.float32) -> tf.Tensor:
+        """The same values in every process and version of TensorFlow: they hang on the name only."""
+        seed = (zlib.crc32(self.name.encode()) & 0x7FFFFFFF, 0)
+        return tf.random.stateless_normal(
+            self.shape, seed, mean=self.mean, stddev=self.stddev, dtype=dtype
+        )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model without a framework.
-
-    Attributes:
-        batch_size: Examples of one step.
-        weights: Its variables.
-        logits: Computes the logits, [batch, classes], or [batch, 1] for two classes; of a model that
-            trains otherwise than it predicts it takes `training` too.
-        learning_rate: That of its Adam.
-        knows_training: Whether `logits` takes `training`.
-    """
+    """A model without a framework."""
 
     batch_size: int
     weights: tuple[Weight, ...]
+    # Computes [batch, classes], or [batch, 1] for two classes, and may take `training` too.
     logits: Callable[..., tf.Tensor]
     learning_rate: float = LEARNING_RATE
     knows_training: bool = False
@@ -130,6 +151,136 @@ def _stacked_weights(inputs: int, units: Sequence[int]) -> list[Weight]:
     return weights
 
 
+def bert_weights() -> Iterator[Weight]:
+    """Yields the weights of BERT-base with the head of its masked words."""
+    for name, size in (("words", VOCABULARY), ("places", LENGTH), ("kinds", 2)):
+        yield Weight(name, (size, BERT_WIDTH), STDDEV)
+    yield from _norm_weights("embedded")
+    for layer in range(LAYERS):
+        for part in ("query", "key", "value", "attended"):
+            yield from _dense_weights(f"layer_{layer}/{part}", BERT_WIDTH, BERT_WIDTH)
+        yield from _norm_weights(f"layer_{layer}/attended")
+        yield from _dense_weights(f"layer_{layer}/inner", BERT_WIDTH, INNER)
+        yield from _dense_weights(f"layer_{layer}/outer", INNER, BERT_WIDTH)
+        yield from _norm_weights(f"layer_{layer}/outer")
+    yield from _dense_weights("head", BERT_WIDTH, BERT_WIDTH)
+    yield from _norm_weights("head")
+    yield Weight("head/words", (VOCABULARY,))
+
+
+def bert_logits(weights: Tensors, features: Tensors, *, training: bool) -> tf.Tensor:
+    """Computes the words at the masked places, [batch, masked, vocabulary]."""
+    del training
+    hidden = tf.gather(weights["words"], features["words"])
+    hidden += tf.gather(weights["kinds"], features["kinds"]) + weights["places"]
+    hidden = _norm(weights, "embedded", hidden)
+    far = (1.0 - tf.cast(features["there"], tf.float32))[:, tf.newaxis, tf.newaxis, :] * -1e9
+    for layer in range(LAYERS):
+        name = f"layer_{layer}"
+        query, key, value = (
+            _heads(_dense(weights, f"{name}/{part}", hidden)) for part in ("query", "key", "value")
+        )
+        scores = tf.matmul(query, key, transpose_b=True) * (BERT_WIDTH // HEADS) ** -0.5
+        attended = tf.transpose(tf.matmul(tf.nn.softmax(scores + far), value), [0, 2, 1, 3])
+        attended = _dense(
+            weights, f"{name}/attended", tf.reshape(attended, [-1, LENGTH, BERT_WIDTH])
+        )
+        hidden = _norm(weights, f"{name}/attended", hidden + attended)
+        inner = tf.nn.gelu(_dense(weights, f"{name}/inner", hidden))
+        outer = _dense(weights, f"{name}/outer", inner)
+        hidden = _norm(weights, f"{name}/outer", hidden + outer)
+    masked = tf.gather(hidden, features["masked"], batch_dims=1)
+    masked = _norm(weights, "head", tf.nn.gelu(_dense(weights, "head", masked)))
+    return tf.einsum("bmw,vw->bmv", masked, weights["words"]) + weights["head/words"]
+
+
+def resnet_weights() -> Iterator[Weight]:
+    """Yields the weights of ResNet-50."""
+    yield from _conv_weights("stem", 7, 3, 64)
+    channels = 64
+    for name, filters, _ in resnet_blocks():
+        if name.endswith("_0"):
+            yield from _conv_weights(f"{name}/short", 1, channels, 4 * filters)
+        yield from _conv_weights(f"{name}/in", 1, channels, filters)
+        yield from _conv_weights(f"{name}/middle", 3, filters, filters)
+        yield from _conv_weights(f"{name}/out", 1, filters, 4 * filters)
+        channels = 4 * filters
+    yield from _dense_weights("classes", channels, RESNET_CLASSES)
+
+
+def resnet_blocks() -> Iterator[tuple[str, int, int]]:
+    """Yields each block's name, filters and stride."""
+    for stage, (blocks, filters) in enumerate(STAGES):
+        for block in range(blocks):
+            yield f"stage_{stage}_{block}", filters, 2 if stage and not block else 1
+
+
+def resnet_logits(weights: Tensors, features: tf.Tensor, *, training: bool) -> tf.Tensor:
+    """Computes the logits of images, bytes [batch, size, size, 3]."""
+
+    def conv(name: str, images: tf.Tensor, stride: int = 1) -> tf.Tensor:
+        images = tf.nn.conv2d(images, weights[f"{name}/kernel"], strides=stride, padding="SAME")
+        return _batch_norm(weights, name, images, training=training)
+
+    images = tf.nn.relu(conv("stem", tf.cast(features, tf.float32) / 255.0, 2))
+    images = tf.nn.max_pool2d(images, ksize=3, strides=2, padding="SAME")
+    for name, _, stride in resnet_blocks():
+        short = conv(f"{name}/short", images, stride) if name.endswith("_0") else images
+        inner = tf.nn.relu(conv(f"{name}/in", images))
+        inner = tf.nn.relu(conv(f"{name}/middle", inner, stride))
+        images = tf.nn.relu(short + conv(f"{name}/out", inner))
+    return _dense(weights, "classes", tf.reduce_mean(images, [1, 2]))
+
+
+def _batch_norm(weights: Tensors, name: str, images: tf.Tensor, *, training: bool) -> tf.Tensor:
+    moving = [weights[f"{name}/mean"], weights[f"{name}/variance"]]
+    given: dict[str, Any] = {} if training else {"mean": moving[0], "variance": moving[1]}
+    images, *found = v1.nn.fused_batch_norm(
+        images,
+        weights[f"{name}/gamma"],
+        weights[f"{name}/beta"],
+        epsilon=BATCH_NORM_EPSILON,
+        is_training=training,
+        **given,
+    )
+    if training:
+        for variable, value in zip(moving, found):
+            update = variable.assign_sub((1 - BATCH_NORM_MOMENTUM) * (variable - value))
+            v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, update)
+    return images
+
+
+def _heads(hidden: tf.Tensor) -> tf.Tensor:
+    split = tf.reshape(hidden, [-1, LENGTH, HEADS, BERT_WIDTH // HEADS])
+    return tf.transpose(split, [0, 2, 1, 3])
+
+
+def _norm(weights: Tensors, name: str, hidden: tf.Tensor) -> tf.Tensor:
+    mean, variance = tf.nn.moments(hidden, [-1], keepdims=True)
+    return tf.nn.batch_normalization(
+        hidden, mean, variance, weights[f"{name}/beta"], weights[f"{name}/gamma"], NORM_EPSILON
+    )
+
+
+def _dense_weights(name: str, inputs: int, outputs: int) -> Iterator[Weight]:
+    yield Weight(f"{name}/kernel", (inputs, outputs), STDDEV)
+    yield Weight(f"{name}/bias", (outputs,))
+
+
+def _norm_weights(name: str) -> Iterator[Weight]:
+    yield Weight(f"{name}/gamma", (BERT_WIDTH,), mean=1.0)
+    yield Weight(f"{name}/beta", (BERT_WIDTH,))
+
+
+def _conv_weights(name: str, size: int, inputs: int, outputs: int) -> Iterator[Weight]:
+    stddev = (2.0 / (size * size * inputs)) ** 0.5
+    yield Weight(f"{name}/kernel", (size, size, inputs, outputs), stddev)
+    yield Weight(f"{name}/gamma", (outputs,), mean=1.0)
+    yield Weight(f"{name}/beta", (outputs,))
+    yield Weight(f"{name}/mean", (outputs,), trainable=False)
+    yield Weight(f"{name}/variance", (outputs,), mean=1.0, trainable=False)
+
+
 _MLP_UNITS = (64, 32, CLASSES)
 _CNN_FILTERS = (32, 64)
 _CNN_UNITS = (128, CLASSES)
@@ -166,16 +317,52 @@ MODELS = {
     ),
     "bert": Model(
         batch_size=8,
-        weights=tuple(large_models.bert_weights()),
-        logits=large_models.bert_logits,
+        weights=tuple(bert_weights()),
+        logits=bert_logits,
         learning_rate=1e-4,
         knows_training=True,
     ),
     "resnet": Model(
         batch_size=16,
-        weights=tuple(large_models.resnet_weights()),
-        logits=large_models.resnet_logits,
+        weights=tuple(resnet_weights()),
+        logits=resnet_logits,
         learning_rate=1e-4,
         knows_training=True,
     ),
 }
+
+
+def make_model_fn(model: Model, tpu: Any) -> Callable[..., Any]:
+    """Returns the model_fn."""
+
+    def model_fn(features: Any, labels: tf.Tensor, mode: str, params: dict[str, Any]) -> Any:
+        weights = {weight.name: _variable(weight) for weight in model.weights}
+        logits = model.logits_of(weights, features, training=mode == "train")
+        if mode == "infer":
+            return tpu.TPUEstimatorSpec(mode, predictions=predictions(logits))
+        loss = mean_loss(logits, labels)
+        if mode == "eval":
+            classes = predictions(logits)["class_id"]
+            return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_metrics, [labels, classes]))
+        optimizer = v1.train.AdamOptimizer(model.learning_rate, epsilon=ADAM_EPSILON)
+        if params["use_tpu"]:
+            optimizer = tpu.CrossShardOptimizer(optimizer)
+        step = v1.train.get_or_create_global_step()
+        with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            train_op = optimizer.minimize(loss, global_step=step)
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def _variable(weight: Weight) -> tf.Variable:
+    def initial_value(*_: Any, **__: Any) -> tf.Tensor:
+        return weight.initial_value()
+
+    return v1.get_variable(
+        weight.name, weight.shape, initializer=initial_value, trainable=weight.trainable
+    )
+
+
+def _metrics(labels: tf.Tensor, classes: tf.Tensor) -> dict[str, Any]:
+    return {"accuracy": v1.metrics.accuracy(labels, classes)}

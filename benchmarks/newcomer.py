@@ -5,8 +5,6 @@ with pip, as an index would give it, pastes the README's first program and runs 
 commands with their seconds. pip downloads the packages, or takes them from its cache.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import resource

@@ -1,7 +1,5 @@
 """Makes the virtual environments of what we are compared with: `.make/oracle` of the original, `.make/jax` of JAX."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os
@@ -13,25 +11,22 @@ from pathlib import Path
 import click
 
 REPOSITORY = Path(__file__).parents[1]
-LOCK = REPOSITORY / "requirements" / "oracle.lock"
-VENV = REPOSITORY / ".make" / "oracle"
-JAX_LOCK = REPOSITORY / "requirements" / "jax-oracle.lock"
-JAX_VENV = REPOSITORY / ".make" / "jax"
 # What belongs to the environment this process runs in.
 _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PIP_TARGET")
 
 
-def oracle_python(venv: Path = VENV) -> Path:
+def oracle_python() -> Path:
     """Returns the interpreter of the original's environment, which is created if missing."""
-    return _python_of(venv, LOCK, "TensorFlow 2.15.1 (1.7 GB, once")
+    return _python_of("oracle", "oracle.lock", "TensorFlow 2.15.1 (1.7 GB, once")
 
 
-def jax_python(venv: Path = JAX_VENV) -> Path:
+def jax_python() -> Path:
     """Returns the interpreter of JAX's environment, which is created if missing."""
-    return _python_of(venv, JAX_LOCK, "JAX 0.6.2 (0.5 GB, once")
+    return _python_of("jax", "jax-oracle.lock", "JAX 0.6.2 (0.5 GB, once")
 
 
-def _python_of(venv: Path, lock: Path, what: str) -> Path:
+def _python_of(name: str, lock_name: str, what: str) -> Path:
+    venv, lock = REPOSITORY / ".make" / name, REPOSITORY / "requirements" / lock_name
     stamp, python = venv / ".setup-done", venv / "bin" / "python"
     digest = hashlib.sha256(lock.read_bytes() + str(venv).encode()).hexdigest()
 

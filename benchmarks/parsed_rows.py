@@ -4,8 +4,6 @@ One process and one session for each way to feed the wide-and-deep model; they t
 machine is doing meets all of them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import tempfile
@@ -20,8 +18,7 @@ from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, sche
 from tfx_bsl.public import tfxio
 
 from benchmarks import data
-from benchmarks.model_fn import make_model_fn
-from benchmarks.models import MODELS
+from benchmarks.models import MODELS, make_model_fn
 from tfx_tpu_trainer.components.inputs import RowCache, TransformedInput
 from tfx_tpu_trainer.components.inputs._parsed_rows import parse_rows
 from tfx_tpu_trainer.estimator import tpu
@@ -43,17 +40,12 @@ FILES = 4
 
 @dataclasses.dataclass
 class Turns:
-    """What the turns of one contender took, in seconds of the clock and of the processors.
-
-    Attributes:
-        run: Takes a turn.
-        units: Rows or steps of a turn.
-        wall: Seconds by the clock.
-        cpu: Seconds of all threads.
-    """
+    """What the turns of one contender took, in seconds of the clock and of the processors."""
 
     run: Callable[[], object]
+    # Rows or steps of a turn.
     units: int
+    # Seconds, of the clock and of all threads.
     wall: list[float] = dataclasses.field(default_factory=list)
     cpu: list[float] = dataclasses.field(default_factory=list)
 
@@ -77,12 +69,7 @@ class Turns:
 
 
 class Rows:
-    """The wide-and-deep model's rows as Transform leaves them.
-
-    Attributes:
-        paths: Their files.
-        count: How many there are.
-    """
+    """The wide-and-deep model's rows as Transform leaves them."""
 
     def __init__(self, folder: Path, *, zipped: bool) -> None:
         """Writes them."""

@@ -104,22 +104,14 @@ QUICK = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """One contender, one model, one process.
-
-    Attributes:
-        contender: Its name in `benchmarks.contenders.CONTENDERS`.
-        model: Name of the model.
-        plan: How much is measured.
-        data_folder: Where the records are that the models read.
-        model_dir: An empty folder for checkpoints.
-        started: When the process was started, by `time.monotonic`, which all processes share.
-    """
+    """One contender, one model, one process."""
 
     contender: str
     model: str
     plan: Plan
     data_folder: str
     model_dir: str
+    # When the process was started, by `time.monotonic`, which all processes share.
     started: float = dataclasses.field(default_factory=time.monotonic)
 
     def to_json(self) -> str:
@@ -134,38 +126,25 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one process found.
+    """What one process found."""
 
-    Attributes:
-        first_step_seconds: From the start of the process to the end of its first step.
-        train_steps_per_second: The median of the segments. NaN where it is not measured, as
-            for the two below.
-        eval_examples_per_second: Examples evaluated in a second.
-        predict_examples_per_second: Examples predicted and yielded one by one in a second.
-        memory_mb: The most memory that the process had resident, in MiB.
-        train_memory_mb: The same up to the end of training.
-        segment_rates: The steps per second of each segment of training.
-        steps: Steps trained.
-        eval_loss: The loss over the small number of evaluation batches, after training. A check
-            that the contenders trained the same thing; None where nothing is trained.
-        tensorflow: Version of TensorFlow.
-        train_end_seconds: From the last step of a training to the return of its call, the last
-            checkpoint included; NaN where it is not measured.
-        build_seconds: From the call that trains first to its complete graph; NaN where it is not
-            measured.
-    """
-
+    # From the start of the process to the end of its first step.
     first_step_seconds: float
+    # The median of the segments. NaN where it is not measured, as for the two below.
     train_steps_per_second: float
     eval_examples_per_second: float
     predict_examples_per_second: float
+    # The most that the process had resident, in MiB, and the same up to the end of training.
     memory_mb: float
     train_memory_mb: float
     segment_rates: tuple[float, ...]
     steps: int
+    # Over the small number of evaluation batches, after training: a check that the contenders trained the same thing.
     eval_loss: float | None
     tensorflow: str
+    # From the last step of a training to the return of its call, the last checkpoint included.
     train_end_seconds: float = math.nan
+    # From the call that trains first to its complete graph.
     build_seconds: float = math.nan
 
     def to_json(self) -> str:

@@ -1,38 +1,42 @@
-"""The tables of a benchmark: on the terminal, and as Markdown and JSON."""
+"""What a benchmark found: tables on the terminal and in Markdown, a plot, and the results.json, written and read."""
 
-from __future__ import annotations
-
+import collections
 import dataclasses
+import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import click
+import matplotlib as mpl
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.contenders import CONTENDERS
-from benchmarks.plan import TITLES
-from benchmarks.summary import METRICS, Cell, Interval, Metric, Row
-from benchmarks.targets import Outcome
+from benchmarks.contenders import BASELINE, CONTENDERS
+from benchmarks.plan import TITLES, Measurement
+from benchmarks.rounds import Machine, Round, counted
+from benchmarks.summary import METRICS, Cell, Interval, Metric, Row, summarize
+from benchmarks.targets import Outcome, outcomes
 
+# No display is needed, nor looked for.
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+
+_BARS = {"ours": "#1a7f5a", "real": "#b3541e"}
+_OTHER_BARS = "#8fa3b0"
 _COLORS = {"reached": "green", "missed": "red", "open": "yellow"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """A finished benchmark.
-
-    Attributes:
-        summaries: The rows of each model.
-        outcomes: The targets that could be checked.
-        baseline: The contender that the ratios divide by.
-        conditions: Where and how it was measured, by name.
-        runs: Every measurement or failure, in the order of the runs.
-    """
+    """A finished benchmark."""
 
     summaries: Mapping[str, Sequence[Row]]
     outcomes: Sequence[Outcome]
+    # The contender that the ratios divide by.
     baseline: str
     conditions: Mapping[str, Any]
     runs: Sequence[Mapping[str, Any]]
@@ -103,9 +107,7 @@ class Report:
         return json.dumps(_without_nan(fields), indent=1) + "\n"
 
     def _targets_table(self) -> Table:
-        table = Table(title="Targets", title_justify="left")
-        for heading in ("model", "target", "found", ""):
-            table.add_column(heading)
+        table = Table("model", "target", "found", "", title="Targets", title_justify="left")
         for each in self.outcomes:
             table.add_row(
                 TITLES[each.target.model],
@@ -114,6 +116,39 @@ class Report:
                 f"[{_COLORS[each.verdict]}]{each.verdict}",
             )
         return table
+
+
+def report_of(
+    made: Mapping[str, Sequence[Round]], contenders: Sequence[str], conditions: Mapping[str, Any]
+) -> Report:
+    """Returns what the rounds have shown."""
+    rounds = {model: counted(each) for model, each in made.items()}
+    return Report(
+        summaries={
+            model: summarize(each, contenders, baseline=BASELINE) for model, each in rounds.items()
+        },
+        outcomes=outcomes(rounds),
+        baseline=BASELINE,
+        conditions=conditions,
+        runs=runs_of(made),
+    )
+
+
+def runs_of(made: Mapping[str, Sequence[Round]]) -> list[dict[str, Any]]:
+    """Returns every measurement or failure, in the order of the runs; a number that is missing is None."""
+    runs = [
+        {"model": model, "round": number, "contender": name}
+        | dataclasses.asdict(each.machine[name])
+        | (
+            dataclasses.asdict(each.measured[name])
+            if name in each.measured
+            else {"reason": each.failures[name]}
+        )
+        for model, rounds in made.items()
+        for number, each in enumerate(rounds)
+        for name in each.machine
+    ]
+    return _without_nan(runs)
 
 
 def targets_lines(outcomes: Sequence[Outcome]) -> list[str]:
@@ -168,3 +203,94 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_nan(each) for each in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def draw(report: Report, path: Path) -> None:
+    """Draws the medians of a report."""
+    models = list(report.summaries)
+    most_rows = max(len(rows) for rows in report.summaries.values())
+    figure, grid = plt.subplots(
+        len(models),
+        len(METRICS),
+        figsize=(3.2 * len(METRICS), (0.32 * most_rows + 0.9) * len(models)),
+        squeeze=False,
+        layout="constrained",
+    )
+    for line, model in zip(grid, models):
+        # Beside what its input alone could give, the CNN's bars would not be seen.
+        rows = [row for row in report.summaries[model] if row.cells and row.contender != "input"]
+        names = [CONTENDERS[row.contender].title for row in rows]
+        colors = [_BARS.get(row.contender.partition("-")[0], _OTHER_BARS) for row in rows]
+        for column, (axes, metric) in enumerate(zip(line, METRICS)):
+            medians = [row.cells[metric.field].median for row in rows]
+            medians = [0 if math.isnan(median) else median for median in medians]
+            bars = axes.barh(names, medians, color=colors)
+            axes.bar_label(bars, fmt=f"{{:,.{metric.digits}f}}", fontsize=7, padding=2)
+            axes.invert_yaxis()
+            axes.margins(x=0.25)
+            axes.set_xticks([])
+            axes.tick_params(labelsize=7, labelleft=column == 0)
+            axes.spines[["top", "right"]].set_visible(False)
+            better = "more is better" if metric.higher_is_better else "less is better"
+            axes.set_title(f"{metric.title} ({better})", fontsize=8)
+        line[0].set_ylabel(TITLES[model], fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+_FIELDS = [field.name for field in dataclasses.fields(Measurement)]
+
+RESULTS = click.argument(
+    "results",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    nargs=-1,
+    required=True,
+)
+"""The argument of a command that reads one results.json or several."""
+
+
+def read_rounds(
+    paths: Sequence[Path],
+) -> tuple[dict[str, list[Round]], list[Mapping[str, Any]]]:
+    """Reads the rounds of several runs, which count together."""
+    found: dict[str, list[Round]] = {}
+    conditions: list[Mapping[str, Any]] = []
+    for path in paths:
+        try:
+            text = path.read_bytes()
+            content = json.loads(gzip.decompress(text) if path.suffix == ".gz" else text)
+            of_run = rounds_of(content)
+            conditions += content["conditions"].get("runs", [content["conditions"]])
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            raise click.ClickException(
+                f"{path} is not a results.json of make bench: {error!r}"
+            ) from None
+        for model, each in of_run.items():
+            found.setdefault(model, []).extend(each)
+    return {model: found[model] for model in TITLES if model in found}, conditions
+
+
+def rounds_of(results: Mapping[str, Any]) -> dict[str, list[Round]]:
+    """Reads the rounds of a `results.json`, by model, those on a busy machine left out."""
+    runs: dict[tuple[str, int], list[Mapping[str, Any]]] = collections.defaultdict(list)
+    for run in results["runs"]:
+        runs[run["model"], run["round"]].append(run)
+    found: dict[str, list[Round]] = {}
+    for (model, _), turns in sorted(runs.items()):
+        found.setdefault(model, []).append(_round(turns))
+    return {model: counted(rounds) for model, rounds in found.items()}
+
+
+def _round(turns: Sequence[Mapping[str, Any]]) -> Round:
+    return Round(
+        measured={turn["contender"]: _measurement(turn) for turn in turns if "reason" not in turn},
+        failures={turn["contender"]: turn["reason"] for turn in turns if "reason" in turn},
+        machine={turn["contender"]: Machine(turn["others"], turn["mhz"]) for turn in turns},
+    )
+
+
+def _measurement(turn: Mapping[str, Any]) -> Measurement:
+    fields = {name: turn[name] for name in _FIELDS}
+    # In JSON a number that is missing is null; but the loss of nothing trained is None itself.
+    missing = {name for name, value in fields.items() if value is None} - {"eval_loss"}
+    return Measurement.from_json(json.dumps({**fields, **dict.fromkeys(missing, math.nan)}))

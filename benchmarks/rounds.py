@@ -31,15 +31,11 @@ Turns = Generator[Measurement | Failed | None, None, None]
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What the machine did while a process was measured.
+    """What the machine did while a process was measured."""
 
-    Attributes:
-        others: The share of its time that was not ours: other processes, and what the hypervisor took.
-        mhz: The mean frequency of its processors, where it is told; else 0.
-        seconds: How long that was.
-    """
-
+    # The share of its time that was not ours: other processes, and what the hypervisor took.
     others: float
+    # The mean frequency of its processors, where it is told; else 0.
     mhz: float
     seconds: float = 0.0
 
@@ -58,14 +54,9 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-    """The turns of each contender.
+    """The turns of each contender."""
 
-    Attributes:
-        measured: By contender; those that have failed, now or before, are missing.
-        failures: Why those failed that did in this round.
-        machine: What the machine did meanwhile, by contender.
-    """
-
+    # By contender, as all three; those that have failed, now or before, are missing.
     measured: Mapping[str, Measurement]
     failures: Mapping[str, str]
     machine: Mapping[str, Machine]

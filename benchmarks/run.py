@@ -1,9 +1,6 @@
 """`make bench`: TPUEstimator, ours and the original's, beside Keras and a bare loop, in one run."""
 
-from __future__ import annotations
-
 import contextlib
-import dataclasses
 import datetime
 import functools
 import math
@@ -19,16 +16,13 @@ import click
 from rich.console import Console
 
 from benchmarks import processes, serving
-from benchmarks.contenders import BASELINE, CONTENDERS
+from benchmarks.contenders import CONTENDERS
 from benchmarks.oracle_environment import oracle_python
 from benchmarks.plan import FULL, OF_REAL_SIZE, QUICK, Measurement, Plan, Request
-from benchmarks.plot import draw
-from benchmarks.processes import Failed
-from benchmarks.report import Report
+from benchmarks.processes import Failed, take_turns
+from benchmarks.report import draw, report_of
 from benchmarks.rounds import MOST, Round, Turns, counted, make_rounds
-from benchmarks.summary import summarize
-from benchmarks.targets import outcomes, settled
-from benchmarks.turns import take_turns
+from benchmarks.targets import settled
 
 QUICK_ROUNDS = 1
 
@@ -195,33 +189,6 @@ def measure_all(
                 most=most_rounds,
             )
     return made
-
-
-def report_of(
-    made: Mapping[str, Sequence[Round]], contenders: Sequence[str], conditions: Mapping[str, Any]
-) -> Report:
-    """Returns what the rounds have shown."""
-    rounds = {model: counted(each) for model, each in made.items()}
-    return Report(
-        summaries={
-            model: summarize(each, contenders, baseline=BASELINE) for model, each in rounds.items()
-        },
-        outcomes=outcomes(rounds),
-        baseline=BASELINE,
-        conditions=conditions,
-        runs=[
-            {"model": model, "round": number, "contender": name}
-            | dataclasses.asdict(each.machine[name])
-            | (
-                dataclasses.asdict(each.measured[name])
-                if name in each.measured
-                else {"reason": each.failures[name]}
-            )
-            for model, all_of_it in made.items()
-            for number, each in enumerate(all_of_it)
-            for name in each.machine
-        ],
-    )
 
 
 def _conditions(made: Mapping[str, Sequence[Round]]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The models as SavedModels: exported by our TPUEstimator and by Keras 3, with the same weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import keras_models
-from benchmarks.model_fn import make_model_fn
-from benchmarks.models import IDS, IMAGE_SIZE, MLP_FEATURES, MODELS, NUMBERS
+from benchmarks.models import IDS, IMAGE_SIZE, MLP_FEATURES, MODELS, NUMBERS, make_model_fn
 from tfx_tpu_trainer.estimator import export, tpu
 from tfx_tpu_trainer.serving import load_serving
 

@@ -3,8 +3,6 @@
 `python -m benchmarks.serving MODEL SEGMENTS OUTPUT` is one process of it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -30,19 +28,13 @@ _SEGMENT_SECONDS = 0.25
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Served:
-    """How fast one model answers in batches of one size.
-
-    Attributes:
-        model: Name of the model.
-        way: How it is called: of `benchmarks.served_models.WAYS`.
-        batch_size: Examples of a call.
-        ours: Examples per second of our export, one for each segment.
-        keras: The same of Keras's, measured in turns with ours.
-    """
+    """How fast one model answers in batches of one size."""
 
     model: str
+    # Of `benchmarks.served_models.WAYS`.
     way: str
     batch_size: int
+    # Examples per second of both, measured in turns: one for each segment.
     ours: tuple[float, ...]
     keras: tuple[float, ...]
 

@@ -6,8 +6,6 @@ collected or given back for the reading, and each round has a new folder. None o
 the process is warm.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import statistics
@@ -41,13 +39,7 @@ _WIDTH = 60
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What was read of one thing, round after round.
-
-    Attributes:
-        name: A key of `UNITS`.
-        values: The readings, the first round's first.
-        warm_up: Rounds at the beginning that do not count.
-    """
+    """What was read of one thing, round after round."""
 
     name: str
     values: Sequence[float]

@@ -1,7 +1,5 @@
 """The process of `make soak`: rounds of train, evaluate, predict and export, and what it holds after each."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -106,10 +104,7 @@ def _export(made: estimator.Estimator, folder: Path) -> None:
 
 
 def make_round(placement: str, folder: Path) -> None:
-    """Makes one round.
-
-    It makes an estimator in a folder of its own, as each trial of a search does.
-    """
+    """Makes one round, with an estimator in a folder of its own, as each trial of a search has."""
     made = _estimator_of(placement, folder)
     made.train(_training_input_fn, steps=_STEPS)
     made.evaluate(_input_fn)

@@ -4,8 +4,6 @@ Rounds of several runs count together: a ratio is one of a round, in which the m
 page says of models that these runs did not measure stays.
 """
 
-from __future__ import annotations
-
 import collections
 import re
 import textwrap
@@ -15,8 +13,7 @@ from pathlib import Path
 import click
 
 from benchmarks.plan import TITLES
-from benchmarks.report import targets_lines
-from benchmarks.results import RESULTS, read_rounds
+from benchmarks.report import RESULTS, read_rounds, targets_lines
 from benchmarks.rounds import Round
 from benchmarks.targets import Outcome, outcomes
 

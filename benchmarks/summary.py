@@ -1,7 +1,5 @@
 """From rounds to medians, ratios and their intervals."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import statistics
@@ -15,14 +13,7 @@ from benchmarks.rounds import Round
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One of the numbers that are compared.
-
-    Attributes:
-        field: The field of `Measurement`.
-        title: What the tables call it.
-        higher_is_better: Whether more is better.
-        digits: Digits after the point.
-    """
+    """One of the numbers that are compared."""
 
     field: str
     title: str
@@ -43,14 +34,9 @@ METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A number known from several rounds.
+    """A number known from several rounds."""
 
-    Attributes:
-        value: The median over the rounds; NaN where none gave a number.
-        low: Lower end of its 95 % interval, by bootstrap over the rounds; NaN where there was one.
-        high: Upper end.
-    """
-
+    # The median over the rounds, and its 95 % interval by bootstrap over them; NaN where there are too few.
     value: float
     low: float
     high: float
@@ -63,30 +49,19 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One metric of one contender on one model.
-
-    Attributes:
-        median: The median over the rounds; NaN where none gave a number.
-        ratio: The contender's number divided by the baseline's of the same round; NaN without a
-            baseline.
-    """
+    """One metric of one contender on one model."""
 
     median: float
+    # The number divided by the baseline's of the same round.
     ratio: Interval
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One contender on one model.
-
-    Attributes:
-        contender: Its name.
-        cells: By the field of the metric; empty where it failed.
-        failure: Why it failed, one line, or None.
-        eval_losses: The losses after training that its rounds found.
-    """
+    """One contender on one model."""
 
     contender: str
+    # By the field of the metric; empty where it failed.
     cells: Mapping[str, Cell]
     failure: str | None = None
     eval_losses: tuple[float, ...] = ()

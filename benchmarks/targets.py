@@ -1,12 +1,11 @@
 """What we want to reach, as ratios between contenders of one run."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from benchmarks.plan import OF_REAL_SIZE
+from benchmarks.plan import FULL, OF_REAL_SIZE
 from benchmarks.rounds import Round
 from benchmarks.summary import METRICS, Interval, interval, ratios
 
@@ -15,22 +14,13 @@ _TITLES = {metric.field: metric.title for metric in METRICS}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """One ratio to reach.
-
-    Attributes:
-        model: Name of the model.
-        field: The metric.
-        against: The contender to divide by, or several: the best of them. None compares the
-            number itself.
-        bound: The ratio wanted: at least for rates, at most for times and memory, and where
-            `at_most` says so.
-        contender: Whose ratio it is.
-        at_most: Whether the ratio may not be larger than the bound.
-    """
+    """One ratio to reach."""
 
     model: str
     field: str
+    # The contender to divide by, or the best of several; None compares the number itself.
     against: str | tuple[str, ...] | None
+    # At least for rates, at most where `at_most` says so.
     bound: float
     contender: str = "ours"
     at_most: bool = False
@@ -51,32 +41,28 @@ class Target:
 _TRAIN, _EVALUATE, _PREDICT = (metric.field for metric in METRICS[:3])
 _FIRST_STEP, _MEMORY = "first_step_seconds", "memory_mb"
 
+
+def _each(bounds: Mapping[str, float], field: str, against: Any, **options: Any) -> list[Target]:
+    """Returns a target for each model that has a bound."""
+    return [
+        Target(model=model, field=field, against=against, bound=bound, **options)
+        for model, bound in bounds.items()
+    ]
+
+
+def _all_at(bound: float) -> dict[str, float]:
+    return dict.fromkeys(FULL, bound)
+
+
 TARGETS = (
+    *_each({"mlp": 2.0, "cnn": 1.0, "wide_and_deep": 1.4}, _TRAIN, "real"),
+    *_each(_all_at(1.0), _TRAIN, "bare"),
+    *_each(_all_at(1.1), _TRAIN, "keras3"),
+    *_each(_all_at(1.1), _TRAIN, "keras3-loop"),
+    *_each(_all_at(1.1), _TRAIN, "tf_keras"),
+    *_each(_all_at(1.1), _TRAIN, "tf_keras-loop"),
     *(
-        Target(model=model, field=_TRAIN, against="real", bound=bound)
-        for model, bound in (("mlp", 2.0), ("cnn", 1.0), ("wide_and_deep", 1.4))
-    ),
-    *(
-        Target(model=model, field=_TRAIN, against=against, bound=bound)
-        for model in ("mlp", "cnn", "wide_and_deep")
-        for against, bound in (
-            ("bare", 1.0),
-            ("keras3", 1.1),
-            ("keras3-loop", 1.1),
-            ("tf_keras", 1.1),
-            ("tf_keras-loop", 1.1),
-        )
-    ),
-    *(
-        Target(
-            model=model,
-            field=field,
-            against=against,
-            bound=bound,
-            contender=contender,
-            at_most=most,
-        )
-        for model in OF_REAL_SIZE
+        target
         for contender in ("ours", "ours-2-cores")
         for against in ("real", "keras3")
         for field, bound, most in (
@@ -84,73 +70,37 @@ TARGETS = (
             (_FIRST_STEP, 1.0, True),
             (_MEMORY, 1.1, True),
         )
-    ),
-    *(
-        Target(model=model, field=field, against="real", bound=bound)
-        for field in (_EVALUATE, _PREDICT)
-        for model, bound in (("mlp", 2.0), ("cnn", 1.1), ("wide_and_deep", 1.5))
-    ),
-    Target(model="mlp", field=_PREDICT, against=None, bound=500_000),
-    *(
-        Target(model=model, field=field, against="real", bound=bound, at_most=True)
-        for model in ("mlp", "cnn", "wide_and_deep")
-        for field, bound in ((_FIRST_STEP, 0.9), (_MEMORY, 1.15))
-    ),
-    Target(model="mlp", field=_TRAIN, against="real", bound=3.5, contender="ours-auto"),
-    *(
-        Target(
-            model=model,
-            field=_TRAIN,
-            against=("ours", "ours-compiled"),
-            bound=0.97,
-            contender="ours-auto",
+        for target in _each(
+            dict.fromkeys(OF_REAL_SIZE, bound), field, against, contender=contender, at_most=most
         )
-        for model in ("mlp", "cnn", "wide_and_deep")
     ),
-    # Eight cores on the same batch may take so much longer than one: rates are the other way round.
-    *(
-        Target(
-            model=model,
-            field=_TRAIN,
-            against="ours-1-core",
-            bound=round(1 / times, 2),
-            contender="ours-8-cores",
-        )
-        for model, times in (("mlp", 2.0), ("cnn", 1.1), ("wide_and_deep", 2.0))
+    *_each({"mlp": 2.0, "cnn": 1.1, "wide_and_deep": 1.5}, _EVALUATE, "real"),
+    *_each({"mlp": 2.0, "cnn": 1.1, "wide_and_deep": 1.5}, _PREDICT, "real"),
+    *_each({"mlp": 500_000}, _PREDICT, None),
+    *_each(_all_at(0.9), _FIRST_STEP, "real", at_most=True),
+    *_each(_all_at(1.15), _MEMORY, "real", at_most=True),
+    *_each({"mlp": 3.5}, _TRAIN, "real", contender="ours-auto"),
+    *_each(_all_at(0.97), _TRAIN, ("ours", "ours-compiled"), contender="ours-auto"),
+    # Eight cores on the same batch may take 2, 1.1 and 2 times as long as one: rates are the other way round.
+    *_each(
+        {"mlp": 0.5, "cnn": 0.91, "wide_and_deep": 0.5},
+        _TRAIN,
+        "ours-1-core",
+        contender="ours-8-cores",
     ),
     # The graph grows at most as the number of cores does.
-    Target(
-        model="mlp",
-        field=_FIRST_STEP,
-        against=None,
-        bound=60,
-        contender="ours-64-cores",
-        at_most=True,
-    ),
-    *(
-        Target(
-            model="mlp",
-            field=field,
-            against="ours-8-cores",
-            bound=8,
-            contender="ours-64-cores",
-            at_most=True,
-        )
-        for field in (_FIRST_STEP, _MEMORY)
-    ),
+    *_each({"mlp": 60}, _FIRST_STEP, None, contender="ours-64-cores", at_most=True),
+    *_each({"mlp": 8}, _FIRST_STEP, "ours-8-cores", contender="ours-64-cores", at_most=True),
+    *_each({"mlp": 8}, _MEMORY, "ours-8-cores", contender="ours-64-cores", at_most=True),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A target and what was found.
-
-    Attributes:
-        target: The target.
-        ratio: The ratio, or the number itself, and its interval over the rounds.
-    """
+    """A target and what was found."""
 
     target: Target
+    # The ratio, or the number itself.
     ratio: Interval
 
     @property

@@ -4,8 +4,6 @@ Trains the taxi model in TpuTrainer and a Keras wide-and-deep of the same size i
 both on the Transform output of a finished taxi run, and prints accuracy and AUC on the eval split.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys
@@ -55,9 +53,8 @@ def main(root: str, seeds: int) -> None:
             ]
             for kind, trainer in (("TpuTrainer", tpu_trainer), ("Keras", keras_trainer))
         }
-    table = Table(title=f"taxi, eval split, {config.trainer.train_steps} steps, {seeds} seeds")
-    for heading in ("trainer", "metric", "mean", "each"):
-        table.add_column(heading)
+    title = f"taxi, eval split, {config.trainer.train_steps} steps, {seeds} seeds"
+    table = Table("trainer", "metric", "mean", "each", title=title)
     for kind, metrics in results.items():
         for name in METRICS:
             values = [each[name] for each in metrics]

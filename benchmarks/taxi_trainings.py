@@ -1,7 +1,5 @@
 """Trains one taxi model, with either trainer, on the artifacts of a finished taxi run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,18 +45,7 @@ def train(
     *,
     seed: int,
 ) -> Mapping[str, float]:
-    """Trains one model in a pipeline of its own, on a finished run's artifacts.
-
-    Args:
-        make_trainer: `tpu_trainer` or `keras_trainer`.
-        config: The taxi run's config: steps, batch sizes and the model's sizes are taken from it.
-        outputs: The taxi run's artifacts by output key.
-        root: Where the pipeline writes.
-        seed: Of the initial values and the order of the rows.
-
-    Returns:
-        The metrics on the eval split.
-    """
+    """Trains one model in a pipeline of its own, on a finished run's artifacts; gives its metrics on the eval split."""
     artifacts = tfx.types.standard_artifacts
 
     def imported(key: str, artifact_type: Any, **properties: str) -> Any:

@@ -4,8 +4,6 @@
 longer test of it, with the package's own tests, is tests/setup/test_light_install.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

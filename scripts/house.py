@@ -4,8 +4,6 @@ A folder's arrow goes to each folder that a module in it imports from; a package
 has none. Two folders that import each other are a circle, unless one lies in the other.
 """
 
-from __future__ import annotations
-
 import ast
 import collections
 import io
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import grimp
 
-from scripts import draw_layers
+from scripts import draw_pictures
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tfx_tpu_trainer"
@@ -52,7 +50,7 @@ def circles() -> dict[tuple[str, str], list[str]]:
 
 def upward() -> list[str]:
     """Returns the imports that a wing makes from a wing on its own level or above it."""
-    rows = draw_layers.rows_of(draw_layers.contracts())[""]
+    rows = draw_pictures.rows_of(draw_pictures.contracts())[""]
     level = {wing: -number for number, wings in enumerate(rows) for wing in wings}
     return [
         each

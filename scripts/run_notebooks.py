@@ -1,19 +1,19 @@
 """Runs the notebooks of docs/notebooks and keeps what they show: `make notebooks`, of some with ARGS=preflight.
 
-The documentation's site renders the outputs without running anything; tests/workbench/notebook and
+The documentation's site shows the outputs without running anything (`page_of`); tests/workbench/notebook and
 tests/engines/test_jupyter.py run the notebooks again and compare. Kept is what a reader learns from: no
 times of cells, nothing that libraries say on standard error, and no paths of the machine that ran them.
 """
 
-from __future__ import annotations
-
+import json
 import os
 import re
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -27,6 +27,8 @@ _LONGEST_OUTPUT = 100_000
 _FRAME = re.compile(r"<iframe title=\"([^\"]*)\".*?</iframe>", re.DOTALL)
 # How far a training is, with its speed: lines of rich.
 _PROGRESS = '<pre style="white-space:pre'
+# Magic of a cell -> the language of what follows; a file's follows from its name.
+_LANGUAGES = {"%%bash": "sh", ".py": "python", ".json": "json"}
 
 
 def execute(path: Path, folder: str) -> NotebookNode:
@@ -79,6 +81,48 @@ def _kept(cell: NotebookNode) -> Iterator[NotebookNode]:
         if html and not html.startswith(_PROGRESS):
             shown = _FRAME.sub(r"(<i>\1</i>, in a frame)", html)
             yield nbformat.v4.new_output("display_data", data={"text/html": shown})
+
+
+def page_of(path: Path) -> str:
+    """Returns a notebook as a page of Markdown: nothing is run, its outputs are those of the file.
+
+    Pages of Markdown rather than those of a plugin: links are checked like all others, search and the table of
+    contents know the text, colours follow the theme, and nothing is loaded from another host.
+    """
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    title, *rest = (block for cell in cells for block in _blocks(cell))
+    download = f'<p><a href="{path.name}" download>Download this notebook</a></p>'
+    return "\n\n".join([title, download, *rest]) + "\n"
+
+
+def _blocks(cell: Mapping[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield _listing(source)
+    for output in cell["outputs"]:
+        if output["output_type"] == "stream":
+            # What a cell says of a file that it has written is in the listing's title.
+            if not source.startswith("%%writefile"):
+                yield _fenced("".join(output["text"]), "{ .text .notebook-output }")
+        else:
+            html = "".join(output["data"]["text/html"])
+            yield f'<div class="notebook-output">\n{html}\n</div>'
+
+
+def _listing(source: str) -> str:
+    first, _, rest = source.partition("\n")
+    if first.startswith("%%writefile "):
+        name = first.split()[1]
+        return _fenced(rest, f'{_LANGUAGES[Path(name).suffix]} title="{name}"')
+    if first in _LANGUAGES:
+        return _fenced(rest, _LANGUAGES[first])
+    return _fenced(source, "python")
+
+
+def _fenced(text: str, language: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```"
 
 
 def main() -> None:

@@ -5,15 +5,17 @@ here: a link to a file of the repository must name one that exists, every public
 may load a script, a style sheet, a font or a picture from another host. Notebooks become pages, with their outputs.
 """
 
-from __future__ import annotations
-
+import ast
 import contextlib
+import importlib
+import inspect
 import logging
 import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import griffe
 from mkdocs.config.defaults import MkDocsConfig
@@ -21,10 +23,11 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from scripts.docstring_examples import examples
-from scripts.notebook_pages import page_of
+from scripts.run_notebooks import page_of
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "tfx_tpu_trainer"
+PROMPT = ">>> "
 # Strict mode counts the warnings of loggers below this name.
 LOG = logging.getLogger("mkdocs.hooks.site")
 
@@ -216,3 +219,89 @@ def loads_from_elsewhere(site: Path) -> Iterator[str]:
 def external_loads(text: str) -> Iterable[str]:
     """Returns what a page or style sheet loads from another host: links that a reader clicks are none of it."""
     return [next(filter(None, groups)) for groups in _LOADED.findall(text)]
+
+
+def examples(package: Path = PACKAGE) -> dict[str, str]:
+    """Returns each docstring with an example by its place, such as `estimator/_estimator.py:Estimator`."""
+    found = {}
+    for path in sorted(package.rglob("*.py")):
+        source = path.read_text("utf-8")
+        if PROMPT in source:
+            for name, text in _docstrings(ast.parse(source)):
+                if PROMPT in text:
+                    found[f"{path.relative_to(package)}:{name}"] = text
+    return found
+
+
+def _docstrings(tree: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
+    """Yields name and docstring of each class, function and assigned name, such as `Estimator.train`."""
+    body = getattr(tree, "body", [])
+    for node, following in zip(body, [*body[1:], None]):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            yield f"{within}{node.name}", ast.get_docstring(node) or ""
+            yield from _docstrings(node, f"{within}{node.name}.")
+        elif isinstance(node, ast.Assign) and isinstance(following, ast.Expr):
+            # What has no docstring of its own, as a class of TensorFlow's, has a string below its name.
+            text = getattr(following.value, "value", None)
+            if isinstance(text, str):
+                yield ast.unparse(node.targets[0]), inspect.cleandoc(text)
+
+
+class DocumentAliases(griffe.Extension):
+    """Documents public names that are another object's name: `conv2d = convolution2d`, TensorFlow's hooks.
+
+    Griffe reads source and runs none, so it finds no docstring for a name that is assigned or comes from TensorFlow.
+    Those of `__all__` get one here: an object of TensorFlow says so with its public name, one of ours brings its own
+    docstring. mkdocs.yml names this extension.
+    """
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Documents every assigned name of an `__all__` in the package."""
+        if pkg.name == PACKAGE.name:
+            for module in _modules_of(pkg):
+                for export in module.exports or ():
+                    _document(module, str(getattr(export, "name", export)))
+
+
+def _modules_of(module: griffe.Module) -> list[griffe.Module]:
+    below = [each for each in module.modules.values() if not each.is_alias]
+    return [module, *(found for each in below for found in _modules_of(each))]
+
+
+def _document(module: griffe.Module, name: str) -> None:
+    member = module.members.get(name)
+    if member is None or isinstance(member, griffe.Module | griffe.Class | griffe.Function):
+        return
+    if isinstance(member, griffe.Alias):
+        try:
+            member = member.final_target
+        except griffe.AliasResolutionError:
+            # It comes from TensorFlow.
+            member = griffe.Attribute(name, parent=module)
+            module.set_member(name, member)
+    if isinstance(member, griffe.Attribute) and member.docstring is None:
+        text = described(getattr(importlib.import_module(module.path), name))
+        if text:
+            member.docstring = griffe.Docstring(text, parent=member)
+
+
+def described(value: Any) -> str:
+    """Returns what there is to say of an object under another name; nothing for a plain value."""
+    if inspect.ismodule(value) or isinstance(value, str | int | dict | list | tuple):
+        return ""
+    home = getattr(value, "__module__", "") or ""
+    if home.startswith(PACKAGE.name):
+        return inspect.getdoc(value) or ""
+    return f"TensorFlow's own `{tensorflow_name(value)}`."
+
+
+def tensorflow_name(value: Any) -> str:
+    """Returns the name under which TensorFlow exports an object, or its place in TensorFlow's source."""
+    exported = getattr(value, "_tf_api_names_v1", None) or getattr(value, "_tf_api_names", None)
+    if exported and "_tf_api_names_v1" in vars(value):
+        name = f"tf.compat.v1.{exported[0]}"
+    elif exported and "_tf_api_names" in vars(value):
+        name = f"tf.{exported[0]}"
+    else:
+        name = f"{value.__module__}.{getattr(value, '__qualname__', value.__class__.__qualname__)}"
+    return name

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from scripts import draw_layers
+from scripts import draw_pictures
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGES = ("tfx_tpu_trainer", "pipelines")
@@ -208,10 +208,10 @@ def test_a_broken_import_contract_is_noticed(tmp_path):
 
 
 def test_the_picture_of_the_layers_is_that_of_the_contracts():
-    page = draw_layers.PAGE.read_text(encoding="utf-8")
-    assert draw_layers.page(page) == page, "call `make docs`"
-    drawn = draw_layers.picture(draw_layers.rows_of(draw_layers.contracts()))
-    assert draw_layers.PICTURE.read_text(encoding="utf-8") == drawn, "call `make docs`"
+    page = draw_pictures.LAYERS_PAGE.read_text(encoding="utf-8")
+    assert draw_pictures.layers_page(page) == page, "call `make docs`"
+    drawn = draw_pictures.layers_picture(draw_pictures.rows_of(draw_pictures.contracts()))
+    assert draw_pictures.LAYERS_PICTURE.read_text(encoding="utf-8") == drawn, "call `make docs`"
 
 
 def test_a_picture_has_layers_in_their_order_and_what_is_forbidden():
@@ -227,18 +227,18 @@ def test_a_picture_has_layers_in_their_order_and_what_is_forbidden():
             "forbidden_modules": ["tfx"],
         },
     ]
-    rows = draw_layers.rows_of(contracts)
+    rows = draw_pictures.rows_of(contracts)
     assert rows == {"": [["top"], ["a", "b"]], "a": [["x"], ["y", "z"]]}
-    svg = ElementTree.fromstring(draw_layers.picture(rows))
+    svg = ElementTree.fromstring(draw_pictures.layers_picture(rows))
     space = "{http://www.w3.org/2000/svg}"
     at = {text.text: float(text.attrib["y"]) for text in svg.iter(f"{space}text")}
     assert at["top"] < at["a"] == at["b"] < at["in a"] < at["x"] < at["y"] == at["z"]
     assert len(list(svg.iter(f"{space}rect"))) == 6
-    assert draw_layers.forbidden(contracts).splitlines()[2:] == ["| `b` | `tfx` |"]
+    assert draw_pictures.forbidden(contracts).splitlines()[2:] == ["| `b` | `tfx` |"]
 
 
 def test_the_files_that_the_page_sends_readers_to_are_there():
-    page = draw_layers.PAGE.read_text(encoding="utf-8")
+    page = draw_pictures.LAYERS_PAGE.read_text(encoding="utf-8")
     # The environment lies in a folder of the checkout too, with 40,000 files.
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "."]
     files = {str(path.relative_to(ROOT)) for folder in folders for path in folder.rglob("*.py")}

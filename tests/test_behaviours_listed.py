@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from scripts.document_behaviours import (
+from scripts.document_tests import (
     PAGE,
     STATES,
     TABLE,

@@ -1,7 +1,5 @@
 """Who is measured. This module imports no TensorFlow: the command reads it before any is chosen."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -47,19 +45,20 @@ class Contender:
 CONTENDERS = {
     "real": Contender(
         title="the real TPUEstimator",
-        module="benchmarks.contenders.real",
+        module="benchmarks.contenders.estimators",
+        options={"original": True},
         of_original=True,
         # Its environment has the Keras 2 of TensorFlow itself.
         legacy_keras=False,
         of_real_size=True,
     ),
     "ours": Contender(
-        title="ours, on the host", module="benchmarks.contenders.ours", of_real_size=True
+        title="ours, on the host", module="benchmarks.contenders.estimators", of_real_size=True
     ),
-    "bare": Contender(title="a bare loop", module="benchmarks.contenders.bare"),
+    "bare": Contender(title="a bare loop", module="benchmarks.contenders.loops"),
     "ours-compiled": Contender(
         title="ours, jit_compile=True",
-        module="benchmarks.contenders.ours",
+        module="benchmarks.contenders.estimators",
         options={"jit_compile": True},
         # XLA's convolutions on a CPU take a second a step: the CNN would take longer than all others.
         models=("mlp", "wide_and_deep"),
@@ -67,7 +66,7 @@ CONTENDERS = {
     ),
     "ours-auto": Contender(
         title='ours, jit_compile="auto"',
-        module="benchmarks.contenders.ours",
+        module="benchmarks.contenders.estimators",
         options={"jit_compile": "auto"},
         activities=("train",),
     ),
@@ -97,30 +96,34 @@ CONTENDERS = {
     ),
     "ours-1-core": Contender(
         title="ours, 1 emulated core",
-        module="benchmarks.contenders.ours",
+        module="benchmarks.contenders.estimators",
         options={"cores": 1},
         activities=("train",),
     ),
     "ours-2-cores": Contender(
         title="ours, 2 emulated cores",
-        module="benchmarks.contenders.ours",
+        module="benchmarks.contenders.estimators",
         options={"cores": 2},
         models=tuple(OF_REAL_SIZE),
         activities=("train",),
     ),
     "ours-8-cores": Contender(
         title="ours, 8 emulated cores",
-        module="benchmarks.contenders.ours",
+        module="benchmarks.contenders.estimators",
         options={"cores": 8},
         activities=("train",),
     ),
     "ours-64-cores": Contender(
         title="ours, 64 emulated cores",
-        module="benchmarks.contenders.ours",
+        module="benchmarks.contenders.estimators",
         options={"cores": 64},
         models=("mlp",),
         activities=(),
     ),
-    "input": Contender(title="the input alone", module="benchmarks.contenders.input_alone"),
+    "input": Contender(
+        title="the input alone",
+        module="benchmarks.contenders.loops",
+        options={"trains": False},
+    ),
 }
 BASELINE = "real"

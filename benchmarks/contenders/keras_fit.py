@@ -1,7 +1,5 @@
 """Keras `fit`, `evaluate` and `predict`, with Keras's own defaults."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from typing import Any

@@ -4,8 +4,6 @@ python -m benchmarks.published_tpus            # what was recorded, as a table; 
 python -m benchmarks.published_tpus --record   # compiles the programs again; some minutes
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 

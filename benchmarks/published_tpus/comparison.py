@@ -1,15 +1,12 @@
 """Published speeds beside the bound and the estimate of the same steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib
 import statistics
 from collections.abc import Sequence
 
-from benchmarks.published_tpus.image_models import RESNET_BLOCKS
-from benchmarks.published_tpus.language_models import Decoder
+from benchmarks.published_tpus.models import RESNET_BLOCKS, Decoder
 from benchmarks.published_tpus.programs import PROGRAMS, Compiled, compiled
 from benchmarks.published_tpus.results import PUBLISHED, Published
 from tfx_tpu_trainer._support.whole_files import write_whole
@@ -26,29 +23,18 @@ _CAUSAL = 0.625
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One published result, compared.
-
-    Attributes:
-        model: Its name.
-        slice_name: The slice.
-        chips: Its chips.
-        source: Where the figure stands.
-        fitted: Whether the estimate's shares were fitted to it.
-        need_bytes: HBM that the compiled program needs on a device.
-        limit_bytes: What a program may use there.
-        whole: Whether the program is the whole step; else a part of it, multiplied.
-        bound_seconds: The lower bound on a step.
-        estimated_seconds: The estimate.
-        published_seconds: What was published.
-    """
+    """One published result, compared."""
 
     model: str
     slice_name: str
     chips: int
     source: str
+    # Whether the estimate's shares were fitted to it.
     fitted: bool
+    # HBM that the compiled program needs on a device, and what it may use there.
     need_bytes: int
     limit_bytes: int
+    # Whether the program is the whole step; else a part of it, multiplied.
     whole: bool
     bound_seconds: float
     estimated_seconds: float
@@ -61,14 +47,7 @@ class Comparison:
 
 
 def compare(published: Published) -> Comparison:
-    """Compares one result; compiles its program where that was not done yet.
-
-    Args:
-        published: The result.
-
-    Returns:
-        The comparison.
-    """
+    """Compares one result; compiles its program where that was not done yet."""
     program = PROGRAMS[published.program]
     tpu_slice = find_slice(published.slice_name)
     made = compiled(published.program)

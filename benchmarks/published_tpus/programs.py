@@ -1,7 +1,5 @@
 """The programs that stand for the published steps, and what their compilation says."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pathlib
@@ -10,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from benchmarks.published_tpus.image_models import resnet, vision_transformer
-from benchmarks.published_tpus.language_models import Decoder, decoder_layer
+from benchmarks.published_tpus.models import Decoder, decoder_layer, resnet, vision_transformer
 from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps
 from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs, lower_engine_step
 from tfx_tpu_trainer.preflight._hlo_cost import OpCost
@@ -25,21 +22,15 @@ _EFFORT = -1.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """A step to compile.
+    """A step to compile."""
 
-    Attributes:
-        slice_name: What for: the smallest slice that has the replicas.
-        replicas: Copies of it; a language model's layer is compiled for one chip.
-        rows: Rows of a replica.
-        image: Edge of the images, or `None` for a language model.
-        kind: `"resnet"`, `"resnet_rs"`, `"vit"` or `"decoder"`.
-        decoder: Shape of the language model, or `None`.
-    """
-
+    # The smallest slice that has the replicas.
     slice_name: str
     replicas: int
     rows: int
+    # `"resnet"`, `"resnet_rs"`, `"vit"` or `"decoder"`.
     kind: str
+    # Edge of the images.
     image: int | None = None
     decoder: Decoder | None = None
 
@@ -153,13 +144,7 @@ PROGRAMS: Mapping[str, Program] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """What the compiler made of a program.
-
-    Attributes:
-        need_bytes: HBM of a device.
-        limit_bytes: What a program may use of it.
-        costs: Its instructions.
-    """
+    """What the compiler made of a program."""
 
     need_bytes: int
     limit_bytes: int

@@ -1,10 +1,8 @@
 """Published training speeds of TensorFlow and JAX models on named TPUs, each with its source."""
 
-from __future__ import annotations
-
 import dataclasses
 
-from benchmarks.published_tpus.image_models import RESNET_BLOCKS
+from benchmarks.published_tpus.models import RESNET_BLOCKS
 
 _RESNET_RS = "tensorflow/tpu, models/official/resnet/resnet_rs/README.md (2021)"
 _FLAX = "google/flax, examples/imagenet/README.md (2022)"
@@ -20,30 +18,22 @@ IMAGENET_ROWS = 1_281_167
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A training's speed, as its authors give it.
-
-    Attributes:
-        model: Its name.
-        program: Key of the program that stands for its step (`programs.py`).
-        slice_name: The slice, with as many chips as the authors had.
-        source: Where the figure stands, and the year.
-        step_seconds: Seconds of a step; where the authors give operations a second, it is left out
-            and `chip_tflops` given.
-        chip_tflops: 10^12 operations a second and chip, by the authors' own count of the model's
-            operations; `None` where they give seconds.
-        fitted: Whether the estimate's shares were fitted to it; else it is held out, for a test.
-        blocks: Blocks of a ResNet's groups, where the program has ResNet-50's.
-        pixels: Of an image, as a multiple of the program's images.
-    """
+    """A training's speed, as its authors give it."""
 
     model: str
+    # Key of `programs.PROGRAMS`: what stands for its step.
     program: str
+    # With as many chips as the authors had.
     slice_name: str
     source: str
+    # One of both: where the authors give operations a second and chip, by their own count, 10^12 of these.
     step_seconds: float | None = None
     chip_tflops: float | None = None
+    # Whether the estimate's shares were fitted to it; else it is held out, for a test.
     fitted: bool = False
+    # Blocks of a ResNet's groups, where the program has ResNet-50's.
     blocks: tuple[int, int, int, int] | None = None
+    # Of an image, as a multiple of the program's images.
     pixels: float = 1.0
 
 

@@ -1,7 +1,5 @@
 """What the benchmarks' commands refuse before they measure anything."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

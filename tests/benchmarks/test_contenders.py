@@ -1,8 +1,5 @@
 """The contenders train the same thing: from the same values on the same data, to the same loss."""
 
-from __future__ import annotations
-
-import dataclasses
 import math
 import time
 
@@ -10,11 +7,10 @@ import psutil
 import pytest
 
 from benchmarks import data
-from benchmarks.contenders import CONTENDERS, ours
+from benchmarks.contenders import CONTENDERS, estimators
 from benchmarks.measure import measure
 from benchmarks.plan import Measurement, Plan, Request
-from benchmarks.processes import Failed
-from benchmarks.turns import take_turns
+from benchmarks.processes import Failed, take_turns
 from tests.sweeps import mostly_swept
 
 pytestmark = pytest.mark.matrix
@@ -57,7 +53,7 @@ def bare(tmp_path_factory):
 
 
 def test_building_and_closing_are_no_part_of_an_evaluation_and_a_prediction(tmp_path):
-    runner = ours.make(request("ours", "mlp", tmp_path, str(tmp_path / "model")))
+    runner = estimators.make(request("ours", "mlp", tmp_path, str(tmp_path / "model")))
     runner.first_steps(1)
     for run in (runner.evaluate, runner.predict):
         started = time.monotonic()
@@ -140,13 +136,6 @@ def test_a_contender_that_is_killed_while_it_waits_says_so(waiting):
     turns, process = waiting
     process.kill()
     assert [*turns] == [Failed("ended by signal 9")]
-
-
-# test_summary.py makes the same line of the same words.
-@pytest.mark.sweep
-def test_a_contender_that_fails_says_why_in_one_line(tmp_path):
-    asked = dataclasses.replace(request("ours", "mlp", tmp_path, ""), model="no_such_model")
-    assert [*take_turns(asked, threads=1, timeout=120)] == [Failed("KeyError: 'no_such_model'")]
 
 
 def test_a_contender_that_hangs_is_stopped(tmp_path):

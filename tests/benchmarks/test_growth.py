@@ -1,7 +1,5 @@
 """What `make growth` says of its points, and that each of them can be measured."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import growth
-from benchmarks.growth_fit import growth_of
+from benchmarks.growth import growth_of
 from benchmarks.growth_points import PROGRAMS
 from tests import bad_input
 
@@ -90,7 +88,9 @@ def test_a_run_is_told_in_a_table_and_a_picture(tmp_path):
     assert growths["layers", "train"].verdict == growth.FASTER
     assert growths["layers", growth.MEMORY].verdict == "flat"
     (table,) = growth.tables(found, growths)
-    assert [column._cells for column in table.columns][2] == ["3 to 300"] * 2
+    assert list(table.columns[2].cells) == ["3 to 300"] * 2
+    (table,) = growth.tables(growth.costs_of(points[:1]), {})
+    assert list(table.columns[6].cells) == ["too few sizes"] * 2
     growth.draw(found, growths, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 

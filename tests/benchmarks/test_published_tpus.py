@@ -1,7 +1,5 @@
 """Published speeds of TPUs beside the preflight's bound and estimate, as they were recorded."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

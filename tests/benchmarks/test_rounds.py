@@ -1,7 +1,5 @@
 """How rounds are made: until they say enough, all contenders in each, busy ones again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

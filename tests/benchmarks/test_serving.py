@@ -1,7 +1,5 @@
 """Exported models side by side: the same answers, and a table of what was found."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """What `make soak` says of its readings, and that its rounds can be made."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

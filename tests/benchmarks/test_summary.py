@@ -1,6 +1,4 @@
-"""The numbers of the tables, from given rounds."""
-
-from __future__ import annotations
+"""From rounds to the numbers of the tables, the results.json and back."""
 
 import io
 import json
@@ -12,11 +10,9 @@ from rich.console import Console
 
 from benchmarks.contenders import CONTENDERS
 from benchmarks.plan import FULL, QUICK, Measurement, Request
-from benchmarks.plot import draw
 from benchmarks.processes import reason_of
-from benchmarks.report import interval_text
+from benchmarks.report import draw, interval_text, read_rounds, report_of
 from benchmarks.rounds import Machine, Round
-from benchmarks.run import report_of
 from benchmarks.summary import Interval, interval, summarize
 from benchmarks.targets import outcomes
 
@@ -56,6 +52,13 @@ ROUNDS = rounds_of(
     failures={"ours-8-cores": "ValueError: no cores here"},
 )
 NAMES = ("real", "ours", "ours-8-cores")
+
+
+def results_of(path, rounds, model="mlp", threads=2):
+    """Writes a results.json."""
+    text = report_of({model: rounds}, NAMES, {"threads": threads}).json()
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 @pytest.fixture
@@ -169,12 +172,23 @@ def test_the_terminal_shows_the_same(report):
     assert "ours-8-cores failed: ValueError: no cores here" in text
 
 
-def test_the_json_is_strict_and_complete(report):
-    fields = json.loads(report.json(), parse_constant=pytest.fail)
+def test_the_json_is_strict_and_its_rounds_are_those_written(report, tmp_path):
+    text = report.json()
+    fields = json.loads(text, parse_constant=pytest.fail)
     assert fields["summaries"]["mlp"][1]["cells"]["train_steps_per_second"]["median"] == 300
-    first = fields["runs"][0]
-    assert (first["model"], first["round"], first["contender"]) == ("mlp", 0, "real")
-    assert (first["others"], first["train_steps_per_second"]) == (0.01, 100)
+    path = tmp_path / "results.json"
+    path.write_text(text, encoding="utf-8")
+    found = read_rounds([path])[0]["mlp"]
+    assert [list(each.measured) for each in found] == [["real", "ours"]] * 3
+    assert found[1] == ROUNDS[1]
+    assert math.isnan(found[0].measured["ours"].eval_examples_per_second)
+
+
+def test_models_come_in_the_benchmarks_order_whatever_the_order_of_the_files(tmp_path):
+    paths = [results_of(tmp_path / f"{model}.json", ROUNDS, model) for model in ("cnn", "mlp")]
+    rounds, conditions = read_rounds(paths)
+    assert list(rounds) == ["mlp", "cnn"]
+    assert conditions == [{"threads": 2}] * 2
 
 
 def test_the_plot_is_a_picture(report, tmp_path):

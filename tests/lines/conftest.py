@@ -1,7 +1,5 @@
 """The two lines' Pythons, where both are here: `make test-latest` makes them and says where the other one is."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import json

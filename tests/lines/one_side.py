@@ -8,8 +8,6 @@
 The last line that it prints is the answer, as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """What one line of TFX writes, the other reads: exported models, checkpoints, a wheel, the numbers of a pipeline."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

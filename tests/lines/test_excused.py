@@ -1,7 +1,5 @@
 """The table of tests that cannot run on the newest line names tests that are there, and few."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small checkout with stand-ins for Python, uv, getconf and apt, on a PATH that holds no other of the kind."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pathlib

@@ -1,7 +1,5 @@
 """What the package imports is declared in setup.py: by the install itself, or by the extra of the importing part."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.metadata

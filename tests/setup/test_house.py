@@ -1,7 +1,5 @@
 """What `make house` counts."""
 
-from __future__ import annotations
-
 from scripts import house
 
 

@@ -1,7 +1,5 @@
 """The wheel with what it brings by itself: no TFX, and all that the estimators, `compat` and the doctor promise."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import os

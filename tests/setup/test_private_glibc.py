@@ -1,7 +1,5 @@
 """`scripts/setup_environment latest`: TFX 1.21, on a glibc of its own where the machine's is too old."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

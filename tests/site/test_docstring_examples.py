@@ -1,7 +1,5 @@
 """Every example of a docstring runs, and prints what the docstring says; the names people start from have one."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import inspect
@@ -12,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from scripts.docstring_examples import PACKAGE, examples
+from scripts.site_hooks import PACKAGE, examples
 from tests.sweeps import mostly_swept
 
 pytestmark = pytest.mark.e2e

@@ -1,7 +1,5 @@
 """The links of Markdown files as a reader follows them in the repository; `make docs` checks those of the site."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import os

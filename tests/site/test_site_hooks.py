@@ -1,15 +1,16 @@
-"""What `make docs` adds to MkDocs and checks; the site itself is built in test_site.py."""
+"""What `make docs` adds to MkDocs and checks, and that the site is built with it."""
 
-from __future__ import annotations
-
+import os
+import re
+import subprocess
+import sys
 import zlib
 
 import griffe
 import pytest
 
-from scripts import draw_speed, site_hooks
-from scripts.docstring_examples import examples
-from scripts.draw_terminal import picture
+from scripts import draw_pictures, site_hooks
+from scripts.terminal import picture
 
 
 @pytest.mark.parametrize(
@@ -136,26 +137,26 @@ def test_examples_of_docstrings_are_found_by_their_place(tmp_path):
         'class Shop:\n    """Sells.\n\n    >>> 1\n    """\n\n    def buy(self):\n        """Buys."""\n\n\n'
         'Other = Shop\n"""The same.\n\n>>> 2\n"""\n'
     )
-    assert examples(tmp_path) == {
+    assert site_hooks.examples(tmp_path) == {
         "shop.py:Shop": "Sells.\n\n>>> 1",
         "shop.py:Other": "The same.\n\n>>> 2",
     }
 
 
 def test_the_chart_of_speed_is_drawn_from_its_table():
-    measured = draw_speed.ratios(
+    measured = draw_pictures.ratios(
         "| MLP | ours / real, train steps/s >= 2 | 2.5 (2.4-2.6) | reached |\n"
         "| MLP | ours / real, predict examples/s >= 2 | 9.9 | reached |\n"
         "| MLP | ours / keras3-loop, train steps/s >= 1 | 9.9 | reached |\n"
         "| CNN | ours / keras3, train steps/s >= 1 | 0.5 | missed |\n"
     )
     assert measured == {"MLP": {"real": 2.5}, "CNN": {"keras3": 0.5}}
-    drawn = draw_speed.picture(measured)
+    drawn = draw_pictures.speed_picture(measured)
     assert "2.50 x" in drawn
     assert drawn.count('class="slower"') == 1
-    page = draw_speed.PAGE.read_text(encoding="utf-8")
-    on_disk = draw_speed.PICTURE.read_text(encoding="utf-8")
-    assert draw_speed.picture(draw_speed.ratios(page)) == on_disk, "call `make docs`"
+    page = draw_pictures.SPEED_PAGE.read_text(encoding="utf-8")
+    on_disk = draw_pictures.SPEED_PICTURE.read_text(encoding="utf-8")
+    assert draw_pictures.speed_picture(draw_pictures.ratios(page)) == on_disk, "call `make docs`"
 
 
 def test_a_terminal_s_picture_has_its_text_and_loads_nothing():
@@ -163,3 +164,25 @@ def test_a_terminal_s_picture_has_its_text_and_loads_nothing():
     assert "blessed" in drawn
     assert "make demo" in drawn.replace("&#160;", " ")
     assert "url(" not in drawn.replace("url(#", "")
+
+
+# 35 s of processor time: `make docs` does it too.
+@pytest.mark.sweep
+def test_the_site_is_built_strictly(tmp_path):
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path / "site")],
+        cwd=site_hooks.ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    said = r"(\d+) pages, (\d+) public names documented, (\d+) docstrings with an example"
+    pages, names, examples = map(int, re.search(said, built.stderr).groups())
+    assert pages >= 90
+    assert names >= 710
+    assert examples >= 59
+    index = (tmp_path / "site" / "search" / "search_index.js").read_text(encoding="utf-8")
+    # Search without a server: the index is a script, and reaches into the API.
+    assert index.startswith("var __index = ")
+    assert "EvalMetricsGate" in index

@@ -2,7 +2,7 @@
 
 import collections
 
-from scripts import count_contrib_names, document_contrib
+from scripts import document_contrib
 
 COUNTS = document_contrib.counts()
 NAMES = COUNTS["names"]
@@ -21,7 +21,7 @@ def test_most_of_what_programs_use_is_there():
 
 
 def test_the_counts_are_of_many_packages():
-    assert set(COUNTS["packages"]) == set(count_contrib_names.PACKAGES)
+    assert set(COUNTS["packages"]) == set(document_contrib.PACKAGES)
     assert sum(bool(uses) for uses in COUNTS["packages"].values()) > 20
     assert sum(COUNTS["packages"].values()) == sum(NAMES.values())
 
@@ -40,7 +40,7 @@ y = layers.conv2d(x)
 z = HParams(a=tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2)
 contrib.layers.conv2d(z)
 """
-    assert count_contrib_names.names_in(source) == collections.Counter(
+    assert document_contrib.names_in(source) == collections.Counter(
         {
             "layers.conv2d": 2,
             "slim.flatten": 2,

@@ -11,8 +11,7 @@ import shlex
 
 import pytest
 
-from scripts.notebook_pages import page_of
-from scripts.run_notebooks import NOTEBOOKS, code_cells, execute, printed
+from scripts.run_notebooks import NOTEBOOKS, code_cells, execute, page_of, printed
 from tests.workbench.notebook.outputs import kept, says_the_same
 from tfx_tpu_trainer.workbench.cli.preflight import preflight as command
 

@@ -1,22 +1,25 @@
-"""Writes docs/behaviours.md from docs/behaviours.yaml and the tests' markers: `make docs`.
+"""Writes the pages that tests make: docs/behaviours.md and docs/bad-input.md. `make docs`.
 
-The table says what each behaviour of the original is and what we do; which tests show it, they say themselves:
-`@pytest.mark.behaviour(12)`.
+docs/behaviours.yaml says what each behaviour of the original is and what we do; which tests show it, they say
+themselves: `@pytest.mark.behaviour(12)`. The rows of bad input are those that tests.bad_input marks tests with.
 """
 
-from __future__ import annotations
-
 import ast
+import contextlib
 import dataclasses
+import io
 import re
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from scripts.draw_layers import with_block
+from scripts.draw_pictures import with_block
+from tests import bad_input
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "behaviours.yaml"
@@ -211,8 +214,27 @@ def page(text: str) -> str:
     return with_block(text, sections(read_table(TABLE.read_text("utf-8")), marked_tests(TESTS)))
 
 
+class _Collected:
+    """A plugin of pytest that keeps the rows of all tests, also of those that a marker leaves out."""
+
+    def __init__(self) -> None:
+        self.page = ""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self.page = bad_input.page_of(bad_input.rows_of(items))
+
+
 def main() -> None:
     PAGE.write_text(page(PAGE.read_text("utf-8")), encoding="utf-8")
+    collected, printed = _Collected(), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = pytest.main(
+            ["--collect-only", "--quiet", "-p", "no:cacheprovider", "tests"], [collected]
+        )
+    if code != 0:
+        sys.exit(f"the tests can't be collected:\n{printed.getvalue()[-2000:]}")
+    bad_input.PAGE.write_text(collected.page, encoding="utf-8")
 
 
 if __name__ == "__main__":

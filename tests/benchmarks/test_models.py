@@ -1,7 +1,5 @@
 """BERT and ResNet are the same functions in every framework, and of the sizes that their names say."""
 
-from __future__ import annotations
-
 import math
 
 import keras
@@ -9,11 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import data, keras_models, large_models
+from benchmarks import data, keras_models, models
 from benchmarks.contenders import CONTENDERS
-from benchmarks.model_fn import make_model_fn
-from benchmarks.models import MODELS, Model
-from benchmarks.plan import FULL, OF_REAL_SIZE, Plan, Request
+from benchmarks.models import MODELS, Model, make_model_fn
+from benchmarks.plan import FULL, OF_REAL_SIZE
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 
@@ -37,12 +34,13 @@ def test_they_are_as_large_as_they_are_elsewhere():
 @pytest.fixture
 def small(monkeypatch):
     """Smaller sizes of both models, everywhere."""
-    sizes = {"VOCABULARY": 120, "LENGTH": 8, "MASKED": 3, "WIDTH": 12, "HEADS": 3, "LAYERS": 2}
-    for name, value in {**sizes, "INNER": 20, "IMAGE_SIZE": 32, "STAGES": ((1, 4), (2, 8))}.items():
-        monkeypatch.setattr(large_models, name, value)
+    sizes = {"VOCABULARY": 120, "LENGTH": 8, "MASKED": 3, "HEADS": 3, "LAYERS": 2, "INNER": 20}
+    sizes |= {"BERT_WIDTH": 12, "RESNET_IMAGE_SIZE": 32, "STAGES": ((1, 4), (2, 8))}
+    for name, value in sizes.items():
+        monkeypatch.setattr(models, name, value)
     for name, weights in (
-        ("bert", large_models.bert_weights()),
-        ("resnet", large_models.resnet_weights()),
+        ("bert", models.bert_weights()),
+        ("resnet", models.resnet_weights()),
     ):
         model = MODELS[name]
         small = Model(
@@ -111,10 +109,3 @@ def test_they_are_measured_where_they_are_named_only():
     measuring = [name for name, contender in CONTENDERS.items() if contender.runs("bert")]
     assert measuring == ["real", "ours", "keras3", "ours-2-cores"]
     assert not CONTENDERS["ours-2-cores"].runs("mlp")
-
-
-def test_a_request_of_one_goes_through_json():
-    plan = OF_REAL_SIZE["bert"]
-    asked = Request(contender="ours", model="bert", plan=plan, data_folder="", model_dir="")
-    assert Request.from_json(asked.to_json()).plan == plan
-    assert isinstance(plan, Plan)

@@ -1,6 +1,4 @@
-"""Drives a TPUEstimator, the original's or ours: the same calls in both."""
-
-from __future__ import annotations
+"""TPUEstimator, the original's or ours on the host or on emulated cores: the same calls in all."""
 
 import itertools
 import math
@@ -12,8 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks import data
-from benchmarks.model_fn import make_model_fn
-from benchmarks.models import MODELS
+from benchmarks.models import MODELS, make_model_fn
 from benchmarks.plan import Request
 
 v1 = tf.compat.v1
@@ -131,3 +128,24 @@ def _rates(times: Mapping[int, float], bounds: Sequence[int]) -> list[float]:
         (after - before) / (times[after] - times[before])
         for before, after in itertools.pairwise(known)
     ]
+
+
+def make(
+    request: Request,
+    *,
+    original: bool = False,
+    cores: int | None = None,
+    jit_compile: bool | str | None = None,
+) -> EstimatorRunner:
+    options = {"save_summary_steps": request.plan.summary_steps}
+    if original:
+        return EstimatorRunner(tf.compat.v1.estimator.tpu, request, **options)
+    # Here: the original's environment has nothing of ours.
+    from tfx_tpu_trainer.estimator import tpu
+
+    if cores is None:
+        return EstimatorRunner(tpu, request, jit_compile=jit_compile, **options)
+    tpu_config = tpu.TPUConfig(num_shards=cores, iterations_per_loop=request.plan.loop_steps)
+    return EstimatorRunner(
+        tpu, request, use_tpu=True, master="emulated", tpu_config=tpu_config, **options
+    )

@@ -1,6 +1,4 @@
-"""A loop written by hand: many steps in one `tf.function`, and nothing of a trainer around it."""
-
-from __future__ import annotations
+"""Loops written by hand, many steps in one `tf.function` and no trainer around: a training, and its input alone."""
 
 import time
 from collections.abc import Iterator
@@ -13,31 +11,67 @@ from benchmarks.models import ADAM_EPSILON, LEARNING_RATE, MODELS, mean_loss, pr
 from benchmarks.plan import Request
 
 
-class BareRunner:
-    """See `benchmarks.measure.Runner`."""
+class InputRunner:
+    """Draws batches and does nothing with them: no contender can be faster. See `benchmarks.measure.Runner`."""
 
     def __init__(self, request: Request) -> None:
-        model = MODELS[request.model]
-        self.batch_size = model.batch_size
+        self.batch_size = MODELS[request.model].batch_size
         self._request = request
-        self._weights = {w.name: tf.Variable(w.initial_value(), name=w.name) for w in model.weights}
-        self._optimizer = tf.compat.v1.train.AdamOptimizer(LEARNING_RATE, epsilon=ADAM_EPSILON)
-        self._steps = tf.Variable(0, dtype=tf.int64, trainable=False)
-        self._logits = model.logits
+        self._drawn = 0
 
     def first_steps(self, steps: int) -> float:
-        self._train_some(iter(self._batches()), tf.constant(steps)).numpy()
+        self._step(iter(self._batches()), steps)
         return time.monotonic()
 
     def train(self, steps: int, segments: int) -> list[float]:
         iterator, seconds = iter(self._batches()), []
-        in_one_call = tf.constant(self._request.plan.loop_steps)
         for _ in range(segments):
             started = time.monotonic()
-            for _ in range(steps // self._request.plan.loop_steps):
-                self._train_some(iterator, in_one_call).numpy()
+            self._segment(iterator, steps)
             seconds.append(time.monotonic() - started)
         return [steps / each for each in seconds[1:]]
+
+    def evaluate(self, batches: int) -> float | None:
+        self._step(iter(self._batches()), batches)
+        return None
+
+    def predict(self, batches: int) -> int:
+        self._step(iter(self._batches()), batches)
+        return batches * self.batch_size
+
+    def steps_made(self) -> int:
+        return self._drawn
+
+    def _batches(self) -> tf.data.Dataset:
+        return data.batches(self._request.model, self._request.data_folder)
+
+    def _segment(self, iterator: Any, steps: int) -> None:
+        self._step(iterator, steps)
+
+    def _step(self, iterator: Any, count: int) -> None:
+        _draw_some(iterator, tf.constant(count)).numpy()
+        self._drawn += count
+
+
+@tf.function
+def _draw_some(iterator: Any, count: tf.Tensor) -> tf.Tensor:
+    rows = 0
+    for _ in tf.range(count):
+        _, labels = next(iterator)
+        rows += tf.size(labels)
+    return rows
+
+
+class BareRunner(InputRunner):
+    """Trains, as a loop without a trainer does."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        model = MODELS[request.model]
+        self._weights = {w.name: tf.Variable(w.initial_value(), name=w.name) for w in model.weights}
+        self._optimizer = tf.compat.v1.train.AdamOptimizer(LEARNING_RATE, epsilon=ADAM_EPSILON)
+        self._steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._logits = model.logits
 
     def evaluate(self, batches: int) -> float:
         iterator = iter(self._batches().take(batches))
@@ -55,14 +89,18 @@ class BareRunner:
     def steps_made(self) -> int:
         return int(self._steps)
 
-    def _batches(self) -> tf.data.Dataset:
-        return data.batches(self._request.model, self._request.data_folder)
-
     def _rows(self, batches: int) -> Iterator[dict[str, Any]]:
         for features, _ in self._batches().take(batches):
             batch = {name: value.numpy() for name, value in self._predict_one(features).items()}
             for row in range(self.batch_size):
                 yield {name: values[row] for name, values in batch.items()}
+
+    def _segment(self, iterator: Any, steps: int) -> None:
+        for _ in range(steps // self._request.plan.loop_steps):
+            self._step(iterator, self._request.plan.loop_steps)
+
+    def _step(self, iterator: Any, count: int) -> None:
+        self._train_some(iterator, tf.constant(count)).numpy()
 
     @tf.function
     def _train_some(self, iterator: Any, count: tf.Tensor) -> tf.Tensor:
@@ -92,5 +130,5 @@ class BareRunner:
         return predictions(self._logits(self._weights, features))
 
 
-def make(request: Request) -> BareRunner:
-    return BareRunner(request)
+def make(request: Request, *, trains: bool = True) -> InputRunner:
+    return BareRunner(request) if trains else InputRunner(request)
