@@ -63,8 +63,10 @@ OTHER_WRITERS = {
     "tfx_tpu_trainer/components/evaluation/_model_evaluation.py": {
         "TFRecordWriter": _IN_A_TEMPORARY_PLACE
     },
-    "tfx_tpu_trainer/components/inputs/_column_files.py": {"fdopen": _HAS_NO_NAME},
-    "tfx_tpu_trainer/components/inputs/_parsed_rows.py": {"TFRecordWriter": _HAS_NO_NAME},
+    "tfx_tpu_trainer/components/inputs/_parsed_rows.py": {
+        "fdopen": _HAS_NO_NAME,
+        "TFRecordWriter": _HAS_NO_NAME,
+    },
     "tfx_tpu_trainer/preflight/compiler/compile_process.py": {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },

@@ -42,7 +42,7 @@ def _assert_promises_kept(seen, *, kills, pauses):
     [
         # SIGKILL in the second half of the training, and SIGTERM in the export.
         (2, 0, 34),
-        # A pause takes two more trainings; tests/components/trainer/test_resume.py lets one attempt overtake another.
+        # A pause takes two more trainings; test_checkpoint_folder.py lets one attempt overtake another.
         pytest.param(5, 1, 1, marks=pytest.mark.sweep),
     ],
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.kubeflow_folder.scripts import FOLDER, ROOT
+from tests.kubeflow_folder.manifest_checks import FOLDER, ROOT
 
 
 @dataclasses.dataclass(frozen=True)

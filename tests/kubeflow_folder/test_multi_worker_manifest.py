@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shlex
 import socket
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from tests.bad_input import case, row
-from tests.kubeflow_folder.kubernetes_models import accepted
-from tests.kubeflow_folder.pod_security import check_restricted, check_root_with_locked_memory
-from tests.kubeflow_folder.scripts import load
+from tests.kubeflow_folder.manifest_checks import (
+    NEWEST,
+    OLDEST,
+    accepted,
+    check_restricted,
+    check_root_with_locked_memory,
+    load,
+)
 from tfx_tpu_trainer.components.trainer.hosts import Role, read_host
 from tfx_tpu_trainer.estimator._engine.sessions.preemption import grace_seconds
 from tfx_tpu_trainer.estimator._task_environment import TaskEnvironment, read_task_environment
@@ -257,3 +264,45 @@ def test_names_leave_room_for_the_tasks() -> None:
     )
     assert all(len(task.pod_name) <= 63 for task in longest.tasks())
     assert socket.IPPORT_RESERVED < manifests.PORT
+
+
+JOB: dict[str, Any] = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "a"},
+    "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "r/a:1"}]}}},
+}
+
+
+def _job(**of_pod: Any) -> dict[str, Any]:
+    made = copy.deepcopy(JOB)
+    made["spec"]["template"]["spec"].update(of_pod)
+    return made
+
+
+def test_a_valid_manifest_is_accepted():
+    assert accepted(JOB).metadata.name == "a"
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        _job(restartpolicy="Never"),
+        _job(tolerations=[{"key": "a", "seconds": 1}]),
+        _job(containers=[{"image": "r/a:1"}]),
+    ],
+)
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_schemas_alone_refuse_what_is_misspelt_or_missing(manifest, version):
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, version, strict=True)
+    with pytest.raises((AssertionError, ValueError, kubernetes_validate.ValidationError)):
+        accepted(manifest)
+
+
+def test_a_field_that_the_oldest_has_not_is_refused_by_it():
+    # Sidecars' restart policy is of 1.28.
+    manifest = _job(initContainers=[{"name": "b", "image": "r/b:1", "restartPolicy": "Always"}])
+    assert kubernetes_validate.validate(manifest, NEWEST, strict=True) == NEWEST
+    with pytest.raises(kubernetes_validate.ValidationError, match="restartPolicy"):
+        kubernetes_validate.validate(manifest, OLDEST, strict=True)

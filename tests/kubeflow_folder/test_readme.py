@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.kubeflow_folder.scripts import FOLDER, load
+from tests.kubeflow_folder.manifest_checks import FOLDER, load
 
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 

@@ -11,9 +11,12 @@ import yaml
 from click.testing import CliRunner
 
 from tests.bad_input import case
-from tests.kubeflow_folder.kubernetes_models import accepted
-from tests.kubeflow_folder.pod_security import check_restricted, check_root_with_locked_memory
-from tests.kubeflow_folder.scripts import load
+from tests.kubeflow_folder.manifest_checks import (
+    accepted,
+    check_restricted,
+    check_root_with_locked_memory,
+    load,
+)
 from tfx_tpu_trainer.serving._server_config import CPU_BATCHING, TPU_BATCHING
 
 manifests = load("manifests")

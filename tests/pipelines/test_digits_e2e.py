@@ -10,7 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
 
+from pipelines.digits.data import write_digits
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun, command, completed, run_local
 from tests.sweeps import mostly_swept
@@ -21,14 +24,13 @@ from tfx_tpu_trainer.workbench.project.metadata import State
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
 from tfx_tpu_trainer.workbench.project.roots import Root
 
-pytestmark = pytest.mark.e2e
-
 
 def folders(root: Path, component: str) -> set[Path]:
     """The artifact folders of a component, as they stand on disk."""
     return set((root / "artifacts" / component).glob("*/*"))
 
 
+@pytest.mark.e2e
 def test_digits_reach_95_percent_and_are_pushed(digits_run: PipelineRun) -> None:
     report = digits_run.report
     assert report.eval_metrics["accuracy"] >= 0.95
@@ -40,6 +42,7 @@ def test_digits_reach_95_percent_and_are_pushed(digits_run: PipelineRun) -> None
 
 # Later runs find Transform's output in the cache; test_trainer_pipeline.py has a trainer that is found there.
 @pytest.mark.sweep
+@pytest.mark.e2e
 def test_a_second_run_is_answered_from_the_cache(digits_run: PipelineRun) -> None:
     second = completed(run_local("digits", digits_run.root))
     states = {node: status.state for node, status in second.statuses.items()}
@@ -48,6 +51,7 @@ def test_a_second_run_is_answered_from_the_cache(digits_run: PipelineRun) -> Non
 
 
 @pytest.mark.sweep
+@pytest.mark.e2e
 def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun) -> None:
     other = completed(run_local("digits", digits_run.root, "trainer.train_steps=5"))
     assert other.statuses["Transform"].state is State.CACHED
@@ -62,6 +66,7 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
 
 # tests/components/trainer/test_estimators.py runs a pipeline on emulated cores.
 @pytest.mark.sweep
+@pytest.mark.e2e
 def test_emulated_tpu_cores_reach_what_the_host_reaches(
     digits_run: PipelineRun, cores_run: PipelineRun
 ) -> None:
@@ -98,16 +103,11 @@ _DATA = ([f"data={REPOSITORY / 'docs'}"], "ImportExampleGen", "Not a valid TFRec
         _NAN,
         _LABEL,
         _DATA,
-        (["trainer.module=tests.pipelines.no_model_fn"], "TpuTrainer", "has no model_fn"),
-        (
-            ["trainer.module=tests.pipelines.wrong_arguments"],
-            "TpuTrainer",
-            "argument 'learning_rate'",
-        ),
         (["trainer.train_batch_size=100000"], "TpuTrainer", "train_batch_size=100000"),
     ],
     kept=[_NAN],
 )
+@pytest.mark.e2e
 def test_a_failing_component_is_named_with_the_reason(
     digits_run: PipelineRun, failing, overrides: list[str], node: str, expected: str
 ) -> None:
@@ -127,6 +127,7 @@ def test_a_failing_component_is_named_with_the_reason(
     assert folders(digits_run.root, node) == before
 
 
+@pytest.mark.e2e
 def test_the_page_of_a_run_that_failed_in_training_says_where(
     digits_run: PipelineRun, failing
 ) -> None:
@@ -144,6 +145,7 @@ _THREE_CORES = ["trainer.use_tpu=true", "trainer.num_shards=3"]
 _SAYS = "train_batch_size=64 is not divisible by num_shards=3"
 
 
+@pytest.mark.e2e
 def test_a_batch_that_cannot_be_divided_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=_SAYS):
         find_pipeline("digits").config(root=str(tmp_path), overrides=_THREE_CORES)
@@ -151,6 +153,7 @@ def test_a_batch_that_cannot_be_divided_is_refused_before_anything_runs(tmp_path
 
 
 @pytest.mark.sweep
+@pytest.mark.e2e
 def test_the_command_says_of_such_a_batch_what_is_wrong(digits_run: PipelineRun) -> None:
     refused = run_local("digits", digits_run.root, *_THREE_CORES)
     assert refused.exit_code == 2
@@ -158,6 +161,7 @@ def test_the_command_says_of_such_a_batch_what_is_wrong(digits_run: PipelineRun)
     assert refused.name is None
 
 
+@pytest.mark.e2e
 def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path: Path) -> None:
     with subprocess.Popen(
         command("digits", tmp_path),
@@ -189,6 +193,7 @@ def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path:
 
 
 @pytest.mark.sweep
+@pytest.mark.e2e
 def test_a_run_whose_process_is_killed_says_so_in_its_output_and_in_ml_metadata(
     tmp_path: Path,
 ) -> None:
@@ -212,3 +217,25 @@ def test_a_run_whose_process_is_killed_says_so_in_its_output_and_in_ml_metadata(
     (name,) = metadata.run_names(store)
     status = metadata.node_statuses(store, name)["StatisticsGen"]
     assert (status.state, status.error) == (State.FAILED, last_line.partition(": ")[2])
+
+
+def test_all_digits_are_written_and_an_equal_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "digits.tfrecord"
+    write_digits(path)
+    rows = [
+        tf.train.Example.FromString(row)
+        for row in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    ]
+    images, digits = load_digits(return_X_y=True)
+    assert len(rows) == len(images) == 1797
+    assert list(rows[0].features.feature["pixels"].int64_list.value) == images[0].tolist()
+    assert [row.features.feature["digit"].int64_list.value[0] for row in rows] == digits.tolist()
+
+    os.utime(path, (1_000_000, 1_000_000))
+    write_digits(path)
+    assert path.stat().st_mtime == 1_000_000
+    assert [entry.name for entry in path.parent.iterdir()] == ["digits.tfrecord"]
+
+    path.write_bytes(b"half of it")
+    write_digits(path)
+    assert path.stat().st_size > 100_000

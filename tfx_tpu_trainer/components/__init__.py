@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from tfx_tpu_trainer._support.imports import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate
-    from tfx_tpu_trainer.components.gate.last_blessed_model import LastBlessedModel
+    from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate, LastBlessedModel
     from tfx_tpu_trainer.components.trainer.module_source import source_hash
     from tfx_tpu_trainer.components.trainer.settings import TrainSettings, broken_rule
     from tfx_tpu_trainer.components.trainer.trainer import TpuTrainer
@@ -43,8 +42,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".gate.gate": ["EvalMetricsGate"],
-        ".gate.last_blessed_model": ["LastBlessedModel"],
+        ".gate.gate": ["EvalMetricsGate", "LastBlessedModel"],
         ".trainer.module_source": ["source_hash"],
         ".trainer.settings": ["TrainSettings", "broken_rule"],
         ".trainer.trainer": ["TpuTrainer"],

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+import pathlib
+import re
+import types
 
 import pytest
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2
+from tfx import v1 as tfx
 
 from tests.components.evaluation import thresholds as t
-from tfx_tpu_trainer.components.evaluation import check_eval_config
+from tfx_tpu_trainer.components.evaluation import (
+    EvalMetrics,
+    check_eval_config,
+    write_model_evaluation,
+)
+from tfx_tpu_trainer.components.evaluation._data_slices import parse_slicing_specs
 from tfx_tpu_trainer.components.evaluation._eval_config import (
     baseline_name,
     candidate_name,
@@ -148,3 +157,30 @@ def test_refused():
         stock_evaluator_config("tips_xf", metrics=[])
     with pytest.raises(ValueError, match="is not a list"):
         stock_evaluator_config("tips_xf", slicing_specs=config_pb2.SlicingSpec())
+
+
+_PAGE = pathlib.Path(__file__).parents[3] / "docs" / "evaluation.md"
+
+
+def test_code_of_the_page(tmp_path, capsys):
+    page = {}
+    for block in re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL):
+        exec(block, page)
+
+    check_eval_config(page["eval_config"])
+    check_eval_config(page["sliced_config"])
+    assert len(parse_slicing_specs(page["slicing_specs"])) == 3
+    (spec,) = page["evaluator_config"].model_specs
+    assert spec.preprocessing_function_names == ["transform_features"]
+    channels = {
+        "model": tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        "evaluation": tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelEvaluation),
+    }
+    _, gate = page["gate_for"](types.SimpleNamespace(outputs=channels))
+    assert set(gate.outputs) == {"evaluation", "blessing"}
+
+    uri = str(tmp_path / "evaluation")
+    metrics = EvalMetrics(overall={"accuracy": 0.8125, "loss": 0.5}, global_step=1)
+    write_model_evaluation(uri, metrics, eval_config=page["eval_config"])
+    assert page["show"](uri).validation_ok
+    assert "{'accuracy': {'doubleValue': 0.8125}" in capsys.readouterr().out

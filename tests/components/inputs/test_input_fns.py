@@ -11,7 +11,7 @@ import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
 from tests import tfx_testdata
-from tests.components.inputs.raw_rows import LABEL
+from tests.components.inputs.conftest import LABEL
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components.inputs import (
     RAW_PREFIX,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import tfx_testdata
 from tests.bad_input import row
 from tests.components.inputs.counted_rows import (
     LABEL,
@@ -27,11 +28,13 @@ from tests.sweeps import mostly_swept
 from tests.test_disks import full_disk
 from tfx_tpu_trainer.components.inputs import RowCache, train_on_current_rows
 from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
+from tfx_tpu_trainer.components.inputs._parsed_rows import estimated_rows, parsed_in_blocks
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
 
 v1 = tf.compat.v1
+
 
 ROWS = counting_model.ROWS
 PARSED_ONCE = "Parsed the training input in"
@@ -347,14 +350,50 @@ def test_files_that_are_gone_for_a_moment_change_nothing(tmp_path, caplog):
     assert counts[:12].tolist() == pytest.approx([4.0] * 12)
 
 
-def test_files_that_stay_are_trained_on_in_one_session(tmp_path, caplog):
-    with caplog.at_level(logging.INFO):
-        counts, sessions = _train(tmp_path, lambda folder: None, steps=12)
-    assert sessions == 1 and caplog.text.count("Parsed the training input in") == 1
-    assert counts[:12].tolist() == pytest.approx([4.0] * 12)
-
-
 def test_without_kept_rows_there_is_one_session_and_no_hook():
     given = []
     train_on_current_rows(given.append, None, batch_size=4)
     assert given == [[]]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_of_small_files_are_counted(tmp_path, suffix):
+    paths = [tmp_path / f"{number}{suffix}" for number in range(3)]
+    for path, rows in zip(paths, (0, 301, 7)):
+        write_rows(path, range(rows))
+    assert estimated_rows(list(map(str, paths))) == 308
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_of_large_files_are_estimated(tmp_path, suffix):
+    paths = [tmp_path / f"{number}{suffix}" for number in range(2)]
+    write_rows(paths[0], range(20_000))
+    paths[1].write_bytes(paths[0].read_bytes())
+    assert estimated_rows(list(map(str, paths))) == pytest.approx(40_000, rel=0.05)
+
+
+def test_rows_of_a_split_of_transform_are_counted():
+    (path,) = tf.io.gfile.glob(tfx_testdata.files("train"))
+    assert estimated_rows([path]) == tfx_testdata.ROWS["train"]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"\xff" * 100])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_what_is_no_file_of_rows_has_no_number(tmp_path, content, suffix):
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(content)
+    assert estimated_rows([str(path)]) is None
+    assert estimated_rows([]) is None
+
+
+def test_all_rows_of_many_files_are_parsed_in_one_order(tmp_path):
+    paths = [str(tmp_path / f"rows-{number:02d}") for number in range(11)]
+    for number, path in enumerate(paths):
+        write_rows(tmp_path / path, range(number * 10, number * 10 + number))
+    orders = [
+        np.concatenate([block["id"].numpy() for block in parsed_in_blocks(paths, SPEC)])
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(*orders)
+    expected = [n * 10 + i for n in range(11) for i in range(n)]
+    assert sorted(orders[0]) == expected

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests import tfx_testdata
-from tests.components.inputs.raw_rows import LABEL, ROWS, serialized
+from tests.components.inputs.conftest import LABEL, ROWS, serialized
 from tfx_tpu_trainer.components.inputs import MISSING_INTEGER, TransformServing
 from tfx_tpu_trainer.components.inputs import _serving as module
 from tfx_tpu_trainer.components.inputs._serving import (

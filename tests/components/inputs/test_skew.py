@@ -12,8 +12,14 @@ import tensorflow_transform as tft
 import tensorflow_transform.beam as tft_beam
 from tfx_bsl.public import tfxio
 
-from tests.components.inputs.conftest import raw_metadata
-from tests.components.inputs.raw_rows import LABEL, RAW_SPEC, instances, random_rows, serialized
+from tests.components.inputs.conftest import (
+    LABEL,
+    RAW_SPEC,
+    instances,
+    random_rows,
+    raw_metadata,
+    serialized,
+)
 from tfx_tpu_trainer.components.inputs import MISSING_INTEGER, TransformedInput, TransformServing
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.serving import load_serving

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import subprocess
 import sys
 import types
@@ -16,16 +15,6 @@ from tests.bad_input import case, row
 from tfx_tpu_trainer._support.messages import ModuleFailedError
 from tfx_tpu_trainer.components.trainer.module_source import ModuleSource, imported, source_hash
 from tfx_tpu_trainer.components.user_module._module import check_module
-
-
-def _module(**names):
-    module = types.ModuleType("some_model")
-    vars(module).update(names)
-    return module
-
-
-def _model_fn(features, labels, mode, params):
-    return features, labels, mode, params
 
 
 @contextlib.contextmanager
@@ -134,184 +123,6 @@ def test_the_module_is_found_in_either_components_properties(properties, expecte
 def test_no_module_at_all(refused):
     with refused(ValueError):
         ModuleSource.from_exec_properties({"module_file": None})
-
-
-def _takes(*names):
-    return eval(f"lambda {', '.join(names)}: None")
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        case(
-            "modules",
-            "a module of other functions",
-            "module 'some_model' has no model_fn; define model_fn(features, labels, mode, params) in it",
-            "its functions are: build_model, run_fn",
-            values={"build_model": _model_fn, "run_fn": _model_fn, "_hidden": _model_fn},
-        ),
-        case(
-            "modules",
-            "an empty module",
-            "module 'some_model' has no model_fn; define model_fn(features, labels, mode, params) in it",
-            "its functions are: none",
-            values={},
-        ),
-        case(
-            "modules",
-            "`model_fn = 3`",
-            "model_fn of module 'some_model' is 3; make it a function",
-            values={"model_fn": 3},
-        ),
-        case(
-            "modules",
-            "a model_fn with an unknown argument",
-            "model_fn of module 'some_model' has an argument 'depth', which gets no value",
-            "allowed are features, labels, mode, params, config",
-            values={"model_fn": _takes("features", "labels", "params", "depth")},
-        ),
-        case(
-            "modules",
-            "a model_fn without `features`",
-            "model_fn of module 'some_model' has no argument 'features', it takes (labels, params)",
-            "add it: it receives the input's features",
-            values={"model_fn": _takes("labels", "params")},
-        ),
-        case(
-            "modules",
-            "a model_fn without `params`",
-            "model_fn of module 'some_model' has no argument 'params', it takes (features, labels)",
-            "add it: params['batch_size'] is the batch size",
-            values={"model_fn": _takes("features", "labels")},
-        ),
-        case(
-            "modules",
-            "an input_fn with an unknown argument",
-            "input_fn of module 'some_model' has an argument 'files', which gets no value",
-            "allowed are params, mode, config, fn_args",
-            values={"model_fn": _model_fn, "input_fn": _takes("files", "params")},
-        ),
-        case(
-            "modules",
-            "an input_fn without `params`",
-            "input_fn of module 'some_model' has no argument 'params', it takes ()",
-            values={"model_fn": _model_fn, "input_fn": _takes()},
-        ),
-        case(
-            "modules",
-            "`input_fn = 'rows'`",
-            "input_fn of module 'some_model' is 'rows'; make it a function",
-            values={"model_fn": _model_fn, "input_fn": "rows"},
-        ),
-        case(
-            "modules",
-            "a serving_input_receiver_fn with an unknown argument",
-            "serving_input_receiver_fn of module 'some_model' has an argument 'a', which gets no value",
-            "allowed are fn_args",
-            values={"model_fn": _model_fn, "serving_input_receiver_fn": _takes("a")},
-        ),
-        case(
-            "modules",
-            "`params = 3`",
-            "params of module 'some_model' is 3; make it a dict or a function of fn_args",
-            values={"model_fn": _model_fn, "params": 3},
-        ),
-    ],
-)
-def test_what_nobody_can_use_is_refused(names, refused):
-    with refused(ValueError):
-        check_module(_module(**names))
-
-
-def test_bound_arguments_of_a_partial_do_not_count():
-    def model_fn(features, labels, mode, params, depth):
-        return depth
-
-    module = check_module(_module(model_fn=functools.partial(model_fn, depth=3)))
-    assert module.takes_labels
-
-
-def test_functions_get_what_they_ask_for():
-    module = check_module(
-        _module(
-            model_fn=_model_fn,
-            input_fn=lambda params, mode, fn_args: (params, mode, fn_args),
-            serving_input_receiver_fn=lambda fn_args: fn_args,
-            params=lambda fn_args: {"from": fn_args},
-        )
-    )
-    assert module.input_fn_for("train", "args")({"batch_size": 2}) == (
-        {"batch_size": 2},
-        "train",
-        "args",
-    )
-    assert module.serving_receiver_for("args")() == "args"
-    assert module.params_for("args") == {"from": "args"}
-
-
-def test_config_is_passed_on_where_the_input_fn_takes_it():
-    module = check_module(
-        _module(model_fn=_model_fn, input_fn=lambda params, config: (params, config))
-    )
-    assert module.input_fn_for("eval", None)(params=1, config=2) == (1, 2)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        case(
-            "modules",
-            "a function `params` that returns a list",
-            "params of module 'some_model' returned [1]; let it return a dict, such as",
-            values=lambda fn_args: [1],
-        ),
-        case(
-            "modules",
-            "a function `params` that returns nothing",
-            "params of module 'some_model' returned None; let it return a dict, such as",
-            values=lambda fn_args: None,
-        ),
-        case(
-            "modules",
-            "a function `params` without an argument",
-            "params of module 'some_model' takes (); let it take one argument, fn_args",
-            values=dict,
-        ),
-        case(
-            "modules",
-            "a function `params` of two arguments",
-            "params of module 'some_model' takes (fn_args, schema); let it take one argument, fn_args",
-            values=lambda fn_args, schema: {},
-        ),
-        case(
-            "modules",
-            "`params = {'batch_size': 8}`",
-            "params of module 'some_model' has the key 'batch_size'; give strings as keys, except",
-            values={"batch_size": 8},
-        ),
-        case(
-            "modules",
-            "`params = {1: 2}`",
-            "params of module 'some_model' has the key 1; give strings as keys",
-            values={1: 2},
-        ),
-    ],
-)
-def test_params_must_be_a_dict(params, refused):
-    module = check_module(_module(model_fn=_model_fn, params=params))
-    with refused(ValueError):
-        module.params_for(None)
-
-
-@row(
-    "modules",
-    "an input_fn that returns nothing",
-    "input_fn of module 'some_model' returned None in mode 'eval'; let it return a tf.data.Dataset",
-)
-def test_an_input_fn_returns_something(refused):
-    module = check_module(_module(model_fn=_model_fn, input_fn=lambda params: None))
-    with refused(ValueError):
-        module.input_fn_for("eval", None)(params={})
 
 
 def _unloadable(given, content, reason):

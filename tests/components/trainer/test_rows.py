@@ -15,6 +15,7 @@ from tests.bad_input import case, row
 from tests.components.trainer.execution import Execution, examples_of, records
 from tests.estimator._engine.templates import make_template
 from tests.sweeps import mostly_swept
+from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
 from tfx_tpu_trainer.components.trainer.estimators import draws_elsewhere
 from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
@@ -24,6 +25,7 @@ from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.choice import EMULATE_VARIABLE
 
 v1 = tf.compat.v1
+
 
 _WRONG_ROW = 24  # of 40, beyond the first batches
 
@@ -277,7 +279,7 @@ def some_rows(tmp_path_factory):
         ({"cache_input": 0}, 0),
         ({"train_batch_size": 64}, 0),
         ({"train_batch_size": 64, "cache_input": 1}, 1),
-        ({"module": "tests.components.trainer.interrupted.own_input"}, 0),
+        ({"module": "tests.components.trainer.interrupted_own_input"}, 0),
     ],
     kept=[({"eval_every_steps": 5}, 1), ({"cache_input": 0}, 0)],
 )
@@ -383,3 +385,47 @@ def test_rows_that_are_added_while_it_trains_are_trained_on(
     assert "changed after their 20 rows were parsed; parsing them again" in caplog.text
     assert ": 40 rows, " in caplog.text
     assert execution.model.get_int_custom_property("global_step") == 40
+
+
+_SPECS = {
+    "dense": tf.io.FixedLenFeature([2], tf.int64),
+    "sparse": tf.io.VarLenFeature(tf.int64),
+    "indexed": tf.io.SparseFeature("at", "values", tf.int64, 9),
+    "ragged": tf.io.RaggedFeature(tf.int64, value_key="values"),
+    "pairs": tf.io.RaggedFeature(
+        tf.int64, value_key="pairs", partitions=[tf.io.RaggedFeature.UniformRowLength(2)]
+    ),
+    "nested": tf.io.RaggedFeature(
+        tf.int64, value_key="values", partitions=[tf.io.RaggedFeature.RowLengths("lengths")]
+    ),
+}
+_FEW = [
+    {"dense": [1, 2], "sparse": [3], "at": [4, 7], "values": [5, 6], "lengths": [0, 2]},
+    {"dense": [7, 8], "pairs": [1, 2, 3, 4]},
+    {"dense": [9, 9], "sparse": [4, 5], "at": [0], "values": [1], "lengths": [1]},
+]
+# Which list of a row each feature's values are.
+_LISTS = {"indexed": "values", "ragged": "values", "nested": "values"}
+
+
+def _serialized(row):
+    example = tf.train.Example()
+    for name, values in row.items():
+        example.features.feature[name].int64_list.value.extend(values)
+    return example.SerializeToString()
+
+
+@pytest.mark.parametrize("count", [3, 0])
+@pytest.mark.parametrize("name", _SPECS)
+def test_each_row_has_its_own_values(name, count):
+    with tf.Graph().as_default(), v1.Session() as session:
+        records = tf.constant([_serialized(row) for row in _FEW[:count]], tf.string, [count])
+        value = session.run(tf.io.parse_example(records, {name: _SPECS[name]})[name])
+    found = [row.tolist() for row in values_by_row(value)]
+    assert found == [row.get(_LISTS.get(name, name), []) for row in _FEW[:count]]
+
+
+def test_values_that_are_not_in_the_order_of_their_rows():
+    indices, shape = np.array([[2, 0], [0, 1], [2, 1]]), np.array([4, 2])
+    value = v1.SparseTensorValue(indices, np.array([b"a", b"b", b"c"], object), shape)
+    assert [row.tolist() for row in values_by_row(value)] == [[b"b"], [], [b"a", b"c"], []]

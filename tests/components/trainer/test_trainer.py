@@ -62,6 +62,14 @@ def test_each_setting_is_an_execution_parameter():
     assert json.loads(properties["train_args"]) == {"num_steps": 10}
 
 
+def test_a_setting_that_is_no_argument_is_named(monkeypatch):
+    monkeypatch.setitem(
+        TrainSettings.model_fields, "a_new_one", TrainSettings.model_fields["resume"]
+    )
+    with pytest.raises(TypeError, match=r"no argument for the settings \['a_new_one'\]; add it"):
+        _trainer()
+
+
 def test_slicing_specs_may_be_tfmas_or_dicts_or_a_runtime_parameter():
     specs = [tfma.SlicingSpec(feature_keys=["hour"]), {"feature_values": {"pays": "Cash"}}]
     text = '[{"feature_keys":["hour"]},{"feature_values":{"pays":"Cash"}}]'

@@ -56,35 +56,18 @@ def _trips():
 
 
 @pytest.mark.e2e
-def test_the_model_serves_raw_trips(trained):
-    outputs = load_serving(trained.serving_dir).signatures["serving_default"](examples=_trips())
+def test_the_model_serves_raw_trips_in_both_metagraphs(trained):
+    signatures = load_serving(trained.serving_dir).signatures
+    outputs = signatures["serving_default"](examples=_trips())
     assert outputs["probabilities"].shape == (2, 1)
     assert np.all((outputs["probabilities"] > 0) & (outputs["probabilities"] < 1))
-
-
-@pytest.mark.e2e
-def test_the_model_has_both_metagraphs(trained):
+    transformed = signatures["transform_features"](examples=_trips())
+    assert transformed[tfx_testdata.LABEL].shape == (2, 1)
+    assert len(transformed) == 17
     graphs = {frozenset(graph.tags): graph for graph in describe_saved_model(trained.serving_dir)}
     assert set(graphs) == {frozenset({"serve"}), frozenset({"serve", "tpu"})}
     assert "transform_features" in graphs[frozenset({"serve"})].signatures
     assert "transform_features" not in graphs[frozenset({"serve", "tpu"})].signatures
-
-
-@pytest.mark.e2e
-def test_transform_features_gives_the_label(trained):
-    signatures = load_serving(trained.serving_dir).signatures
-    outputs = signatures["transform_features"](examples=_trips())
-    assert outputs[tfx_testdata.LABEL].shape == (2, 1)
-    assert len(outputs) == 17
-
-
-@pytest.mark.e2e
-def test_nothing_else_is_left_beside_the_model(trained):
-    assert sorted(os.listdir(trained.model.uri)) == [
-        "Format-Serving",
-        "eval_metrics.json",
-        "serving_config",
-    ]
 
 
 @pytest.mark.e2e
@@ -123,50 +106,36 @@ def test_artifacts_carry_the_metrics_as_properties(trained):
 
 
 @pytest.mark.e2e
-def test_checkpoints_and_events_are_in_model_run(trained):
+def test_checkpoints_and_events_are_in_model_run_and_nothing_else_is_beside_the_model(trained):
     folder = trained.outputs["model_run"][0].uri
     assert _variable(trained, "global_step") == STEPS
     assert os.path.exists(os.path.join(folder, "model.ckpt-20.index"))
     assert glob.glob(os.path.join(folder, "events.out.tfevents*"))
-
-
-@pytest.mark.e2e
-def test_params_of_the_component_win_over_the_modules(trained):
+    assert sorted(os.listdir(trained.model.uri)) == [
+        "Format-Serving",
+        "eval_metrics.json",
+        "serving_config",
+    ]
     # The module says 4, the component 3.
     assert _variable(trained, "payment").shape[1] == 3
 
 
-@pytest.fixture(scope="module")
-def of_one_step(tmp_path_factory):
-    """A finished execution with hyperparameters and without an export for the TPU."""
-    folder = tmp_path_factory.mktemp("of_one_step")
-    execution = Execution.of_trainer(folder, steps=1, params='{"width": 3}', export_to_tpu=0)
-    execution.add_hyperparameters({"space": [], "values": {"width": 5}})
-    execution.run()
-    return execution
-
-
 @pytest.mark.e2e
-def test_hyperparameters_win_over_both(of_one_step):
-    assert _variable(of_one_step, "payment").shape[1] == 5
-
-
-@pytest.mark.e2e
-def test_a_base_model_gives_the_first_values(trained, tmp_path):
+def test_hyperparameters_win_over_both_a_base_model_gives_the_first_values_and_flags_the_metagraphs(
+    trained, tmp_path
+):
     execution = Execution.of_trainer(
-        tmp_path, steps=1, params='{"width": 3, "learning_rate": 1e-9}', export_to_tpu=0
+        tmp_path, steps=1, params='{"width": 5, "learning_rate": 1e-9}', export_to_tpu=0
     )
+    execution.add_hyperparameters({"space": [], "values": {"width": 3}})
     execution.add_model(trained.model.uri)
     execution.run()
+    assert _variable(execution, "payment").shape[1] == 3
     np.testing.assert_allclose(
         _variable(execution, "kernel"), _variable(trained, "kernel"), atol=1e-6
     )
     assert _variable(execution, "global_step") == 1
-
-
-@pytest.mark.e2e
-def test_the_export_flags_choose_the_metagraphs(of_one_step):
-    (graph,) = describe_saved_model(of_one_step.serving_dir)
+    (graph,) = describe_saved_model(execution.serving_dir)
     assert set(graph.tags) == {"serve"}
 
 

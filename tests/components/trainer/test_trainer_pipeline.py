@@ -18,9 +18,8 @@ from tfx import v1 as tfx
 from pipelines.taxi import pipeline as taxi
 from pipelines.taxi.config import Config
 from tests import tfx_testdata
-from tests.components.trainer import small_model
+from tests.components.trainer import interrupted_model, small_model
 from tests.components.trainer.execution import Execution
-from tests.components.trainer.interrupted import model as interrupted_model
 from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun
 from tests.tfx_importers import importers
@@ -71,7 +70,7 @@ class _Runs:
         return [state.Name(e.last_known_state) for e in store.get_executions_by_type(kind.name)]
 
 
-def test_a_module_file_runtime_parameters_the_cache_and_mlmd(tmp_path):
+def test_a_module_file_runtime_parameters_the_cache_a_failure_and_mlmd(tmp_path):
     runs = _Runs(tmp_path)
     module_file = tmp_path / "module" / "model.py"
     module_file.parent.mkdir()
@@ -96,10 +95,12 @@ def test_a_module_file_runtime_parameters_the_cache_and_mlmd(tmp_path):
 
     runs.run(TpuTrainer, **arguments)
     assert runs.trainer_states() == ["COMPLETE", "CACHED"]
-    # An edit of the module makes another wheel, which no cache entry has.
-    module_file.write_text(module_file.read_text() + "\n# edited\n")
-    runs.run(TpuTrainer, **arguments)
-    assert runs.trainer_states() == ["COMPLETE", "CACHED", "COMPLETE"]
+    # An edit of the module makes another wheel, which no cache entry has. This one fails, and leaves no model.
+    module_file.write_text(module_file.read_text() + "\nparams = 3\n")
+    with pytest.raises(Exception, match="params of module 'model' is 3; make it a dict"):
+        runs.run(TpuTrainer, **arguments)
+    assert runs.trainer_states() == ["COMPLETE", "CACHED", "FAILED"]
+    assert runs.models() == [serving]
 
 
 @pytest.mark.sweep
@@ -120,19 +121,6 @@ def test_an_edit_of_an_import_path_module_is_no_cache_hit(tmp_path, monkeypatch)
     module_file.write_text(module_file.read_text() + "params = {**params, 'width': 2}\n")
     runs.run(TpuTrainer, **arguments)
     assert runs.trainer_states() == ["COMPLETE", "CACHED", "COMPLETE"]
-
-
-def test_a_failure_ends_the_run_and_shows_in_mlmd(tmp_path):
-    runs = _Runs(tmp_path)
-    with pytest.raises(Exception, match="label_key='tip_xf' is not an output of Transform"):
-        runs.run(
-            TpuTrainer,
-            module=small_model.__name__,
-            label_key="tip_xf",
-            train_args=tfx.proto.TrainArgs(num_steps=3),
-        )
-    assert runs.trainer_states() == ["FAILED"]
-    assert glob.glob(str(tmp_path / "root" / "TpuTrainer" / "model" / "*" / "*")) == []
 
 
 # tests/components/trainer/test_resume.py and the compiled run of tests/engines/containers go on from theirs.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
+from tfx.extensions.google_cloud_ai_platform.tuner.executor import _WorkerExecutor
 
 from tests.components.trainer.execution import Execution
 from tests.components.tuning.tuner_execution import TunerExecution
@@ -68,7 +71,7 @@ def test_several_processes_share_a_search_as_on_vertex(tmp_path):
         command = [
             sys.executable,
             "-m",
-            "tests.components.tuning.vertex_worker",
+            "tests.components.tuning.test_places",
             str(tmp_path),
             pool,
         ]
@@ -98,3 +101,22 @@ def test_several_processes_share_a_search_as_on_vertex(tmp_path):
     rates = {name: t["hyperparameters"]["values"]["rate"] for name, t in trials.items()}
     assert execution.best["learning_rate"] == pytest.approx(rates[execution.results[0]["trial_id"]])
     assert (execution.project / "results.txt").exists()
+
+
+def main() -> None:
+    # absl has given the root logger its handler by now, which basicConfig alone would leave as it is.
+    logging.basicConfig(level=logging.INFO, force=True)
+    folder, pool = pathlib.Path(sys.argv[1]), sys.argv[2]
+    execution = TunerExecution.of(
+        folder,
+        "tests.components.tuning.small_search.cliff_tuner_fn",
+        steps=6,
+        oracle="random",
+        max_trials=6,
+        evaluations=2,
+    )
+    execution.run(_WorkerExecutor, inputs=folder / pool)
+
+
+if __name__ == "__main__":
+    main()

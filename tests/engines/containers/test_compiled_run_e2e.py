@@ -192,7 +192,7 @@ def test_a_pointer_leads_to_it(run):
     assert pointer["training"] == model["metadata"]["training"]
 
 
-# tests/components/gate/test_last_blessed_model.py has runs that find theirs by the pointer.
+# tests/components/gate/test_gate_e2e.py has runs that find theirs by the pointer.
 @pytest.mark.sweep
 def test_the_next_run_finds_it_as_its_baseline_without_ml_metadata(run):
     (model,) = run.compiled.outputs["TpuTrainer"]["model"]

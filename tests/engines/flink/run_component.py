@@ -6,7 +6,7 @@ import json
 import pathlib
 import sys
 
-from tests.pipelines.beam_components import run_component, taxi_components
+from tests.pipelines.beam_results import run_component, taxi_components
 
 
 def main() -> None:

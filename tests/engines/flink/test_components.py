@@ -20,12 +20,13 @@ from tests.engines import jars
 from tests.engines.beam_inputs import taxi_inputs
 from tests.engines.flink.cluster import FlinkCluster
 from tests.pipeline_runs import PipelineRun
-from tests.pipelines.beam_components import run_component, taxi_components
 from tests.pipelines.beam_results import (
+    run_component,
     same_metrics,
     same_rows,
     same_statistics,
     same_transform_graph,
+    taxi_components,
 )
 from tfx_tpu_trainer.workbench.project.beam import beam_problem, job_problem
 from tfx_tpu_trainer.workbench.run.run_child import one_line

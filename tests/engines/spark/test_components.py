@@ -13,12 +13,13 @@ from tests.engines import jars
 from tests.engines.beam_inputs import taxi_inputs
 from tests.engines.spark.job_server import SparkJobServer
 from tests.pipeline_runs import PipelineRun
-from tests.pipelines.beam_components import run_component, taxi_components
 from tests.pipelines.beam_results import (
+    run_component,
     same_metrics,
     same_rows,
     same_statistics,
     same_transform_graph,
+    taxi_components,
 )
 
 BEAM = importlib.metadata.version("apache-beam")

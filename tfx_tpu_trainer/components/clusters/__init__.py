@@ -22,12 +22,12 @@ if TYPE_CHECKING:
         check_bucket_paths,
         check_host,
         check_image,
+        check_image_holds,
         check_project,
     )
     from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline, form_of
     from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
     from tfx_tpu_trainer.components.clusters._html_page import RunPage
-    from tfx_tpu_trainer.components.clusters._image_check import check_image_holds
     from tfx_tpu_trainer.components.clusters._kubeflow_run import KubeflowRun
     from tfx_tpu_trainer.components.clusters._pipeline_spec import LONGEST_BACKOFF, TaskOptions
     from tfx_tpu_trainer.components.clusters._pods import (
@@ -71,12 +71,12 @@ __getattr__, __dir__ = lazy_names(
             "check_bucket_paths",
             "check_host",
             "check_image",
+            "check_image_holds",
             "check_project",
         ],
         "._compiled_pipeline": ["CompiledPipeline", "form_of"],
         "._compiling": ["compile_pipeline"],
         "._html_page": ["RunPage"],
-        "._image_check": ["check_image_holds"],
         "._kubeflow_run": ["KubeflowRun"],
         "._pipeline_spec": ["LONGEST_BACKOFF", "TaskOptions"],
         "._pods": ["PodSettings", "Pods", "Toleration", "check_vertex_pods"],

@@ -16,8 +16,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.processes import available_memory
-from tfx_tpu_trainer.components.inputs._column_files import can_be_kept
-from tfx_tpu_trainer.components.inputs._parsed_rows import Columns, estimated_rows, parse_rows
+from tfx_tpu_trainer.components.inputs._parsed_rows import (
+    Columns,
+    can_be_kept,
+    estimated_rows,
+    parse_rows,
+)
 from tfx_tpu_trainer.estimator.extending import LoopEndHook, latest_description
 
 v1 = tf.compat.v1

@@ -13,13 +13,14 @@ from typing import Any
 from google.protobuf import json_format
 from tfx import v1 as tfx
 
-from tfx_tpu_trainer.components.trainer.legacy.module import (
+from tfx_tpu_trainer.components.trainer.module_source import (
     MODEL_FN,
     TRAINER_FN,
+    ModuleSource,
     both_message,
     names_in_source,
+    source_file,
 )
-from tfx_tpu_trainer.components.trainer.module_source import ModuleSource, source_file
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.tfx_private import (
     Placeholder,

@@ -1,14 +1,32 @@
-"""Which part of a training this process has: that of the only host, of the chief, or of a worker."""
+"""Which part of a training this process has, and what the chief of several hosts tells the others."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
+import json
+import logging
 import os
-from collections.abc import Mapping
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tfx_tpu_trainer.estimator.extending import TaskType, read_task_environment
+import tensorflow as tf
+
+from tfx_tpu_trainer._support.waiting import said_while_waiting
+from tfx_tpu_trainer._support.whole_files import write_whole
+from tfx_tpu_trainer.estimator import Estimator, EvalSpec, TrainSpec
+from tfx_tpu_trainer.estimator.extending import (
+    EvaluatedCheckpoint,
+    EvaluationListener,
+    TaskType,
+    read_task_environment,
+    run_schedule,
+    start_server,
+)
 
 _TPU_HOSTS = "TPU_WORKER_HOSTNAMES"
 _TPU_HOST = "TPU_WORKER_ID"
@@ -90,3 +108,317 @@ def _tpu_host() -> Host:
     # Host 0 draws the input of all of them.
     role = Role.TPU_HOST if int(text) else Role.CHIEF
     return Host(role, is_alone=False)
+
+
+_logger = logging.getLogger(__name__)
+
+STATUS_FILE = "chief_status.json"
+"""Name of the chief's report in the ModelRun artifact, the one folder that all hosts of an execution know."""
+
+TRAINING = "training"
+
+FINISHING = "finishing"
+
+SUCCEEDED = "succeeded"
+
+FAILED = "failed"
+
+_BEAT_SECONDS = 10.0
+
+_SILENT_SECONDS = 300.0
+
+_START_SECONDS = 7200.0
+
+# Three beats: a helper says that it hears nothing.
+_QUIET_SECONDS = 30.0
+
+_POLL_SECONDS = 1.0
+
+EVALUATE_EVERY_SECONDS = 10
+"""How often the evaluator of a cluster looks for a new checkpoint."""
+
+
+_LONGEST_NAP_SECONDS = 1.0
+
+
+class ChiefFailedError(RuntimeError):
+    """The chief has failed, or no sign of it was seen for too long."""
+
+
+class ChiefStatus:
+    """The chief's side: says how far it is, and that it lives.
+
+    It goes through the file system because hosts have nothing else in common when they start late,
+    are restarted, or outlive the chief's own server.
+    """
+
+    def __init__(self, model_run: str, *, beat_secs: float = _BEAT_SECONDS) -> None:
+        """Prepares it; nothing is written before `reported`."""
+        self._path = os.path.join(model_run, STATUS_FILE)
+        self._beat_secs = beat_secs
+        self._attempt = uuid.uuid4().hex
+        self._started = time.time()
+        self._replaced = False
+        self._beat = 0
+        self._state = TRAINING
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def reported(self) -> Iterator[ChiefStatus]:
+        """Reports `training` until the block ends, and then how it ended."""
+        ended = threading.Event()
+        self._write(TRAINING)
+        beats = threading.Thread(target=self._keep_fresh, args=(ended,), daemon=True)
+        beats.start()
+        try:
+            yield self
+        except BaseException as error:
+            self._end(beats, ended, FAILED, f"{type(error).__name__}: {error}")
+            raise
+        self._end(beats, ended, SUCCEEDED)
+
+    def finishing(self) -> None:
+        """Reports that training has ended: from now on checkpoints may go."""
+        self._write(FINISHING)
+
+    def _end(
+        self, beats: threading.Thread, ended: threading.Event, state: str, message: str = ""
+    ) -> None:
+        ended.set()
+        with said_while_waiting(
+            f"{self._path} to be written",
+            change="The file system decides how long that takes.",
+        ):
+            beats.join()
+            self._write(state, message)
+
+    def _keep_fresh(self, ended: threading.Event) -> None:
+        while not ended.wait(self._beat_secs):
+            try:
+                self._write(self._state)
+            except tf.errors.OpError as error:
+                _logger.warning("%s can't be written at the moment: %s", self._path, error.message)
+
+    def _write(self, state: str, message: str = "") -> None:
+        with self._lock:
+            self._state = state
+            self._beat += 1
+            self._replaced = self._replaced or self._is_replaced()
+            if self._replaced:
+                return
+            status = {
+                "state": state,
+                "attempt": self._attempt,
+                "started": self._started,
+                "beat": self._beat,
+            }
+            write_whole(self._path, json.dumps({**status, "message": message}))
+
+    def _is_replaced(self) -> bool:
+        """Whether a newer attempt speaks for the chief: what became of this one is nobody's business."""
+        # A chief that was given up for lost may come back beside its successor, and both would write
+        # this file in turns. The one that started later speaks; the other one falls silent for good,
+        # so that a late FAILED of a replaced attempt ends nobody.
+        there = _read(self._path)
+        if there is None or there.get("attempt") == self._attempt:
+            return False
+        if _started(there) <= self._started:
+            return False
+        _logger.warning(
+            "Another attempt at this training now writes %s; this one has stopped writing it",
+            self._path,
+        )
+        return True
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        with tf.io.gfile.GFile(path, "r") as file:
+            status = json.loads(file.read())
+    except (tf.errors.OpError, ValueError):
+        # Not there yet, being replaced in an object store, or a store that is away just now.
+        return None
+    return status if isinstance(status, dict) and "state" in status else None
+
+
+def _started(status: Mapping[str, Any]) -> float:
+    started = status.get("started")
+    return started if isinstance(started, float) else 0.0
+
+
+class ChiefWatch:
+    """The other hosts' side: how far the chief is, and whether it lives."""
+
+    def __init__(
+        self,
+        model_run: str,
+        *,
+        silent_secs: float = _SILENT_SECONDS,
+        start_secs: float = _START_SECONDS,
+        quiet_secs: float = _QUIET_SECONDS,
+        poll_secs: float = _POLL_SECONDS,
+    ) -> None:
+        """Begins to watch."""
+        self._path = os.path.join(model_run, STATUS_FILE)
+        self._silent_secs = silent_secs
+        self._start_secs = start_secs
+        self._quiet_secs = quiet_secs
+        self._poll_secs = poll_secs
+        # A failure reported before this host has started was that of an earlier attempt.
+        self._old = _read(self._path)
+        self._seen: dict[str, Any] | None = None
+        self._changed = time.monotonic()
+
+    def state(self) -> str | None:
+        """Returns how far the chief is, `None` before it starts; raises where it failed or is silent too long."""
+        status = _read(self._path)
+        if status is not None and status == self._old and status["state"] != SUCCEEDED:
+            status = None
+        if (
+            status is not None
+            and self._seen is not None
+            and _started(status) < _started(self._seen)
+        ):
+            # The last word of an attempt that another one has replaced.
+            status = None
+        if status != self._seen and status is not None:
+            self._seen, self._changed = status, time.monotonic()
+        if self._seen is None:
+            self._check_patience(self._start_secs, "has not started (start_timeout_secs)")
+            return None
+        state = self._seen["state"]
+        if state == FAILED:
+            raise ChiefFailedError(
+                f"The chief of this training has failed ({self._seen.get('message')}); see its "
+                "log. This host ends too."
+            )
+        if state != SUCCEEDED:
+            self._check_patience(self._silent_secs, "has given no sign of life")
+        return state
+
+    @property
+    def bounds(self) -> str:
+        """What ends the waiting, as a sentence."""
+        return (
+            f"This host ends {self._start_secs:g} s after its start if no chief has started "
+            f"(start_timeout_secs), and {self._silent_secs:g} s after the chief's last sign of "
+            "life."
+        )
+
+    def awaited(self) -> str | None:
+        """Returns in words what this host waits for, as it last saw; `None` while the chief trains."""
+        if self._seen is None:
+            return f"the chief of this training to start, which writes {self._path}"
+        quiet = time.monotonic() - self._changed
+        if quiet > self._quiet_secs:
+            return f"a sign of life of the chief in {self._path}; the last one is {quiet:.0f} s old"
+        if self._seen["state"] == FINISHING:
+            return "the chief, which has trained, to evaluate, export and write the artifacts"
+        return None
+
+    def is_training(self) -> bool:
+        """Tells whether the chief has not yet ended training."""
+        return self.state() in (None, TRAINING)
+
+    def wait_for_end(self) -> None:
+        """Waits until the chief has succeeded."""
+        while self.state() != SUCCEEDED:
+            time.sleep(self._poll_secs)
+
+    @contextlib.contextmanager
+    def ending_this_process(self, grace_secs: float = 60) -> Iterator[None]:
+        """Ends the process, should the block still run some time after the chief has ended.
+
+        TensorFlow can't be interrupted while it waits for hosts that are gone.
+        """
+        ended = threading.Event()
+        guard = threading.Thread(target=self._guard, args=(ended, grace_secs), daemon=True)
+        guard.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            guard.join()
+
+    def _guard(self, ended: threading.Event, grace_secs: float) -> None:
+        try:
+            while self.is_training():
+                if ended.wait(self._poll_secs):
+                    return
+            code = 0
+        except ChiefFailedError as error:
+            _logger.error("%s", error)
+            code = 1
+        if not ended.wait(grace_secs):
+            _logger.warning("The chief has ended; this host stops waiting for the others and ends.")
+            logging.shutdown()
+            os._exit(code)
+
+    def _check_patience(self, seconds: float, what: str) -> None:
+        waited = time.monotonic() - self._changed
+        if waited > seconds:
+            raise ChiefFailedError(
+                f"The chief of this training {what} for {waited:.0f} seconds ({self._path}). This "
+                "host ends. Start the training again: it resumes from its last checkpoint."
+            )
+
+
+def help_chief(
+    role: Role, estimator: Estimator, train: TrainSpec, evaluation: EvalSpec, watch: ChiefWatch
+) -> None:
+    """Does this host's part, and returns when the chief has written the artifacts."""
+    _logger.info("This host takes part as %s; only the chief writes artifacts.", role.value)
+    with said_while_waiting(watch.awaited, change=watch.bounds):
+        if watch.is_training():
+            if role in (Role.PS, Role.WORKER):
+                server = start_server(estimator.config)
+                if role is Role.PS:
+                    # The server's own join() would never return.
+                    watch.wait_for_end()
+                else:
+                    with watch.ending_this_process():
+                        estimator.train(train.input_fn, max_steps=train.max_steps)
+                # It serves as long as it is referred to.
+                del server
+            elif role is Role.EVALUATOR:
+                _evaluate(estimator, train, evaluation, watch)
+            # A TPU host leaves its cores to the TPU's own runtime, which serves the chief's session.
+        watch.wait_for_end()
+
+
+def _evaluate(
+    estimator: Estimator, train: TrainSpec, evaluation: EvalSpec, watch: ChiefWatch
+) -> None:
+    try:
+        run_schedule(
+            estimator,
+            train,
+            evaluation,
+            listener=_WhileTraining(watch),
+            sleep=lambda seconds: _sleep(seconds, watch.is_training),
+        )
+    except (tf.errors.OpError, ValueError):
+        # The chief evaluates the last checkpoint itself, and removes them all.
+        if watch.is_training():
+            raise
+        _logger.info("The chief has finished training: the current evaluation is abandoned.")
+
+
+class _WhileTraining(EvaluationListener):
+    """Ends the evaluations when the chief has ended training."""
+
+    def __init__(self, watch: ChiefWatch) -> None:
+        self._watch = watch
+
+    def before_eval(self) -> bool:
+        return self._watch.is_training()
+
+    def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
+        del evaluated
+        return self._watch.is_training()
+
+
+def _sleep(seconds: float, while_true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0 and while_true():
+        time.sleep(min(left, _LONGEST_NAP_SECONDS))

@@ -24,7 +24,14 @@ from tfx_tpu_trainer.components.trainer.estimators import (
     strategies,
 )
 from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
-from tfx_tpu_trainer.components.trainer.hosts import ALONE, ONLY_HOST, Host
+from tfx_tpu_trainer.components.trainer.hosts import (
+    ALONE,
+    EVALUATE_EVERY_SECONDS,
+    ONLY_HOST,
+    ChiefWatch,
+    Host,
+    help_chief,
+)
 from tfx_tpu_trainer.components.trainer.resume import (
     CheckpointFolder,
     LastSaved,
@@ -49,11 +56,6 @@ from tfx_tpu_trainer.components.trainer.training import (
     Results,
     Training,
     writable_working_folder,
-)
-from tfx_tpu_trainer.components.trainer.workers import (
-    EVALUATE_EVERY_SECONDS,
-    ChiefWatch,
-    help_chief,
 )
 from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.estimator import EvalSpec, ModeKeys, TrainSpec, tpu

@@ -309,6 +309,10 @@ class TpuTrainer(tfx.types.BaseComponent):
                 f"tpu={tpu!r} can't be a runtime parameter: the slice must be known when "
                 "the pipeline is compiled; give its name, such as 'v5e:2x4'"
             )
+        if missing := TrainSettings.model_fields.keys() - arguments.keys():
+            raise TypeError(
+                f"TpuTrainer has no argument for the settings {sorted(missing)}; add it"
+            )
         settings = {name: arguments[name] for name in TrainSettings.model_fields}
         settings["params"] = {} if params is None else params
         settings["slicing_specs"] = _as_json_values(slicing_specs)

@@ -10,16 +10,14 @@ from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.progress import followed, phase
 from tfx_tpu_trainer.components.trainer import preconditions
-from tfx_tpu_trainer.components.trainer.hosts import Host, read_host
-from tfx_tpu_trainer.components.trainer.legacy.module import find_legacy
+from tfx_tpu_trainer.components.trainer.hosts import ChiefStatus, ChiefWatch, Host, read_host
 from tfx_tpu_trainer.components.trainer.legacy.training import LegacyTraining
 from tfx_tpu_trainer.components.trainer.model_training import ModelTraining
-from tfx_tpu_trainer.components.trainer.module_source import imported
+from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
 from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training import Training
-from tfx_tpu_trainer.components.trainer.workers import ChiefStatus, ChiefWatch
 from tfx_tpu_trainer.components.user_module._module import check_module
 from tfx_tpu_trainer.estimator.extending import listening
 

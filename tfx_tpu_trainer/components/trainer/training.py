@@ -29,15 +29,15 @@ from tfx_tpu_trainer.components.trainer.artifacts import (
     all_or_nothing,
     check_finite,
     sweep_outputs,
+    where_it_ran,
     write_metrics,
+    write_run_page,
 )
-from tfx_tpu_trainer.components.trainer.hosts import Host
+from tfx_tpu_trainer.components.trainer.hosts import ChiefWatch, Host
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder, check_before_writing
 from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
-from tfx_tpu_trainer.components.trainer.run_page import where_it_ran, write_run_page
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep, checking_process
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
-from tfx_tpu_trainer.components.trainer.workers import ChiefWatch
 from tfx_tpu_trainer.estimator.extending import POSITIONS_FOLDER, RowSample
 from tfx_tpu_trainer.serving import BINARY_FILE, FreshProcess
 

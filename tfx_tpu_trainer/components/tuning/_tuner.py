@@ -25,7 +25,6 @@ from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
 from tfx_tpu_trainer.components.trainer.resume import AnotherAttemptError
 from tfx_tpu_trainer.components.trainer.values import shown
-from tfx_tpu_trainer.components.tuning._pruning import reason_to_stop
 from tfx_tpu_trainer.components.tuning._results import (
     results_of,
     table_of,
@@ -38,6 +37,7 @@ from tfx_tpu_trainer.components.tuning._trial_training import (
     DivergedTrialError,
     TrialTraining,
     UnknownObjectiveError,
+    reason_to_stop,
     remove_checkpoints,
 )
 from tfx_tpu_trainer.components.tuning._tune_job import MakeStrategy, TuneJob

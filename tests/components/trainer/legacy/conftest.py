@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.components.trainer.execution import Execution
-from tests.components.trainer.legacy import changes as changed
 
 TRAINER_FN = "tests.components.trainer.legacy.small.trainer_fn"
+
+CHANGES = {}
+"""What a test wants to be otherwise in `small.py`, which is imported anew by each execution."""
 
 
 @pytest.fixture
 def changes():
     """What is to be otherwise in the small module."""
-    yield changed.changes
-    changed.changes.clear()
+    yield CHANGES
+    CHANGES.clear()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 import tensorflow_transform as tft
 
-from tests.components.trainer.legacy.changes import changes
+from tests.components.trainer.legacy.conftest import CHANGES
 
 v1 = tf.compat.v1
 
@@ -36,7 +36,7 @@ def _model_fn(features, labels, mode):
 
 
 def _estimator(model_dir):
-    if "tpu" not in changes:
+    if "tpu" not in CHANGES:
         config = tf.estimator.RunConfig(
             model_dir=model_dir, save_checkpoints_steps=10, keep_checkpoint_max=1
         )
@@ -86,7 +86,7 @@ def trainer_fn(fn_args, schema):
             drop_final_batch=repeat,
         )
         return (
-            data.take(changes["train_batches"]) if repeat and "train_batches" in changes else data
+            data.take(CHANGES["train_batches"]) if repeat and "train_batches" in CHANGES else data
         )
 
     def receiver_fn():
@@ -94,7 +94,7 @@ def trainer_fn(fn_args, schema):
         spec = transform.raw_feature_spec()
         del spec["tips"]
         raw = tf.io.parse_example(serialized, spec)
-        if changes.get("export_fails"):
+        if CHANGES.get("export_fails"):
             raise OSError("no space left on the device")
         return tf.estimator.export.ServingInputReceiver(
             transform.transform_raw_features(raw), {"examples": serialized}
@@ -108,19 +108,19 @@ def trainer_fn(fn_args, schema):
             features=features, labels=features[LABEL], receiver_tensors={"examples": serialized}
         )
 
-    exporter = changes.get("exporter", tf.estimator.FinalExporter)
+    exporter = CHANGES.get("exporter", tf.estimator.FinalExporter)
     returned = {
-        "estimator": _estimator(changes.get("model_dir", fn_args.serving_model_dir)),
+        "estimator": _estimator(CHANGES.get("model_dir", fn_args.serving_model_dir)),
         "train_spec": tf.estimator.TrainSpec(
             lambda params: input_fn(fn_args.train_files, True, params),
             max_steps=fn_args.train_steps,
         ),
         "eval_spec": tf.estimator.EvalSpec(
-            lambda params: input_fn(fn_args.eval_files, changes.get("eval_repeats", False), params),
+            lambda params: input_fn(fn_args.eval_files, CHANGES.get("eval_repeats", False), params),
             steps=fn_args.eval_steps,
             exporters=exporter("small", receiver_fn),
             throttle_secs=0,
         ),
         "eval_input_receiver_fn": eval_receiver_fn,
     }
-    return changes.get("returned", lambda value: value)(returned)
+    return CHANGES.get("returned", lambda value: value)(returned)

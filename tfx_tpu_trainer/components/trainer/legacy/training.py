@@ -18,18 +18,16 @@ from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.artifacts import copy_folder
 from tfx_tpu_trainer.components.trainer.declared_arguments import check_settings
 from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit
-from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, Host
-from tfx_tpu_trainer.components.trainer.legacy.module import (
-    LegacyFnArgs,
-    LegacyModule,
-    legacy_fn_args,
-)
+from tfx_tpu_trainer.components.trainer.hosts import ONLY_HOST, ChiefWatch, Host
 from tfx_tpu_trainer.components.trainer.legacy.training_spec import (
     EXPORT_FILE,
     Export,
+    LegacyFnArgs,
     TrainingSpec,
     WatchedSchedule,
+    legacy_fn_args,
 )
+from tfx_tpu_trainer.components.trainer.module_source import LegacyModule
 from tfx_tpu_trainer.components.trainer.resume import (
     CheckpointFolder,
     StillOursListener,
@@ -43,7 +41,6 @@ from tfx_tpu_trainer.components.trainer.training import (
     Training,
     writable_working_folder,
 )
-from tfx_tpu_trainer.components.trainer.workers import ChiefWatch
 from tfx_tpu_trainer.estimator import tpu
 
 _logger = logging.getLogger(__name__)

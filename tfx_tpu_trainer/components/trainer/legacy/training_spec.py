@@ -1,4 +1,4 @@
-"""What a trainer_fn returns, checked, and its train_and_evaluate, watched so that another attempt resumes it."""
+"""What a trainer_fn is called with and returns, and its train_and_evaluate, which another attempt resumes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.whole_files import parse_document, write_document
 from tfx_tpu_trainer.compat.tfma_export import evaluation_receiver, receive_evaluation
@@ -319,3 +320,49 @@ def _with_stall_timeout(estimator: Estimator, seconds: float | None) -> Estimato
     timed = copy.copy(estimator)
     timed._config = estimator.config.replace(stall_timeout_secs=seconds)
     return timed
+
+
+class LegacyFnArgs(tfx.components.FnArgs):
+    """FnArgs in every form that a TFX release has handed to trainer_fn.
+
+    TFX 0.1x gave an object with the entries of `custom_config` among its attributes, TFX 0.2x a dict
+    whose keys were attributes too, and TFX 1.x `FnArgs`. A module may rely on any of them.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for what is no attribute.
+        config = self.__dict__.get("custom_config") or {}
+        if name in config:
+            return config[name]
+        raise AttributeError(
+            f"trainer_fn_args has no {name!r}; it has {', '.join(sorted(self))}. To add your own, "
+            f"use TpuTrainer(custom_config={{{name!r}: ...}})"
+        )
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError as error:
+            raise KeyError(str(error)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in set(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.__dict__, **(self.__dict__.get("custom_config") or {})})
+
+    def keys(self) -> list[str]:
+        """Names all values, so that `**trainer_fn_args` works."""
+        return list(self)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns a value, or the default where there is none."""
+        return getattr(self, name, default)
+
+
+def legacy_fn_args(fn_args: tfx.components.FnArgs, working_folder: str) -> LegacyFnArgs:
+    """Makes a trainer_fn's arguments."""
+    values = dict(vars(fn_args))
+    for name in ("serving_model_dir", "eval_model_dir"):
+        values[name] = os.path.join(working_folder, os.path.basename(values[name]))
+    return LegacyFnArgs(**{**values, "model_run_dir": working_folder})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tests.components.trainer import interrupted_model as model
 from tests.components.trainer import small_model
-from tests.components.trainer.interrupted import model
 
 params = model.params
 model_fn = model.model_fn
