@@ -1,7 +1,5 @@
 """TensorFlow's TPU and XLA ops: each runs on emulated cores, to the right numbers, or is refused."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -23,6 +21,7 @@ from tfx_tpu_trainer.estimator.places.host import place_on_host
 from tfx_tpu_trainer.estimator.places.ops_on_tpu import nodes_of_step
 from tfx_tpu_trainer.estimator.places.outside_compilation import outside_marked
 from tfx_tpu_trainer.estimator.places.refused_ops import (
+    check_gradients_are_combined,
     refuse_ops_not_emulated,
     warn_of_ops_for_hosts,
     why_not_emulated,
@@ -30,10 +29,12 @@ from tfx_tpu_trainer.estimator.places.refused_ops import (
 
 v1 = tf.compat.v1
 
+
 ROWS = [
     np.array([[3.0, 1, 5, 2], [4, 6, 7, 8]], np.float32),
     np.array([[9.0, 2, 4, 7], [1, 6, 3, 8]], np.float32),
 ]
+
 
 # What the names of ops for TPUs and XLA are like. Others are no matter of this test.
 _FOR_TPUS = re.compile(
@@ -41,6 +42,8 @@ _FOR_TPUS = re.compile(
     "CopyToMesh|Relayout|Physical|Dedup|Minibatch|CooTensor|GlobalIterId|Unique$|KthOrder|"
     "WorkerHeartbeat|^_?(Host)?(Send|Recv)$"
 )
+
+
 _NOT_FOR_TPUS = {"Unique"}
 
 
@@ -236,3 +239,13 @@ def test_functions_that_call_others_twice_are_walked_through_once():
             for _, _, inner in nodes_of_step(make_template("infer", predictions=predictions))
         )
     assert 0 < walked <= inside
+
+
+@pytest.mark.behaviour(191)
+def test_gradients_must_be_combined_functions_count_too():
+    with fresh_graph() as graph:
+        x = tf.constant(1.0)
+        with pytest.raises(ValueError, match="CrossShardOptimizer must be used"):
+            check_gradients_are_combined(graph)
+        tf.cond(x > 0, lambda: v1.tpu.cross_replica_sum(x), lambda: x)
+        check_gradients_are_combined(graph)

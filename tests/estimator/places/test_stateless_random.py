@@ -1,7 +1,5 @@
 """Random ops that draw by the global step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

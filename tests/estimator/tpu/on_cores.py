@@ -1,7 +1,5 @@
 """The linear model on emulated TPU cores, and what tests of it share."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re
@@ -19,6 +17,7 @@ v1 = tf.compat.v1
 BATCH = 8
 BATCH_SIZES = {"train_batch_size": BATCH, "eval_batch_size": BATCH, "predict_batch_size": BATCH}
 MODES = ("train", "eval", "infer")
+FED = "per_host_input_for_training"
 
 PER_SHARD_V1 = tpu.InputPipelineConfig.PER_SHARD_V1
 PER_HOST_V1 = tpu.InputPipelineConfig.PER_HOST_V1
@@ -32,17 +31,21 @@ def config_for(
     *,
     cores: int | None = 2,
     loop: int | str = 2,
+    fed: tpu.InputPipelineConfig | None = None,
     tpu_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> tpu.RunConfig:
-    """A configuration of emulated cores."""
-    tpu_config = tpu.TPUConfig(num_shards=cores, iterations_per_loop=loop, **(tpu_options or {}))
+    """A configuration of emulated cores, `fed` in one of the modes of InputPipelineConfig."""
+    of_input = {"eval_training_input_configuration" if fed == SLICED else FED: fed} if fed else {}
+    tpu_config = tpu.TPUConfig(
+        num_shards=cores, iterations_per_loop=loop, **of_input, **(tpu_options or {})
+    )
     return tpu.RunConfig(model_dir=str(folder), master="emulated", tpu_config=tpu_config, **options)
 
 
 def make(folder: Any, model_fn: Callable[..., Any], **options: Any) -> tpu.TPUEstimator:
     """An estimator on emulated cores; options of the config and of the estimator."""
-    named = ("cores", "loop", "tpu_options")
+    named = ("cores", "loop", "fed", "tpu_options")
     of_config = {name: options.pop(name) for name in named if name in options}
     of_config |= {name: options.pop(name) for name in tuple(options) if name.startswith("save_")}
     of_config |= {name: options.pop(name) for name in ("tf_random_seed",) if name in options}

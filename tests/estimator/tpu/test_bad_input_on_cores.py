@@ -1,7 +1,5 @@
 """What goes wrong on cores in another way than on the host."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,9 +27,8 @@ def test_input_fn_calls_that_differ_are_refused_by_key(tmp_path):
             features["only_here"] = tf.zeros([4])
         return features, tf.zeros([4])
 
-    options = {"per_host_input_for_training": on_cores.PER_SHARD_V1}
     with pytest.raises(ValueError, match=r"features\['only_here'\] is in only one of them"):
-        on_cores.run(on_cores.linear(tmp_path, tpu_options=options), "train", input_fn)
+        on_cores.run(on_cores.linear(tmp_path, fed=on_cores.PER_SHARD_V1), "train", input_fn)
 
     def other_shape(params):
         width = 3 + params["context"].current_input_fn_deployment()[1]
@@ -39,7 +36,7 @@ def test_input_fn_calls_that_differ_are_refused_by_key(tmp_path):
 
     says = r"features\['x'\] is float32 \(4, 3\) in one and float32 \(4, 4\) in another"
     with pytest.raises(ValueError, match=says):
-        on_cores.run(on_cores.linear(tmp_path, tpu_options=options), "train", other_shape)
+        on_cores.run(on_cores.linear(tmp_path, fed=on_cores.PER_SHARD_V1), "train", other_shape)
 
 
 def test_a_batch_size_built_into_the_model_fails_on_a_short_batch_of_cores(tmp_path):

@@ -1,7 +1,5 @@
 """The graphs that trainings on cores write: what `import_meta_graph` makes of them on any host."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 from typing import Any

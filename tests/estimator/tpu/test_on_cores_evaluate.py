@@ -1,7 +1,5 @@
 """evaluate() on emulated TPU cores: exact over all cores and rows."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
@@ -10,7 +8,6 @@ import tensorflow as tf
 import tf_keras
 
 from tests.estimator import linear_model
-from tests.estimator._engine.event_files import read_values
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
@@ -57,8 +54,7 @@ def _expected(count: int) -> dict[str, float]:
 def test_metrics_and_loss_are_exact_whatever_the_cores(tmp_path, number, batch, mode):
     # Decision 6: lifts of B134, B135, B140, B204, B206.
     count = 50
-    options = {"per_host_input_for_training": mode}
-    estimator = on_cores.linear(tmp_path, cores=number, eval_batch_size=batch, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, cores=number, eval_batch_size=batch, fed=mode)
     result = estimator.evaluate_result(_rows(count))
     expected = _expected(count)
     assert result.num_examples == count
@@ -91,8 +87,7 @@ def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(
     def model_fn(features, labels, mode, params):
         return tpu.TPUEstimatorSpec(mode, loss=loss(linear_model.outputs_of(features), labels))
 
-    options = {"per_host_input_for_training": mode}
-    estimator = on_cores.make(tmp_path, model_fn, cores=4, tpu_options=options)
+    estimator = on_cores.make(tmp_path, model_fn, cores=4, fed=mode)
     for count in counts:
         assert estimator.evaluate(_rows(count))["loss"] == pytest.approx(
             _expected(count)["loss"], rel=1e-5
@@ -103,9 +98,8 @@ def test_a_loss_that_divides_by_the_number_of_rows_is_exact_on_short_batches(
 @pytest.mark.behaviour(76, 129)
 def test_batches_for_some_cores_only_do_not_count(tmp_path, caplog, count):
     # 22: the dataset drops what does not fill a core's batch.
-    options = {"per_host_input_for_training": on_cores.PER_HOST_V2}
     estimator = on_cores.make(
-        tmp_path, _reshaping_model_fn, cores=4, eval_batch_size=16, tpu_options=options
+        tmp_path, _reshaping_model_fn, cores=4, eval_batch_size=16, fed=on_cores.PER_HOST_V2
     )
     with log_lines(caplog) as lines:
         result = estimator.evaluate_result(_full_rows(count))
@@ -132,14 +126,6 @@ def test_a_model_with_a_loop_and_gradients_evaluates_short_batches(tmp_path):
     outputs = np.tanh(np.tanh(linear_model.output(features)))
     metrics = on_cores.make(tmp_path, model_fn).evaluate(_rows(20))
     assert metrics["loss"] == pytest.approx(np.mean((outputs - labels) ** 2), rel=1e-5)
-
-
-@pytest.mark.sweep
-def test_a_model_that_reshapes_to_its_batch_size_evaluates_n_full_steps(tmp_path):
-    estimator = on_cores.make(tmp_path, _reshaping_model_fn, cores=2)
-    metrics = estimator.evaluate(_rows(20), steps=2)
-    for name, value in _expected_of(*_first(16)).items():
-        assert metrics[name] == pytest.approx(value, rel=1e-5)
 
 
 def _first(count, *, of=linear_model.ROWS):
@@ -311,8 +297,7 @@ def test_each_function_is_called_once_with_the_whole_batch(tmp_path, mode, slice
         )
         return tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics, host_call=host_call)
 
-    options = {"per_host_input_for_training": mode}
-    on_cores.make(tmp_path, model_fn, cores=4, eval_batch_size=16, tpu_options=options).evaluate(
+    on_cores.make(tmp_path, model_fn, cores=4, eval_batch_size=16, fed=mode).evaluate(
         _full_rows(40)
     )
     # Slices are measured on collected rows, by metrics in a graph of their own.
@@ -389,9 +374,8 @@ def test_broadcast_takes_the_first_cores_tensors_scalars_too(tmp_path):
     def scalar(labels):
         return (lambda value: {"m": v1.metrics.mean(value)}), [tf.reduce_sum(labels)]
 
-    options = {"per_host_input_for_training": on_cores.BROADCAST}
     metrics = _evaluates(
-        tmp_path, eval_metrics=scalar, cores=4, eval_batch_size=10, tpu_options=options
+        tmp_path, eval_metrics=scalar, cores=4, eval_batch_size=10, fed=on_cores.BROADCAST
     )
     assert metrics["m"] == pytest.approx(np.sum(linear_model.rows()[1]) / 2, rel=1e-5)
 
@@ -465,31 +449,6 @@ def test_steps_that_do_not_hold(tmp_path):
             estimator.evaluate(_rows(), steps=steps)
 
 
-@pytest.mark.sweep
-def test_an_empty_input_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"evaluate\(\) received no batch: the input is empty"):
-        on_cores.linear(tmp_path).evaluate(_rows(0))
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(140)
-def test_fewer_batches_than_steps_evaluate_what_there_is(tmp_path):
-    result = on_cores.linear(tmp_path).evaluate_result(_rows(), steps=100)
-    assert result.num_examples == 20
-    assert result.metrics["mae"] == pytest.approx(_expected(20)["mae"], rel=1e-5)
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(123)
-def test_tensors_evaluate_for_n_steps(tmp_path):
-    features, labels = linear_model.batches(8)[0]
-    result = on_cores.linear(tmp_path).evaluate_result(
-        lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=3
-    )
-    assert result.num_examples == 24
-    assert result.metrics["loss"] == pytest.approx(linear_model.loss((features, labels)), rel=1e-5)
-
-
 @pytest.mark.behaviour(174)
 def test_variables_that_are_nan_are_not_evaluated(tmp_path):
     def model_fn(features, labels, mode, params):
@@ -498,29 +457,6 @@ def test_variables_that_are_nan_are_not_evaluated(tmp_path):
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for weight is NaN"):
         on_cores.make(tmp_path, model_fn).evaluate(_rows())
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(213, 214, 215, 219)
-def test_checkpoints_and_events(tmp_path):
-    estimator = on_cores.linear(tmp_path, save_checkpoints_steps=2)
-    estimator.train(on_cores.train_input_fn, steps=4)
-    first = estimator.evaluate(_rows(), checkpoint_path=str(tmp_path / "model.ckpt-2"), name="b")
-    latest = estimator.evaluate(_rows())
-    assert (first["global_step"], latest["global_step"]) == (2, 4)
-    assert first["loss"] > latest["loss"]
-    assert read_values(estimator.eval_dir("b"))["mae"][2] == pytest.approx(first["mae"])
-    assert read_values(estimator.eval_dir())["mae"][4] == pytest.approx(latest["mae"])
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(258, 259)
-def test_evaluation_hooks_of_the_spec_run_once(tmp_path):
-    hook, other = on_cores.Steps(), on_cores.Steps()
-    fields = {"evaluation_hooks": [hook], "training_hooks": [other]}
-    on_cores.linear(tmp_path, fields=fields).evaluate(_rows())
-    assert hook.seen == [0]
-    assert other.seen == []
 
 
 @pytest.mark.behaviour(268)

@@ -1,7 +1,5 @@
 """host_call on emulated TPU cores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -66,8 +64,7 @@ def test_a_scalar_is_refused_but_not_in_broadcast(tmp_path):
 
     with pytest.raises(RuntimeError, match=r"should preserve batch size .* in host_call"):
         _trains(tmp_path, host_call)
-    options = {"per_host_input_for_training": on_cores.BROADCAST}
-    _trains(tmp_path, host_call, tpu_options=options)
+    _trains(tmp_path, host_call, fed=on_cores.BROADCAST)
     ((loss,),) = seen
     assert loss == pytest.approx(
         linear_model.loss(linear_model.batches(on_cores.BATCH)[0]), rel=1e-5

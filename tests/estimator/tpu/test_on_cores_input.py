@@ -1,14 +1,11 @@
 """How input_fn's rows travel to emulated TPU cores, and what input_fn and model_fn are told."""
 
-from __future__ import annotations
-
 import collections
 import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.compiler.xla.experimental import xla_sharding
 
 from tests.bad_input import row
 from tests.estimator import linear_model
@@ -86,9 +83,12 @@ def test_training_input(tmp_path, mode, number, given, calls, model, replicas):
         spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
         return spec._replace(host_call=(on_cores.recorder(rows, 0), [features["x"]]))
 
-    options = {"per_host_input_for_training": getattr(tpu.InputPipelineConfig, mode)}
     estimator = on_cores.make(
-        tmp_path, model_fn, cores=number, train_batch_size=BATCH, tpu_options=options
+        tmp_path,
+        model_fn,
+        cores=number,
+        train_batch_size=BATCH,
+        fed=getattr(tpu.InputPipelineConfig, mode),
     )
     estimator.train(input_fn, steps=1)
     assert seen == [(given, index, calls, replicas) for index in range(calls)]
@@ -159,18 +159,9 @@ def test_evaluation_and_prediction_input(tmp_path, mode, config, given, model):
         assert len(result) == 21
 
 
-@pytest.mark.behaviour(79)
-def test_sliced_does_not_touch_training(tmp_path):
-    options = {"eval_training_input_configuration": on_cores.SLICED}
-    estimator = on_cores.linear(tmp_path, cores=4, tpu_options=options)
-    estimator.train(on_cores.train_input_fn, steps=2)
-    on_cores.assert_descended(estimator, 2)
-
-
 @pytest.mark.behaviour(80)
 def test_sliced_on_the_host_trains_but_does_not_evaluate(tmp_path):
-    options = {"eval_training_input_configuration": on_cores.SLICED}
-    estimator = on_cores.linear(tmp_path, use_tpu=False, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, use_tpu=False, fed=on_cores.SLICED)
     estimator.train(linear_model.endless_input_fn, steps=1)
     for mode in ("eval", "infer"):
         with pytest.raises(ValueError, match="SLICED mode only works on use_tpu = True"):
@@ -195,15 +186,13 @@ def test_a_batch_that_the_cores_do_not_divide(tmp_path, mode, refused):
     estimator = on_cores.linear(tmp_path, cores=4, **{f"{name}_batch_size": 3})
     with pytest.raises(ValueError, match="size 3 must be divisible by number of replicas 4: 4 is"):
         on_cores.run(estimator, mode)
-    options = {"per_host_input_for_training": on_cores.BROADCAST}
-    whole = on_cores.linear(tmp_path, cores=4, tpu_options=options, **{f"{name}_batch_size": 10})
+    whole = on_cores.linear(tmp_path, cores=4, fed=on_cores.BROADCAST, **{f"{name}_batch_size": 10})
     on_cores.run(whole, mode)
 
 
 @pytest.mark.behaviour(84)
 def test_sliced_with_an_indivisible_batch_fails_in_the_split(tmp_path):
-    options = {"eval_training_input_configuration": on_cores.SLICED}
-    estimator = on_cores.linear(tmp_path, cores=4, eval_batch_size=10, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, cores=4, eval_batch_size=10, fed=on_cores.SLICED)
     with pytest.raises(ValueError, match="can't be cut into 4 equal pieces"):
         estimator.evaluate(linear_model.input_fn)
 
@@ -255,8 +244,7 @@ def test_each_call_of_a_per_core_input_fn_keeps_its_own_context(tmp_path):
         kept.append(params)
         return _tensors(params, params["context"])
 
-    options = {"per_host_input_for_training": on_cores.PER_SHARD_V1}
-    on_cores.linear(tmp_path, cores=4, tpu_options=options, train_batch_size=BATCH).train(
+    on_cores.linear(tmp_path, cores=4, fed=on_cores.PER_SHARD_V1, train_batch_size=BATCH).train(
         input_fn, steps=1
     )
     assert [p["context"].current_input_fn_deployment()[1] for p in kept] == [0, 1, 2, 3]
@@ -279,16 +267,6 @@ def test_arguments_are_copies(tmp_path):
     assert estimator.params == {"layers": [4]}
 
 
-@pytest.mark.behaviour(111, 144)
-def test_functions_must_take_params(tmp_path):
-    with pytest.raises(ValueError, match=r"input_fn .* does not include params argument"):
-        on_cores.linear(tmp_path).train(lambda: None, steps=1)
-    with pytest.raises(ValueError, match=r"model_fn .* does not include params argument"):
-        on_cores.make(tmp_path, lambda features, labels, mode: None).train(
-            on_cores.train_input_fn, steps=1
-        )
-
-
 @pytest.mark.behaviour(120)
 @row(
     "estimator",
@@ -296,16 +274,14 @@ def test_functions_must_take_params(tmp_path):
     "`input_fn` returning `Dataset`  is not yet supported in per-Core",
 )
 def test_per_core_input_refuses_a_dataset(tmp_path, refused):
-    options = {"per_host_input_for_training": on_cores.PER_SHARD_V1}
     with refused(TypeError):
-        on_cores.linear(tmp_path, tpu_options=options).train(on_cores.train_input_fn, steps=1)
+        on_cores.linear(tmp_path, fed=on_cores.PER_SHARD_V1).train(on_cores.train_input_fn, steps=1)
 
 
 @mostly_swept("mode", on_cores.MODES, kept=["eval"])
 @pytest.mark.behaviour(121)
 def test_per_host_v2_needs_a_dataset(tmp_path, mode):
-    options = {"per_host_input_for_training": on_cores.PER_HOST_V2}
-    estimator = on_cores.linear(tmp_path, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, fed=on_cores.PER_HOST_V2)
     tensors = ({"x": tf.zeros([4, 3])}, tf.zeros([4]))
     with pytest.raises(
         TypeError, match=r"^`input_fn` must return a `Dataset` for the PER_HOST_V2 input"
@@ -317,8 +293,7 @@ def test_per_host_v2_needs_a_dataset(tmp_path, mode):
 @pytest.mark.behaviour(123)
 def test_tensors_train(tmp_path, mode):
     features, labels = linear_model.batches(on_cores.BATCH)[0]
-    options = {"per_host_input_for_training": mode}
-    estimator = on_cores.linear(tmp_path, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, fed=mode)
     estimator.train(lambda params: ({"x": tf.constant(features)}, tf.constant(labels)), steps=1)
     on_cores.assert_descended(estimator, 1)
 
@@ -403,12 +378,6 @@ def test_batch_axis_splits_the_axis_that_it_names(tmp_path):
     assert evaluated.num_examples == linear_model.ROWS
 
 
-@pytest.mark.behaviour(132)
-def test_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
-    with pytest.raises(ValueError, match=r"batch_axis has 1 entries .* has 2 tensors"):
-        on_cores.linear(tmp_path, batch_axis=[0]).train(on_cores.train_input_fn, steps=1)
-
-
 @mostly_swept(
     "mode",
     [on_cores.PER_HOST_V1, on_cores.PER_HOST_V2, on_cores.BROADCAST],
@@ -419,9 +388,8 @@ def test_batch_axis_must_name_an_axis_for_each_tensor(tmp_path):
     "estimator", "batches of unknown size on cores", "must have static shape", "drop_remainder=True"
 )
 def test_training_on_batches_of_unknown_size_is_refused(tmp_path, mode, refused):
-    options = {"per_host_input_for_training": mode}
     with refused(ValueError):
-        on_cores.linear(tmp_path, tpu_options=options).train(linear_model.endless_input_fn, steps=1)
+        on_cores.linear(tmp_path, fed=mode).train(linear_model.endless_input_fn, steps=1)
 
 
 @pytest.mark.behaviour(134)
@@ -498,112 +466,6 @@ def test_queue_runners_are_a_warning(tmp_path, caplog):
     assert (result.global_step, result.num_examples) == (3, 16)
 
 
-@pytest.mark.behaviour(94)
-def test_a_replica_wider_than_a_host_needs_per_host_v2(tmp_path):
-    wide = {"num_cores_per_replica": 16}
-    estimator = on_cores.linear(tmp_path, cores=1, tpu_options=wide)
-    with pytest.raises(
-        ValueError, match=r"^Except the PER_HOST_V2 mode, .* 16, num_cores_per_host: 8"
-    ):
-        estimator.train(on_cores.train_input_fn, steps=1)
-
-
-@pytest.mark.behaviour(93)
-def test_model_parallelism_is_emulated_as_one_replica(tmp_path):
-    def model_fn(features, labels, mode, params):
-        with pytest.raises(ValueError, match="not supported for model_parallelism"):
-            _ = params["context"].num_of_replicas_per_host
-        assert params["batch_size"] == 4
-        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
-
-    estimator = on_cores.make(tmp_path, model_fn, tpu_options={"num_cores_per_replica": 4})
-    estimator.train(on_cores.train_input_fn, steps=2)
-    on_cores.assert_descended(estimator, 2)
-
-
-def _annotated(folder, units, cores_per_replica):
-    """A model whose hidden layer is split over two cores."""
-
-    def model_fn(features, labels, mode, params):
-        kernel = v1.get_variable("kernel", [features["x"].shape[1], units])
-        xla_sharding.split(kernel, 1, 2)
-        product = tf.matmul(features["x"], kernel)
-        hidden = tf.reduce_sum(xla_sharding.split(product, 1, 2, use_sharding_op=True))
-        loss = tf.square(hidden - tf.reduce_mean(labels))
-        optimizer = tpu.CrossShardOptimizer(v1.train.AdamOptimizer(0.1))
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    options = {"num_cores_per_replica": cores_per_replica}
-    return on_cores.make(folder, model_fn, tpu_options=options, tf_random_seed=7)
-
-
-def test_annotated_tensors_train_as_one_replica(tmp_path):
-    losses = []
-    for name, per_replica in (("one", None), ("two", 2)):
-        estimator = _annotated(tmp_path / name, 4, per_replica)
-        estimator.train(on_cores.train_input_fn, steps=2)
-        losses.append(estimator.get_variable_value("kernel"))
-    np.testing.assert_array_equal(*losses)
-
-
-@row(
-    "estimator",
-    "a tensor that `xla_sharding` splits unevenly",
-    "which is not divisible by 2 partitions: pad",
-)
-def test_annotated_tensors_that_do_not_divide(tmp_path, refused):
-    with refused(ValueError) as raised:
-        _annotated(tmp_path, 5, 2).train(on_cores.train_input_fn, steps=1)
-    assert re.match("Dimension 1 of '.*' has the size 5, which", str(raised.value))
-    assert "test_on_cores_input.py" in str(raised.value)
-
-
-def _partitioned(folder, dims):
-    options = {
-        "num_cores_per_replica": 2,
-        "per_host_input_for_training": on_cores.PER_HOST_V2,
-        "input_partition_dims": dims,
-    }
-    return on_cores.linear(folder, tpu_options=options)
-
-
-@pytest.mark.parametrize(
-    "dims",
-    [
-        [{"x": [2, 1]}, [2]],
-        pytest.param([{"x": [1, 2]}, None], marks=pytest.mark.sweep),
-        pytest.param([{"x": [2, 1]}], marks=pytest.mark.sweep),
-        pytest.param([{"x": None}, [2]], marks=pytest.mark.sweep),
-    ],
-)
-@pytest.mark.behaviour(109, 110)
-def test_input_partitions_that_hold_change_nothing(tmp_path, dims):
-    estimator = _partitioned(tmp_path, dims)
-    estimator.train(on_cores.train_input_fn, steps=2)
-    on_cores.assert_descended(estimator, 2)
-
-
-@pytest.mark.parametrize(
-    ("dims", "says"),
-    [
-        ([{"y": [2, 1]}], r"dims\[0\] mismatched feature keys. Expected \['x'\], got \['y'\]"),
-        ([[2, 1]], r"mismatched feature keys. Expected \['x'\], got \[\]"),
-        (
-            [{"x": [2, 1]}, {"l": [2]}],
-            r"dims\[1\] mismatched label keys. Expected \[\], got \['l'\]",
-        ),
-        ([{"x": [2, 0]}], "^All input partition dims must be >= 1."),
-        ([{"x": [2]}], "^Input partition dims must have the same number"),
-        ([{"x": [2, 2]}], "^The product of each input partition dim should equal"),
-    ],
-)
-@pytest.mark.behaviour(107, 108)
-def test_input_partitions_that_do_not_hold(tmp_path, dims, says):
-    with pytest.raises(ValueError, match=says):
-        _partitioned(tmp_path, dims).train(on_cores.train_input_fn, steps=1)
-
-
 @mostly_swept("mode", on_cores.MODES, kept=["infer"])
 @pytest.mark.behaviour(143, 149)
 def test_each_call_traces_once_and_starts_the_data_anew(tmp_path, mode):
@@ -633,49 +495,3 @@ def test_without_num_shards_there_are_eight_emulated_cores(tmp_path, monkeypatch
     estimator = tpu.TPUEstimator(model_fn, config=config, train_batch_size=16)
     estimator.train(on_cores.train_input_fn, steps=1)
     assert seen == [(8, 2)]
-
-
-def _deployments(calls):
-    def input_fn(params):
-        context = params["context"]
-        calls.append((params["batch_size"], *context.current_input_fn_deployment()))
-        dataset = linear_model.input_fn({"batch_size": 1}, epochs=10).unbatch()
-        return dataset.batch(params["batch_size"], drop_remainder=True)
-
-    return input_fn
-
-
-@mostly_swept("mode", on_cores.MODES, kept=["infer"])
-@pytest.mark.behaviour(77, 100)
-def test_broadcast_calls_input_fn_once_for_all_replicas(tmp_path, mode):
-    calls = []
-    options = {"per_host_input_for_training": on_cores.BROADCAST}
-    estimator = on_cores.linear(tmp_path, cores=16, tpu_options=options)
-    on_cores.run(estimator, mode, _deployments(calls))
-    assert calls == [(on_cores.BATCH, "/replica:0/task:0/device:CPU:0", 0, 1, 16)]
-
-
-@pytest.mark.behaviour(89, 94)
-def test_a_replica_wider_than_a_host_is_fed_by_its_own_call(tmp_path):
-    calls = []
-    options = {"per_host_input_for_training": on_cores.PER_HOST_V2, "num_cores_per_replica": 16}
-    estimator = on_cores.linear(tmp_path, cores=2, tpu_options=options)
-    estimator.train(_deployments(calls), steps=2)
-    device = "/replica:0/task:0/device:CPU:0"
-    assert calls == [(4, device, 0, 2, 1), (4, device, 1, 2, 1)]
-    assert estimator.get_variable_value("global_step") == 2
-
-
-@pytest.mark.behaviour(102)
-def test_model_fn_gets_a_device_assignment_under_model_parallelism(tmp_path):
-    seen = []
-
-    def model_fn(features, labels, mode, params):
-        seen.append(params["context"].device_assignment)
-        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
-
-    # Without it there is none: test_what_the_context_tells_whom.
-    options = {"num_cores_per_replica": 2}
-    on_cores.make(tmp_path, model_fn, tpu_options=options).train(on_cores.train_input_fn, steps=1)
-    (assignment,) = seen
-    assert (assignment.num_replicas, assignment.num_cores_per_replica) == (2, 2)

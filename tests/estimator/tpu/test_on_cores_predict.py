@@ -1,9 +1,6 @@
 """predict() on emulated TPU cores: one result for each row, in their order."""
 
-from __future__ import annotations
-
 import functools
-import gc
 
 import numpy as np
 import pytest
@@ -42,10 +39,7 @@ def _outputs(features):
 @mostly_swept("count", [0, 1, 15, 16, 37], kept=[37])
 @pytest.mark.behaviour(222, 223)
 def test_one_result_for_each_row_in_order(tmp_path, number, mode, count):
-    options = {"per_host_input_for_training": mode}
-    estimator = _predicts(
-        tmp_path, _outputs, cores=number, predict_batch_size=16, tpu_options=options
-    )
+    estimator = _predicts(tmp_path, _outputs, cores=number, predict_batch_size=16, fed=mode)
     rows = [row["y"] for row in estimator.predict(_rows(count))]
     assert len(rows) == count
     features, _ = linear_model.rows(count)
@@ -93,13 +87,12 @@ def test_a_host_call_and_hooks_run_once_more_to_stop(tmp_path):
 
 @pytest.mark.behaviour(224)
 def test_broadcast_predicts_the_whole_batch_on_every_core(tmp_path):
-    options = {"per_host_input_for_training": on_cores.BROADCAST}
     estimator = _predicts(
         tmp_path,
         lambda features: {"y": tf.identity(features["x"])},
         cores=4,
         predict_batch_size=10,
-        tpu_options=options,
+        fed=on_cores.BROADCAST,
     )
     rows = [row["y"] for row in estimator.predict(_rows(17))]
     np.testing.assert_array_equal(rows, linear_model.rows(17)[0])
@@ -107,8 +100,7 @@ def test_broadcast_predicts_the_whole_batch_on_every_core(tmp_path):
 
 @pytest.mark.behaviour(238)
 def test_sliced_predicts_too(tmp_path):
-    options = {"eval_training_input_configuration": on_cores.SLICED}
-    estimator = _predicts(tmp_path, _outputs, cores=4, tpu_options=options)
+    estimator = _predicts(tmp_path, _outputs, cores=4, fed=on_cores.SLICED)
     assert len(list(estimator.predict(_rows(13)))) == 13
 
 
@@ -233,21 +225,6 @@ def test_nothing_runs_before_the_first_row(tmp_path):
         next(rows)
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(236)
-def test_breaking_out_of_the_generator_closes_its_session(tmp_path):
-    class Watcher(v1.train.SessionRunHook):
-        def after_create_session(self, session, coord):
-            self.session = session
-
-    watcher = Watcher()
-    for _ in _predicts(tmp_path, _outputs).predict(_rows(), hooks=[watcher]):
-        break
-    gc.collect()
-    with pytest.raises(RuntimeError, match="closed Session"):
-        watcher.session.run([])
-
-
 @pytest.mark.behaviour(234, 258)
 def test_a_checkpoint_and_the_specs_hooks(tmp_path):
     hook = on_cores.Steps()
@@ -272,8 +249,7 @@ def test_a_checkpoint_and_the_specs_hooks(tmp_path):
 )
 @pytest.mark.behaviour(122)
 def test_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
-    options = {"per_host_input_for_training": mode}
-    estimator = _predicts(tmp_path, _outputs, tpu_options=options)
+    estimator = _predicts(tmp_path, _outputs, fed=mode)
     features = linear_model.rows(11)[0]
 
     def input_fn(params):
@@ -281,11 +257,3 @@ def test_elements_of_features_alone_in_a_tuple_predict(tmp_path, mode):
 
     rows = [row["y"] for row in estimator.predict(input_fn)]
     np.testing.assert_allclose(rows, linear_model.output(features), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(133)
-def test_batch_axis_is_not_looked_at_beside_per_host_v1(tmp_path):
-    options = {"per_host_input_for_training": on_cores.PER_HOST_V2}
-    estimator = _predicts(tmp_path, _outputs, batch_axis=[1, 1], tpu_options=options)
-    assert len(list(estimator.predict(_rows(9)))) == 9

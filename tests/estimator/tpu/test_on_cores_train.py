@@ -1,7 +1,5 @@
 """train() on emulated TPU cores: numbers, loops, checkpoints, hooks, errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,17 +27,6 @@ def test_cores_descend_as_one_machine_on_the_global_batch(tmp_path, number):
     assert estimator.get_variable_value("global_step") == 7
     names = ["global_step", "linear/bias", "linear/weights"]
     assert sorted(estimator.get_variable_names()) == names
-
-
-@pytest.mark.behaviour(173)
-def test_the_loss_shown_is_the_mean_over_the_cores(tmp_path):
-    # A lift: the original shows the first core's.
-    on_cores.linear(tmp_path, cores=4, loop=1, save_summary_steps=1).train(
-        on_cores.train_input_fn, steps=3
-    )
-    shown = read_values(tmp_path)["loss"]
-    losses, *_ = on_cores.descended(3)
-    assert [shown[step] for step in (1, 2, 3)] == pytest.approx(losses, rel=1e-5)
 
 
 def test_all_loops_of_a_session_fetch_the_same(tmp_path, monkeypatch):
@@ -84,19 +71,6 @@ def test_loops_end_at_the_exact_step(tmp_path, before, options, seen):
     estimator.train(on_cores.train_input_fn, hooks=[hook], **options)
     assert hook.seen == seen
     assert estimator.get_variable_value("global_step") == seen[-1]
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(164)
-def test_resumed_loops_descend_on(tmp_path):
-    estimator = on_cores.linear(tmp_path, loop=4, optimizer="sgd")
-    estimator.train(on_cores.train_input_fn, steps=5)
-    weights = estimator.get_variable_value("linear/weights")
-    bias = estimator.get_variable_value("linear/bias")
-    estimator.train(on_cores.train_input_fn, max_steps=8)
-    batches = linear_model.batches(on_cores.BATCH, epochs=2)[:3]
-    *_, (_, weights, bias) = linear_model.descend(batches, weights, bias)
-    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
 
 
 @pytest.mark.sweep
@@ -170,21 +144,9 @@ def _poisoned(params):
     return dataset.batch(params["batch_size"], drop_remainder=True)
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(174)
-def test_variables_that_are_nan_stop_training_and_are_not_saved(tmp_path):
-    estimator = on_cores.linear(tmp_path, loop=2, save_checkpoints_steps=2)
-    says = r"Gradient for linear/(bias|weights) is NaN"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=says):
-        estimator.train(_poisoned, steps=5)
-    assert on_cores.checkpoint_steps(tmp_path) == [0, 2, 4]
-    assert np.isfinite(estimator.get_variable_value("linear/weights")).all()
-
-
 @pytest.mark.behaviour(174)
 def test_broadcast_skips_the_check_but_a_nan_loss_still_stops(tmp_path):
-    options = {"per_host_input_for_training": on_cores.BROADCAST}
-    estimator = on_cores.linear(tmp_path, loop=2, save_checkpoints_steps=2, tpu_options=options)
+    estimator = on_cores.linear(tmp_path, loop=2, save_checkpoints_steps=2, fed=on_cores.BROADCAST)
     with pytest.raises(v1.train.NanLossDuringTrainingError, match="NaN loss during training"):
         estimator.train(_poisoned, steps=5)
     assert on_cores.checkpoint_steps(tmp_path) == [0, 2, 4]
@@ -397,16 +359,6 @@ def test_with_a_loop_given_as_time_reports_go_by_time(tmp_path, caplog):
     assert sum(line.startswith("loss = ") for line in logged) == 1
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(392)
-def test_nothing_is_reported_where_it_is_switched_off(tmp_path, caplog):
-    estimator = on_cores.linear(tmp_path, config={"log_step_count_steps": None})
-    with log_lines(caplog) as logged:
-        estimator.train(on_cores.train_input_fn, steps=2)
-    assert not any(line.startswith("loss = ") for line in logged)
-    assert set(read_values(tmp_path)) == {"loss"}
-
-
 def _with_a_summary(features, labels, mode, params):
     v1.summary.scalar("x", tf.reduce_mean(features["x"]))
     return linear_model.model_fn_for(tpu)(features, labels, mode, params)
@@ -520,22 +472,6 @@ def test_scaffold_fn_on_cores(tmp_path):
         )
 
 
-@pytest.mark.parametrize("how", ["an op of its own", "the model's op"])
-@pytest.mark.behaviour(267)
-def test_a_scaffold_that_needs_the_cores_is_refused(tmp_path, how):
-    def model_fn(features, labels, mode, params):
-        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
-
-        def scaffold_fn():
-            op = tf.print(spec.loss) if how == "an op of its own" else spec.train_op
-            return v1.train.Scaffold(local_init_op=op)
-
-        return spec._replace(scaffold_fn=scaffold_fn)
-
-    with pytest.raises(ValueError, match=r"scaffold_fn: op .* depends on TPU computation"):
-        on_cores.make(tmp_path, model_fn).train(on_cores.train_input_fn, steps=1)
-
-
 @pytest.mark.behaviour(235, 276, 291)
 def test_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
     trained = on_cores.linear(tmp_path / "cores", optimizer="adam")
@@ -558,25 +494,3 @@ def test_a_checkpoint_of_the_cores_is_one_of_the_host(tmp_path):
     assert warm.evaluate(linear_model.input_fn)["mae"] == pytest.approx(
         np.mean(np.abs(outputs() - labels)), rel=1e-5
     )
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(380, 385)
-def test_an_error_of_the_input_keeps_its_words_and_the_next_call_works(tmp_path):
-    def failing(params):
-        def fail(value):
-            raise ZeroDivisionError("in the input")
-
-        dataset = on_cores.train_input_fn(params)
-
-        def fail_on_labels(features, labels):
-            failed = tf.py_function(fail, [labels], labels.dtype)
-            return features, tf.ensure_shape(failed, labels.shape)
-
-        return dataset.map(fail_on_labels)
-
-    estimator = on_cores.linear(tmp_path)
-    with pytest.raises(tf.errors.OpError, match="in the input"):
-        estimator.train(failing, steps=2)
-    estimator.train(on_cores.train_input_fn, steps=2)
-    on_cores.assert_descended(estimator, 2)

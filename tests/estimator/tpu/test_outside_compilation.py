@@ -1,7 +1,5 @@
 """`outside_compilation` in the model, on emulated cores: it runs in place, in every mode."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -14,6 +12,8 @@ from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
+
+pytestmark = pytest.mark.matrix
 
 CORES = 2
 

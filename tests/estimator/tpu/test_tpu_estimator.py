@@ -1,9 +1,8 @@
 """What a TPUEstimator adds to an Estimator, on the host."""
 
-from __future__ import annotations
-
 import functools
 import itertools
+import json
 import re
 
 import numpy as np
@@ -21,7 +20,10 @@ from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1
 
+
 BATCHES = {"train_batch_size": 6, "eval_batch_size": 5, "predict_batch_size": 4}
+
+
 MODES = {"train": "train", "eval": "eval", "predict": "infer"}
 
 
@@ -300,25 +302,6 @@ def test_an_input_fn_must_take_params(tmp_path, mode, refused):
         _run(_linear(tmp_path), mode, lambda: linear_model.input_fn({"batch_size": 2}))
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(113)
-def test_changed_params_of_one_call_reach_nobody(tmp_path):
-    def input_fn(params):
-        params["layers"].append(9)
-        params["new"] = True
-        return linear_model.input_fn(params)
-
-    def model_fn(features, labels, mode, params):
-        assert params == {"layers": [4], "batch_size": 6, "use_tpu": False}
-        params["layers"].append(9)
-        return linear_model.model_fn_for(tpu)(features, labels, mode, params)
-
-    estimator = _make(model_fn, folder=tmp_path, params={"layers": [4]}, train_batch_size=6)
-    estimator.train(input_fn, steps=1)
-    estimator.train(input_fn, steps=1)
-    assert estimator.params == {"layers": [4]}
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.behaviour(144)
 @row(
@@ -331,35 +314,6 @@ def test_a_model_fn_must_take_params_when_it_is_called(tmp_path, mode, refused):
     estimator = _make(lambda features, labels, mode: None, folder=tmp_path, **BATCHES)
     with refused(ValueError):
         _run(estimator, mode)
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.behaviour(150, 155)
-def test_an_estimator_spec_is_taken_on_the_host(tmp_path, mode):
-    def model_fn(features, labels, mode, params):
-        spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
-        return spec.as_estimator_spec()
-
-    result = _run(_make(model_fn, folder=tmp_path, **BATCHES), mode)
-    if mode == "eval":
-        assert "mae" in result
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(190)
-def test_the_unmodified_cross_shard_optimizer_gives_plain_gradient_descent(tmp_path):
-    def model_fn(features, labels, mode, params):
-        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
-        optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(linear_model.RATE))
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    estimator = _make(model_fn, folder=tmp_path, train_batch_size=6)
-    estimator.train(linear_model.endless_input_fn, max_steps=5)
-    *_, (_, weights, bias) = linear_model.descend(linear_model.batches(6, epochs=5)[:5])
-    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
-    np.testing.assert_allclose(estimator.get_variable_value("linear/bias"), bias, rtol=1e-5)
 
 
 @pytest.mark.sweep
@@ -378,51 +332,6 @@ def test_iterations_per_loop_does_not_matter_on_the_host(tmp_path):
     estimator = _linear(tmp_path, config=config)
     estimator.train(linear_model.endless_input_fn, steps=3, hooks=[hook])
     assert hook.seen == [1, 2, 3]
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(195, 196)
-def test_metric_fn_by_position_and_by_keyword(tmp_path):
-    def with_tensors(arrange):
-        def model_fn(features, labels, mode, params):
-            outputs = linear_model.outputs_of(features)
-            pair = (linear_model.metric_fn, arrange(labels, outputs))
-            return tpu.TPUEstimatorSpec(mode, loss=tf.reduce_mean(outputs), eval_metrics=pair)
-
-        estimator = _make(model_fn, folder=tmp_path, **BATCHES)
-        return estimator.evaluate(linear_model.input_fn)
-
-    by_position = with_tensors(lambda labels, outputs: [labels, outputs])
-    by_keyword = with_tensors(lambda labels, outputs: {"outputs": outputs, "labels": labels})
-    assert by_position == by_keyword
-    features, labels = linear_model.rows()
-    expected = np.mean(np.abs(linear_model.output(features) - labels))
-    assert by_position["mae"] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(240, 241, 245, 247, 248)
-def test_a_host_call_writes_v2_summaries_every_step(tmp_path):
-    folder = str(tmp_path / "host")
-
-    def write(step, loss):
-        with tf.summary.create_file_writer(folder).as_default(step):
-            tf.summary.scalar("loss", loss)
-            return v1.summary.all_v2_summary_ops()
-
-    def model_fn(features, labels, mode, params):
-        step = v1.train.get_global_step().read_value()
-        with tf.control_dependencies([step]):
-            spec = linear_model.model_fn_for(tpu)(features, labels, mode, params)
-        return spec._replace(host_call=(write, {"step": step, "loss": spec.loss}))
-
-    config = _config(experimental_host_call_every_n_steps=2).replace(model_dir=str(tmp_path))
-    estimator = _make(model_fn, config=config, **BATCHES)
-    estimator.train(linear_model.endless_input_fn, steps=4)
-    losses = [loss for loss, *_ in linear_model.descend(linear_model.batches(6, epochs=4)[:4])]
-    written = read_values(folder)["loss"]
-    assert sorted(written) == [0, 1, 2, 3]
-    assert [written[step] for step in range(4)] == pytest.approx(losses, rel=1e-5)
 
 
 @mostly_swept("mode", MODES, kept=["eval"])
@@ -455,31 +364,6 @@ def test_scaffold_fn_is_called_once_a_call(tmp_path):
     for mode in MODES:
         _run(estimator, mode)
     assert len(calls) == len(set(map(id, calls))) == 3
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(268)
-def test_a_scaffolds_saver_loads_moving_averages(tmp_path):
-    def model_fn(features, labels, mode, params):
-        weight = v1.get_variable("weight", initializer=1.0)
-        averages = tf.train.ExponentialMovingAverage(0.5)
-        scaffold_fn = None
-        if mode == "train":
-            with tf.control_dependencies([weight.assign(5.0, read_value=False)]):
-                average = averages.apply([weight])
-            with tf.control_dependencies([average]):
-                train_op = v1.train.get_global_step().assign_add(1)
-        else:
-            train_op = None
-            names = averages.variables_to_restore([weight])
-            scaffold_fn = lambda: v1.train.Scaffold(saver=v1.train.Saver(names))  # noqa: E731
-        loss = weight.read_value()
-        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
-
-    estimator = _make(model_fn, folder=tmp_path, **BATCHES)
-    estimator.train(linear_model.endless_input_fn, steps=1)
-    assert estimator.get_variable_value("weight") == 5
-    assert estimator.evaluate(linear_model.input_fn, steps=1)["loss"] == 3
 
 
 @mostly_swept(
@@ -579,3 +463,33 @@ def test_errors_keep_their_type_and_the_next_call_works(tmp_path, function):
         estimator.evaluate(input_fn)
     failing.clear()
     assert "m" in estimator.evaluate(input_fn)
+
+
+CLUSTER = {"chief": ["localhost:1"], "ps": ["localhost:2"]}
+
+
+def _model_fn_cluster(features, labels, mode, params):
+    weight = v1.get_variable("weight", [])
+    loss = tf.reduce_mean(tf.square(weight * features - labels))
+    optimizer = tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+    train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def _input_fn(params):
+    rows = tf.data.Dataset.from_tensors((1.0, 2.0)).repeat(8)
+    return rows.batch(params["batch_size"], drop_remainder=True)
+
+
+def test_a_sum_over_cores_is_refused_before_a_cluster_is_asked(tmp_path, monkeypatch):
+    task = {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    estimator = tpu.TPUEstimator(
+        _model_fn_cluster,
+        config=tpu.RunConfig(model_dir=str(tmp_path)),
+        train_batch_size=2,
+        use_tpu=False,
+    )
+    message = r"'CrossReplicaSum' is a sum over TPU cores.*only if params\['use_tpu'\] is true"
+    with pytest.raises(ValueError, match=message):
+        estimator.train(_input_fn, max_steps=1)

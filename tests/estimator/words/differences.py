@@ -1,7 +1,5 @@
 """Where ours says something else on purpose, and why; and why rows of the original have no case."""
 
-from __future__ import annotations
-
 from typing import Any
 
 # Beginning of a log line that ours has no use for, in cases of TPUEstimator -> why.

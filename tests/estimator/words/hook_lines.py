@@ -8,8 +8,6 @@ where /tmp/original is the environment that `record_original.py` describes. The 
 step beside its update, so that a loss that is ready too soon may go with the next step's number.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from typing import Any

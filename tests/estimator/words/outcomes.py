@@ -1,7 +1,5 @@
 """What a case leads to: the error's type and first words, and the log lines on the way."""
 
-from __future__ import annotations
-
 import logging
 import re
 import traceback

@@ -1,7 +1,5 @@
 """The lines of a training's and an evaluation's hooks, number by number."""
 
-from __future__ import annotations
-
 from tests.estimator.words import hook_lines
 from tests.estimator.words.stacks import Stack
 from tfx_tpu_trainer import estimator

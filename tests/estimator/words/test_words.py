@@ -3,8 +3,6 @@
 `original.json` is what `record_original.py` recorded, with the command that it names.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import re

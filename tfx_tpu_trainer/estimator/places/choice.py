@@ -1,7 +1,5 @@
 """Chooses the place where a call runs, and says why."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import os

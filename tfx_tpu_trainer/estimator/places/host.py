@@ -1,7 +1,5 @@
 """A call on this host: of an Estimator, and of a TPUEstimator with `use_tpu=False`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

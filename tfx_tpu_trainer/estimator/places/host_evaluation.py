@@ -1,7 +1,5 @@
 """Evaluation on this host: a batch in each session call that hooks must see, else many."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier

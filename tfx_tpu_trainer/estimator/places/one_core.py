@@ -6,8 +6,6 @@ nodes must stay. One that is written to a file must have no such node at all: wh
 kernel for each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Nodes are read, not ops, so that the same holds for a graph that is being built 
 them from a traced template.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

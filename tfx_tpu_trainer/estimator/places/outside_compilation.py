@@ -6,8 +6,6 @@ on the host, and let the two send each other what they read. Emulated cores are 
 there the marks only say what need not run on a TPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re

@@ -1,9 +1,7 @@
 """What an Estimator asks of the place where a call runs, and what the place asks of the call."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -17,32 +15,14 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     FirstStepOfLoop,
     GradientHook,
 )
-from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 
 v1 = tf.compat.v1
 
+
 Hooks = list[v1.train.SessionRunHook]
-
-
-class CallInputFn(Protocol):
-    """Calls input_fn with what a place adds to its params, and its `input_context` if any."""
-
-    def __call__(
-        self,
-        added: Mapping[str, Any],
-        input_context: tf.distribute.InputContext | None = None,
-        /,
-    ) -> Any:
-        """Returns what input_fn returns."""
-
-
-class CallModelFn(Protocol):
-    """Calls model_fn with features, labels and what a place adds to its params."""
-
-    def __call__(self, features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
-        """Returns the spec."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,14 +32,14 @@ class Call:
     Attributes:
         mode: One of `ModeKeys`.
         config: The configuration of the run.
-        call_input_fn: Calls input_fn.
-        call_model_fn: Calls model_fn.
+        call_input_fn: Calls input_fn with what a place adds to its params, and with its input_context if there is one.
+        call_model_fn: Calls model_fn with features, labels and what a place adds to its params.
     """
 
     mode: str
     config: RunConfig
-    call_input_fn: CallInputFn
-    call_model_fn: CallModelFn
+    call_input_fn: Callable[..., Any]
+    call_model_fn: Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,3 +186,41 @@ def bind_call(
         )
 
     return Call(mode=mode, config=config, call_input_fn=call_input_fn, call_model_fn=call_model_fn)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lookups:
+    """The tensors of one core's trace at which embeddings enter and leave it.
+
+    The trace also computes what it receives, by ordinary lookups: a placement runs those, or
+    lets embedding cores do it and cuts the trace here.
+
+    Attributes:
+        ids: Name of a feature -> its ids: sparse [samples, any], or dense [samples] where each
+            sample has exactly one. A sample is a row, or a position of a row's sequence.
+        weights: Name of a feature -> the weights of its ids, a sparse tensor; only of features that
+            have weights.
+        samples: Name of a feature -> its number of samples; `None` where the batch is not static.
+        activations: Name of a feature -> what was looked up.
+        lengths: Name of a feature of sequences -> the sequences' lengths.
+        sent: Name of a feature -> the gradient of its activations; empty outside of training.
+        step: The global step before the step, a vector of one element.
+        tables: Name of a table -> its variable.
+        update: Trains the tables, from the tensors of all cores; `None` outside of training.
+    """
+
+    ids: Mapping[str, tf.SparseTensor | tf.Tensor]
+    weights: Mapping[str, tf.SparseTensor]
+    samples: Mapping[str, int | None]
+    activations: Mapping[str, tf.Tensor]
+    lengths: Mapping[str, tf.Tensor]
+    sent: Mapping[str, tf.Tensor]
+    step: tf.Tensor
+    tables: Mapping[str, tf.Variable]
+    update: HostFunction | None
+
+    @property
+    def received(self) -> dict[str, tf.Tensor]:
+        """What a core receives: activations and, under `"NAME, lengths"`, lengths."""
+        lengths = {f"{name}, lengths": tensor for name, tensor in self.lengths.items()}
+        return {**self.activations, **lengths}

@@ -4,8 +4,6 @@ The original has an infeed queue for each core and enqueues its part of a tensor
 an input of the core's program.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

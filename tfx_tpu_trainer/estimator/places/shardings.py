@@ -5,15 +5,12 @@ annotates: in the attribute `_XlaSharding`, and in `sharding` of an `XlaSharding
 preflight, cuts anything; an emulated replica is one core.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-
-# A wire format: its fields keep their numbers from release to release.
 from tensorflow.compiler.xla import xla_data_pb2
 
 from tfx_tpu_trainer.estimator._engine.source_lines import source_line
@@ -136,3 +133,154 @@ def _variable_read_by(node: Any, by_name: Mapping[str, Any]) -> str | None:
             return source.name if source is not None and source.op == _VARIABLE else None
         node = source
     return None
+
+
+_logger = tf.get_logger()
+
+
+def check_counts(dims: Sequence[Any], *, num_cores_per_replica: int) -> None:
+    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, whatever the input is."""
+    for index, part in enumerate(dims):
+        _check_nested_counts(
+            f"TPUConfig.input_partition_dims[{index}]", part, num_cores_per_replica
+        )
+
+
+def _check_nested_counts(where: str, dims: Any, cores: int) -> None:
+    if dims is None:
+        return
+    if isinstance(dims, Mapping):
+        for key, part in dims.items():
+            _check_nested_counts(f"{where}[{key!r}]", part, cores)
+    elif _are_counts(dims):
+        if any(count < 1 for count in dims):
+            raise ValueError(f"All input partition dims must be >= 1. {where} is {list(dims)}.")
+        if math.prod(dims) not in (1, cores):
+            raise ValueError(
+                "The product of each input partition dim should equal to num_cores_per_replica. (dim "
+                f"= {list(dims)}, num_cores_per_replica = {cores}), in {where}."
+            )
+    elif isinstance(dims, tuple):
+        for number, part in enumerate(dims):
+            _check_nested_counts(f"{where}[{number}]", part, cores)
+    else:
+        raise ValueError(
+            f"{where} must be a list of integers, the parts of each dimension, such as [1, {cores}], "
+            f"or None, or a dict of them by name; got {dims!r}."
+        )
+
+
+def _are_counts(dims: Any) -> bool:
+    return isinstance(dims, (list, tuple)) and all(
+        isinstance(count, numbers.Integral) and not isinstance(count, bool) for count in dims
+    )
+
+
+def check_input_partitions(
+    dims: Sequence[Any] | None,
+    *,
+    features: Any,
+    labels: Any,
+    evenly: bool = False,
+) -> None:
+    """Checks `TPUConfig(input_partition_dims=...)`, whose counts have been checked, against one replica's input.
+
+    An emulated replica runs as one, whatever its number of cores, so nothing is cut; but what a
+    TPU would refuse is refused here too. A dimension that the counts do not divide is warned of: the
+    original cuts it into pieces of which the last is smaller.
+    """
+    for where, name, counts, tensor in _walk(dims, features, labels):
+        _check_fit(where, name, counts, tensor, evenly=evenly)
+
+
+def input_partitions(
+    dims: Sequence[Any] | None, *, features: Any, labels: Any
+) -> dict[str, Sequence[int]]:
+    """Returns the parts of each input tensor that is cut.
+
+    Args:
+        dims: See `check_input_partitions`, which they have passed.
+        features: One replica's features.
+        labels: One replica's labels, or `None`.
+
+    Returns:
+        Name of the tensor -> its parts along each dimension.
+    """
+    return {
+        tensor.name: list(counts)
+        for _, _, counts, tensor in _walk(dims, features, labels)
+        if counts is not None and math.prod(counts) > 1
+    }
+
+
+def _walk(
+    dims: Sequence[Any] | None, features: Any, labels: Any
+) -> Iterator[tuple[str, str, Any, tf.Tensor]]:
+    """Yields where counts stand, what their tensor is called, the counts, and the tensor."""
+    if dims is None:
+        return
+    yield from _of_structure(dims[0], features, index=0, kind="feature")
+    if len(dims) > 1 and labels is not None:
+        yield from _of_structure(dims[1], labels, index=1, kind="label")
+
+
+def _of_structure(
+    dims: Any, tensors: Any, *, index: int, kind: str
+) -> Iterator[tuple[str, str, Any, tf.Tensor]]:
+    if dims is None:
+        return
+    where = f"TPUConfig.input_partition_dims[{index}]"
+    expected, got = (sorted(a) if isinstance(a, Mapping) else [] for a in (tensors, dims))
+    if expected != got:
+        raise ValueError(f"{where} mismatched {kind} keys. Expected {expected}, got {got}.")
+    try:
+        for path, counts, tensor in _nested(where, "", dims, tensors):
+            yield where + path, f"{kind}s{path}", counts, tensor
+    except TypeError as error:
+        raise ValueError(
+            f"{where} mismatched the structure of {kind}s. input_partition_dims[{index}]: "
+            f"{dims!r}, {kind}s: {tensors!r}. {error}"
+        ) from error
+
+
+def _nested(
+    where: str, path: str, dims: Any, tensors: Any
+) -> Iterator[tuple[str, Sequence[int] | None, tf.Tensor]]:
+    """Goes down mappings and tuples: a list is the counts of one tensor."""
+    if isinstance(tensors, Mapping):
+        if not isinstance(dims, Mapping) or set(dims) != set(tensors):
+            raise TypeError(f"{where}{path} must have the keys {sorted(tensors)}; got {dims!r}.")
+        for key, tensor in tensors.items():
+            yield from _nested(where, f"{path}[{key!r}]", dims[key], tensor)
+    elif isinstance(tensors, tuple):
+        if not isinstance(dims, tuple) or len(dims) != len(tensors):
+            raise TypeError(f"{where}{path} must be a tuple of {len(tensors)}; got {dims!r}.")
+        for number, (part, tensor) in enumerate(zip(dims, tensors, strict=True)):
+            yield from _nested(where, f"{path}[{number}]", part, tensor)
+    elif dims is None or _are_counts(dims):
+        yield path, dims, tensors
+    else:
+        raise TypeError(f"{where}{path} must be a list of integers; got {dims!r}.")
+
+
+def _check_fit(
+    where: str, name: str, counts: Sequence[int] | None, tensor: tf.Tensor, *, evenly: bool
+) -> None:
+    if counts is None or math.prod(counts) == 1:
+        return
+    if len(counts) != tensor.shape.rank:
+        raise ValueError(
+            "Input partition dims must have the same number of dimensions as the `Tensor` to be "
+            f"partitioned: {where} is {list(counts)} for shape {tensor.shape}."
+        )
+    wrong = not_divisible(name, tensor.shape.as_list(), counts)
+    if wrong is not None and evenly:
+        raise ValueError(f"{where} is {list(counts)}. {wrong}")
+    if wrong is not None:
+        # The original takes it, so a program that trained there must train here.
+        _logger.warning(
+            "%s is %s. %s The last piece is smaller, or empty; a preflight refuses it.",
+            where,
+            list(counts),
+            wrong,
+        )

@@ -5,8 +5,6 @@ not have. TensorFlow's stateless ops draw the same numbers from a counter that t
 draws what comes next. XLA compiles them, to the same integers, and to fractions that it makes of other bits.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any

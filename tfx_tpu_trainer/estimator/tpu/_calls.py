@@ -1,7 +1,5 @@
 """The calls of a TPUEstimator: on cores, emulated or real, or as those of an Estimator."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -29,14 +27,13 @@ from tfx_tpu_trainer.estimator.places.host import OnHost
 from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Place, bind_call
 from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus
 from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
-from tfx_tpu_trainer.estimator.tpu._is_padding import without_padding
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_config import (
     InputPipelineConfig,
     check_positive_integer,
     parse_iterations_per_loop,
 )
-from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext, without_padding
 from tfx_tpu_trainer.estimator.tpu.cores.emulated import OnEmulatedCores
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu.cores.run import loops_of

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._task_environment import tf_config_of_environment
-from tfx_tpu_trainer.estimator.places.input_partitions import check_counts
+from tfx_tpu_trainer.estimator.places.shardings import check_counts
 from tfx_tpu_trainer.estimator.tpu.cores.layout import InputMode
 
 _logger = tf.get_logger()

@@ -1,7 +1,5 @@
 """The Estimator with TPU support."""
 
-from __future__ import annotations
-
 import enum
 import math
 import numbers

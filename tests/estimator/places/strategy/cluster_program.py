@@ -7,8 +7,6 @@ task it is. What was trained stands in the model's folder, and the last line tel
 saw.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

@@ -8,8 +8,6 @@ many, two where it is not said; `epochs` of the input; `die_at`, the step after 
 worker is sent SIGTERM. The last line tells the exit codes of each run's workers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

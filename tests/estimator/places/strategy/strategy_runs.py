@@ -1,7 +1,5 @@
 """The linear model in an Estimator under strategies, and what these tests share."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -122,3 +120,19 @@ def summed_descent(steps: int, rate: float) -> tuple[np.ndarray, float]:
         weights = weights - rate * 2 * features.T @ error
         bias = bias - rate * 2 * np.sum(error)
     return weights, bias
+
+
+class Losses(v1.train.SessionRunHook):
+    """Keeps the loss of each session call."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def begin(self) -> None:
+        self._loss = v1.get_collection(v1.GraphKeys.LOSSES)[-1]
+
+    def before_run(self, run_context: Any) -> v1.train.SessionRunArgs:
+        return v1.train.SessionRunArgs(self._loss)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.seen.append(run_values.results)

@@ -1,7 +1,5 @@
 """What can't run under a strategy is refused in one message, with the way out."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,10 +1,9 @@
 """Strategies over several processes, each one task of a TF_CONFIG cluster on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,16 +14,26 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.estimator import counting_model
+from tests.estimator.places.strategy import counting_program, strategy_runs
 from tests.estimator.places.strategy import strategy_runs as runs
 from tests.estimator.tpu import on_cores
 from tests.free_ports import free_ports
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
+from tfx_tpu_trainer.estimator.places.strategy.feed import (
+    EagerThread,
+    ProcessLostError,
+    lost_process,
+)
 from tfx_tpu_trainer.estimator.schedule._tasks import worker_delay
 
 v1 = tf.compat.v1
 
+
 REPOSITORY = Path(__file__).parents[4]
+
+
 SECONDS = 180
 
 
@@ -206,3 +215,180 @@ def test_a_configuration_is_copied_with_the_same_strategies():
     changed = config.replace(tf_random_seed=5)
     assert changed.train_distribute is changed.eval_distribute is strategy
     assert config.tf_random_seed is None
+
+
+LOST_CLUSTER = tf.train.ClusterSpec(
+    {"chief": ["10.77.0.1:2222"], "worker": ["10.77.0.2:2222", "10.77.0.3:2222"]}
+)
+
+
+HEARTBEAT = (
+    "Collective ops is aborted by: Error reported from /job:worker/task:1: Task "
+    "/job:worker/replica:0/task:1 heartbeat timeout. This indicates that the remote task has "
+    "failed, got preempted, or crashed unexpectedly."
+)
+
+
+CUT_OFF = (
+    "Collective ops is aborted by: Deadline Exceeded\nAdditional GRPC error information from "
+    "remote target /job:chief/replica:0/task:0 while calling /tensorflow.CoordinationService/Heartbeat:"
+)
+
+
+GONE = (
+    "failed to connect to all addresses\nAdditional GRPC error information from remote target "
+    "/job:worker/replica:0/task:0 while calling /tensorflow.WorkerService/RecvBuf:"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "named"),
+    [
+        pytest.param(
+            tf.errors.UnavailableError, HEARTBEAT, "worker 1 (10.77.0.3:2222)", id="heartbeat"
+        ),
+        pytest.param(
+            tf.errors.DeadlineExceededError, CUT_OFF, "chief 0 (10.77.0.1:2222)", id="cut off"
+        ),
+        pytest.param(tf.errors.UnavailableError, GONE, "worker 0 (10.77.0.2:2222)", id="gone"),
+        pytest.param(
+            tf.errors.AbortedError, HEARTBEAT.replace("worker", "ps"), "ps 1", id="no address"
+        ),
+    ],
+)
+def test_a_lost_process_is_named_in_one_line_that_says_how_to_go_on(error, message, named):
+    said = lost_process(error(None, None, message), LOST_CLUSTER)
+    assert said is not None
+    assert said.startswith(f"{named} no longer answers")
+    assert said.endswith("start all of them again, and they resume from the last checkpoint")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.OutOfRangeError(None, None, "End of sequence"),
+        # An error of this process aborts its collective ops, too.
+        tf.errors.InvalidArgumentError(None, None, f"nan; {HEARTBEAT}"),
+        tf.errors.UnavailableError(None, None, "gs://bucket: 503 from /job:worker/task:1"),
+        tf.errors.UnavailableError(None, None, "Collective ops is aborted by: no words"),
+    ],
+)
+def test_other_errors_are_left_as_they_are(error):
+    assert lost_process(error, LOST_CLUSTER) is None
+
+    def fail():
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        EagerThread(LOST_CLUSTER).run(fail)
+    assert raised.value is error
+
+
+def test_a_strategys_call_raises_no_error_that_a_session_is_opened_again_for():
+    def fail():
+        raise tf.errors.UnavailableError(None, None, HEARTBEAT)
+
+    with pytest.raises(ProcessLostError, match=r"worker 1 \(10\.77\.0\.3:2222\)") as raised:
+        EagerThread(LOST_CLUSTER).run(fail)
+    assert isinstance(raised.value.__cause__, tf.errors.UnavailableError)
+
+
+STEPS = 33
+
+
+def _count_rows(folder: Path, *runs: dict[str, Any]) -> list[list[int]]:
+    """Runs clusters one after the other; returns the exit codes of their workers."""
+    arguments = json.dumps([{"max_steps": STEPS, **run} for run in runs])
+    command = [sys.executable, "-m", "tests.estimator.places.strategy.counting_program"]
+    process = subprocess.Popen(
+        [*command, str(folder), arguments],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out = process.communicate(timeout=SECONDS)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return json.loads(out.splitlines()[-1])
+
+
+def _logs(folder: Path, workers: int = 2) -> list[str]:
+    """What the workers of the last run said."""
+    return [(folder / f"{worker}.log").read_text() for worker in range(workers)]
+
+
+def _counted(folder: Path) -> tfe.Estimator:
+    return tfe.Estimator(counting_model.noisy_model_fn, str(folder / "model"))
+
+
+def _in_one_process(folder: Path) -> tfe.Estimator:
+    """The same steps by two replicas of one process, which draw what the workers draw."""
+
+    def input_fn() -> tf.data.Dataset:
+        parts = [counting_program.rows_of(worker) for worker in range(counting_program.WORKERS)]
+        return tf.data.Dataset.choose_from_datasets(parts, tf.data.Dataset.range(2).repeat())
+
+    config = tfe.RunConfig(
+        model_dir=str(folder / "expected"), train_distribute=strategy_runs.mirrored()
+    )
+    trained = tfe.Estimator(counting_model.noisy_model_fn, config=config)
+    return trained.train(input_fn, max_steps=STEPS)
+
+
+def _assert_rows_came_once(trained: tfe.Estimator) -> None:
+    counts = trained.get_variable_value("counts")
+    assert counts.sum() == STEPS * counting_model.BATCH
+    # 33 steps of 2 rows are 5.5 epochs of the 12 rows that a worker has.
+    assert set(counts) == {5, 6}
+
+
+KILLED = [-signal.SIGKILL] * 2
+
+
+@pytest.mark.e2e
+def test_killed_workers_go_on_with_their_own_rows_and_end_with_the_same_model(tmp_path):
+    assert _count_rows(tmp_path, {"die_at": 13}, {}) == [KILLED, [0, 0]], _logs(tmp_path)
+    for host, log in enumerate(_logs(tmp_path)):
+        assert log.count("The input resumes at its position of step 10") == 1, log
+        assert f"input_position/host{host}-10" in log
+    _assert_rows_came_once(_counted(tmp_path))
+    counting_model.assert_equal(_counted(tmp_path), _in_one_process(tmp_path))
+
+
+@pytest.mark.sweep
+def test_a_chief_that_dies_before_its_checkpoint_takes_them_to_the_one_before(tmp_path):
+    assert _count_rows(tmp_path, {"die_before_saving": 20}, {}) == [KILLED, [0, 0]], _logs(tmp_path)
+    for log in _logs(tmp_path):
+        assert log.count("The input resumes at its position of step 10") == 1, log
+    counting_model.assert_equal(_counted(tmp_path), _in_one_process(tmp_path))
+
+
+@pytest.mark.sweep
+def test_a_signal_to_one_of_them_stops_all_at_the_same_step(tmp_path):
+    assert _count_rows(tmp_path, {"stop_at": 13}) == [[143, 143]], _logs(tmp_path)
+    for log in _logs(tmp_path):
+        assert "Training was stopped by SIGTERM. Start it again to resume from" in log, log
+    assert _counted(tmp_path).get_variable_value("global_step") == 13
+    assert _count_rows(tmp_path, {}) == [[0, 0]], _logs(tmp_path)
+    counting_model.assert_equal(_counted(tmp_path), _in_one_process(tmp_path))
+
+
+@pytest.mark.sweep
+def test_an_input_that_ends_is_read_to_its_end(tmp_path):
+    runs = {"epochs": 3, "die_at": 13}, {"epochs": 3}, {"epochs": 3}
+    assert _count_rows(tmp_path, *runs) == [KILLED, [0, 0], [0, 0]], _logs(tmp_path)
+    assert set(_counted(tmp_path).get_variable_value("counts")) == {3}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("workers", [1, 3])
+def test_another_number_of_workers_starts_the_input_anew_and_says_so(tmp_path, workers):
+    _count_rows(tmp_path, {"max_steps": 10}, {"max_steps": 20, "workers": workers})
+    for host, log in enumerate(_logs(tmp_path, workers)):
+        line = "number of hosts differ" if host < 2 else "step 10 has no input position"
+        assert log.count(line) == 1, log
+    assert _counted(tmp_path).get_variable_value("global_step") == 20

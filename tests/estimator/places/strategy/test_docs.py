@@ -1,7 +1,5 @@
 """docs/strategies.md: its program runs, and each test that it names is there."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 

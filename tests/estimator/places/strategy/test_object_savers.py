@@ -1,7 +1,5 @@
 """Object-based checkpoints with Keras optimizers, on cores of an Estimator, and under a strategy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-import time
 from typing import Any
 
 import numpy as np
@@ -9,29 +6,20 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
+from tests.estimator.places.strategy.strategy_runs import REPLICAS, mirrored
 from tests.estimator.tpu import on_cores
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer import estimator as plain
 from tfx_tpu_trainer.estimator import tpu
 
 pytestmark = pytest.mark.matrix
 
 v1 = tf.compat.v1
 
-REPLICAS = 2
-
-
-def _strategy(replicas: int = REPLICAS) -> tf.distribute.Strategy:
-    return tf.distribute.MirroredStrategy(
-        [f"/cpu:{index}" for index in range(replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
-
 
 def _make(
     folder: Any, *, use_tpu: bool = True, loop: int | str = 2, model_fn: Any = None, **config
 ):
-    strategy = _strategy()
+    strategy = mirrored()
     options = {"train_distribute": strategy, "eval_distribute": strategy, **config}
     run_config = tpu.RunConfig(
         model_dir=str(folder), tpu_config=tpu.TPUConfig(iterations_per_loop=loop), **options
@@ -48,9 +36,7 @@ def _make(
 def test_training_descends_as_on_one_device(tmp_path, loop):
     estimator = _make(tmp_path, loop=loop)
     estimator.train(on_cores.train_input_fn, steps=5)
-    _, weights, bias = on_cores.descended(5)
-    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
-    np.testing.assert_allclose(estimator.get_variable_value("linear/bias"), bias, rtol=1e-5)
+    on_cores.assert_descended(estimator, 5)
     assert estimator.get_variable_value("global_step") == 5
     # It goes on from its checkpoint, and on the host.
     again = _make(tmp_path, use_tpu=False, train_distribute=None, eval_distribute=None)
@@ -100,31 +86,16 @@ def test_input_fn_sees_its_share_and_its_context(tmp_path):
     }
 
 
-@pytest.mark.sweep
-def test_a_plain_estimator_takes_a_strategy_too(tmp_path):
-    config = plain.RunConfig(
-        model_dir=str(tmp_path), train_distribute=_strategy(), log_step_count_steps=2
-    )
-    estimator = plain.Estimator(
-        linear_model.model_fn_for(tpu, "sgd"), config=config, params={"use_tpu": True}
-    )
-    share = {"batch_size": on_cores.BATCH // REPLICAS}
-    estimator.train(lambda: on_cores.train_input_fn(share), steps=3)
-    _, weights, _ = on_cores.descended(3)
-    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
-
-
 def test_experimental_distribute_wins(tmp_path):
     class Both:
-        train_distribute = _strategy()
+        train_distribute = mirrored()
         eval_distribute = None
 
     estimator = _make(
         tmp_path, train_distribute=None, eval_distribute=None, experimental_distribute=Both()
     )
     estimator.train(on_cores.train_input_fn, steps=2)
-    _, weights, _ = on_cores.descended(2)
-    np.testing.assert_allclose(estimator.get_variable_value("linear/weights"), weights, rtol=1e-5)
+    on_cores.assert_descended(estimator, 2)
 
 
 def test_emulation_wins_over_a_strategy(tmp_path, monkeypatch, caplog):
@@ -142,19 +113,10 @@ def test_the_choice_is_logged_with_its_reason(tmp_path, monkeypatch, caplog):
     assert any(says in line for line in logged)
 
 
-def test_a_scaffold_of_the_users_is_refused(tmp_path):
-    def scaffold_fn() -> v1.train.Scaffold:
-        return v1.train.Scaffold(init_fn=lambda scaffold, session: None)
-
-    model_fn = linear_model.model_fn_for(tpu, "sgd", scaffold_fn=scaffold_fn)
-    with pytest.raises(ValueError, match=r"Scaffold with \['init_fn'\] can't be used"):
-        _make(tmp_path, model_fn=model_fn).train(on_cores.train_input_fn, steps=2)
-
-
 def test_replicas_that_do_not_divide_the_batch_are_refused(tmp_path):
     estimator = tpu.TPUEstimator(
         linear_model.model_fn_for(tpu, "sgd"),
-        config=tpu.RunConfig(model_dir=str(tmp_path), train_distribute=_strategy()),
+        config=tpu.RunConfig(model_dir=str(tmp_path), train_distribute=mirrored()),
         train_batch_size=7,
     )
     with pytest.raises(ValueError, match=r"batch size 7 must be divisible.*replicas.*2"):
@@ -185,29 +147,3 @@ def test_what_was_trained_before_the_input_ended_is_saved(tmp_path):
     estimator.train(input_fn, steps=5)
     assert estimator.get_variable_value("global_step") == 3
     on_cores.assert_descended(estimator, 3)
-
-
-@pytest.mark.sweep
-def test_training_ends_with_its_input(tmp_path, caplog):
-    def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
-        return on_cores.train_input_fn(params).take(2 * REPLICAS)
-
-    with log_lines(caplog) as logged:
-        _make(tmp_path, loop=1).train(input_fn, steps=5)
-    assert any("Training ended at global step 2, before step 5" in line for line in logged)
-
-
-# The waiting is the engine's: tests/estimator/tpu/cores/test_tpu_system.py has it with a shorter limit.
-@pytest.mark.sweep
-@pytest.mark.behaviour(92)
-def test_an_address_that_does_not_answer_is_an_error_in_time(tmp_path, monkeypatch):
-    monkeypatch.delenv("TFX_TPU_TRAINER_EMULATE", raising=False)
-    estimator = tpu.TPUEstimator(
-        linear_model.model_fn_for(tpu, "sgd"),
-        config=tpu.RunConfig(model_dir=str(tmp_path), master="grpc://localhost:1"),
-        **on_cores.BATCH_SIZES,
-    )
-    started = time.monotonic()
-    with pytest.raises(RuntimeError, match=r"grpc://localhost:1.*does not answer"):
-        estimator.train(on_cores.train_input_fn, steps=2)
-    assert time.monotonic() - started < 30

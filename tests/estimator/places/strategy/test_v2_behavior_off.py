@@ -1,7 +1,5 @@
 """Programs for TensorFlow 1: `disable_v2_behavior()`, and a strategy that the program makes itself."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,18 +1,35 @@
-from __future__ import annotations
-
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.estimator._engine.templates import batches_of, make_template, settings_in
 from tests.estimator.tpu import on_cores
+from tests.op_determinism import deterministic_ops
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import evaluate
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import as_input_tensors
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     LoopLength,
     LoopLengthFromTime,
     TunedLoopLength,
 )
+from tfx_tpu_trainer.estimator._engine.prediction import predict_batches
+from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
+from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator.places.place import Call
-from tfx_tpu_trainer.estimator.tpu.cores.layout import BatchSizes, InputMode
+from tfx_tpu_trainer.estimator.tpu.cores import emulated
+from tfx_tpu_trainer.estimator.tpu.cores.emulated import place_training_on_cores
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation import CoreEvaluation
+from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
+from tfx_tpu_trainer.estimator.tpu.cores.layout import BatchSizes, CoreLayout, InputMode, row_slices
+from tfx_tpu_trainer.estimator.tpu.cores.prediction import (
+    check_predictions,
+    plan_prediction_on_cores,
+)
 from tfx_tpu_trainer.estimator.tpu.cores.run import core_run_of, loops_of
 from tfx_tpu_trainer.estimator.tpu.cores.trace import trace_on_cores
 
@@ -134,3 +151,241 @@ def test_loops_are_as_configured(iterations, kind, longest, periods):
     loops = loops_of(config, log_every_n_steps=100)
     assert isinstance(loops.length, kind)
     assert (loops.longest, loops.periods, loops.host_call_every_n_steps) == (longest, periods, 3)
+
+
+ROWS = np.arange(1, 9, dtype=np.float32)
+
+
+def _train(cores: int, *, steps: int = 3, every: int = 1) -> dict[str, float]:
+    """Gradient descent of a weight towards the mean of the batch, on cores."""
+    with fresh_graph():
+        dataset = tf.data.Dataset.from_tensor_slices(ROWS).repeat().batch(8, drop_remainder=True)
+        source = as_input_tensors(dataset)
+        slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(cores))
+        feed = CoreFeed([source], slices, batch_axes=None)
+        calls = v1.get_variable("calls", initializer=0.0, trainable=False)
+        weight = v1.get_variable("weight", initializer=0.0)
+        with tf_private.replicas(cores):
+            loss = tf.reduce_mean(tf.square(weight - feed.features))
+            optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+            train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        host_call = HostFunction(
+            "host_call", lambda loss: calls.assign_add(tf.reduce_sum(loss) * 0 + 1), [loss[None]]
+        )
+        loop = place_training_on_cores(
+            make_template("train", loss=loss, train_op=train_op, host_call=host_call),
+            feed,
+            cores=cores,
+            broadcast=False,
+            host_call_every_n_steps=every,
+        )
+        assign = loop.iterations.assign(steps, read_value=False)
+        after = {
+            "weight": weight.read_value(),
+            "calls": calls.read_value(),
+            "step": v1.train.get_global_step().read_value(),
+        }
+        creator = v1.train.ChiefSessionCreator(config=placed_by_need(None))
+        with v1.train.MonitoredSession(creator, hooks=source.hooks) as session:
+            session.run(assign)
+            return {"loss": session.run(loop.loss), **session.run(after)}
+
+
+@pytest.mark.parametrize("cores", [1, 4])
+@pytest.mark.behaviour(177)
+def test_a_loop_on_cores_is_gradient_descent_on_the_whole_batch(cores):
+    weight = 0.0
+    for _ in range(3):
+        loss = np.mean((weight - ROWS) ** 2)
+        weight -= 0.1 * 2 * (weight - ROWS.mean())
+    assert _train(cores) == pytest.approx(
+        {"loss": loss, "weight": weight, "calls": 3, "step": 3}, rel=1e-5
+    )
+
+
+@pytest.mark.behaviour(244)
+def test_the_host_call_runs_every_n_steps_of_a_loop():
+    assert _train(2, steps=5, every=2)["calls"] == 3
+
+
+def _evaluate(folder, rows: int, *, cores: int, batch: int = 8, steps=None, metric_fn=None):
+    values = np.arange(rows)
+    with fresh_graph():
+        inputs = batches_of(values, batch)
+        slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(cores, one_host=True))
+        feed = FiniteFeed([inputs], slices, batch_axes=None, batch_size=batch)
+        metrics = HostFunction(
+            "eval_metrics",
+            metric_fn or (lambda x: {"sum": v1.metrics.mean(x)}),
+            [feed.features],
+        )
+        template = make_template("eval", loss=tf.reduce_mean(feed.features), eval_metrics=metrics)
+        plan = CoreEvaluation(
+            template,
+            feed,
+            cores=cores,
+            broadcast=False,
+            steps=steps,
+            for_cores=lambda copier: copier,
+        ).plan()
+        return evaluate(
+            plan, settings=settings_in(folder), hooks=inputs.hooks, checkpoint_path=None
+        )
+
+
+@pytest.mark.parametrize(("cores", "rows"), [(1, 9), (2, 7), (8, 1), (8, 24)])
+def test_every_row_counts_once(tmp_path, cores, rows):
+    result = _evaluate(tmp_path, rows, cores=cores)
+    mean = np.mean(np.arange(rows))
+    assert result.num_examples == rows
+    assert result.metrics["loss"] == pytest.approx(mean, rel=1e-6)
+    assert result.metrics["sum"] == pytest.approx(mean, rel=1e-6)
+    assert result.loss_by_rows == pytest.approx(mean, rel=1e-6)
+
+
+def test_it_evaluates_with_deterministic_ops(tmp_path):
+    with deterministic_ops():
+        assert _evaluate(tmp_path, 9, cores=2).num_examples == 9
+
+
+@pytest.mark.behaviour(208)
+def test_steps_limit_the_batches(tmp_path):
+    assert _evaluate(tmp_path, 100, cores=2, steps=3).num_examples == 24
+
+
+def test_no_batch_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="received no batch"):
+        _evaluate(tmp_path, 0, cores=2)
+
+
+def test_metrics_that_are_no_mapping_are_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"^eval_metric_ops must be a dict, given: "):
+        _evaluate(tmp_path, 8, cores=2, metric_fn=lambda x: [x])
+
+
+@pytest.mark.parametrize(("cores", "rows"), [(1, 13), (2, 0), (8, 1), (8, 8)])
+@pytest.mark.behaviour(222)
+def test_each_batch_gives_its_rows_and_no_padding(tmp_path, cores, rows):
+    with fresh_graph():
+        inputs = batches_of(np.arange(rows), 8)
+        slices = row_slices(InputMode.PER_HOST_V1, CoreLayout(cores, one_host=True))
+        feed = FiniteFeed([inputs], slices, batch_axes=None, batch_size=8, padded=True)
+        is_padding = v1.placeholder(tf.bool, [8 // cores])
+        predictions = {"doubled": feed.features * 2, "padding": tf.identity(is_padding)}
+        template = make_template("infer", predictions=predictions)
+        plan = plan_prediction_on_cores(
+            template,
+            predictions,
+            feed,
+            is_padding,
+            cores=cores,
+            broadcast=False,
+            for_cores=lambda copier: copier,
+        )
+    batches = list(
+        predict_batches(
+            plan, settings=settings_in(tmp_path), hooks=inputs.hooks, checkpoint_path=None
+        )
+    )
+    assert [len(batch["doubled"]) for batch in batches] == [8] * (rows // 8) + [rows % 8] * (
+        rows % 8 > 0
+    )
+    doubled = [value for batch in batches for value in batch["doubled"]]
+    assert doubled == [2 * row for row in range(rows)]
+    assert not any(batch["padding"].any() for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: tf.zeros([4]), TypeError, "predictions must be dict of Tensors"),
+        (lambda: {"y": tf.zeros([])}, ValueError, r"key \(y\) .* but is a scalar"),
+        (lambda: {"y": v1.placeholder(tf.float32, [None])}, ValueError, "has dynamic shape"),
+        (
+            lambda: {"a": tf.zeros([4]), "y": tf.zeros([4, 1 << 26])},
+            ValueError,
+            r"1073741840 bytes, which is too large .*'y': \(4, 67108864\)",
+        ),
+    ],
+)
+@pytest.mark.behaviour(231, 232, 233)
+def test_predictions_that_cannot_come_from_cores(make, error, says):
+    with fresh_graph(), pytest.raises(error, match=says):
+        check_predictions(make())
+
+
+ALL = [[0, 1, 2]]
+
+
+def _summed_loss(x):
+    """Gradients of two variables, 12 and 4 bytes, summed over three cores."""
+    variables = [
+        v1.get_variable(name, initializer=[1.0] * size) for name, size in (("a", 3), ("b", 1))
+    ]
+    loss = tf.reduce_sum(tf.square(variables[0] * x + variables[1]))
+    gradients = tf.gradients(loss, variables)
+    return loss, gradients, [v1.tpu.cross_replica_sum(gradient, ALL) for gradient in gradients]
+
+
+def _ends(x, nodes, cores: int = 3):
+    copier = GraphCopier(v1.get_default_graph())
+    return emulated.ends_of_turns(copier, nodes, inputs=[x], cores=cores)
+
+
+@pytest.mark.parametrize(("most", "in_turns"), [(31, True), (32, False)])
+def test_cores_take_turns_if_the_others_gradients_are_too_large(monkeypatch, most, in_turns):
+    monkeypatch.setattr(emulated, "_MOST_BYTES_AT_ONCE", most)
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [3])
+        loss, gradients, sums = _summed_loss(x)
+        ends = _ends(x, [loss, *sums])
+        assert {end.name for end in ends} == ({g.name for g in gradients} if in_turns else set())
+
+
+def test_one_core_takes_no_turns(monkeypatch):
+    monkeypatch.setattr(emulated, "_MOST_BYTES_AT_ONCE", 0)
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [3])
+        assert _ends(x, _summed_loss(x)[2], cores=1) == []
+
+
+def _normalized_over_cores(x):
+    return _summed_loss(x - v1.tpu.cross_replica_sum(x, ALL) / 9)[2]
+
+
+def _after_a_moving_average(x):
+    average = v1.get_variable("average", initializer=0.0)
+    with tf.control_dependencies([average.assign_add(tf.reduce_sum(x), read_value=False)]):
+        return _summed_loss(x)[2]
+
+
+@pytest.mark.parametrize("make", [_normalized_over_cores, _after_a_moving_average])
+def test_cores_that_need_each_other_before_the_end_run_side_by_side(monkeypatch, make):
+    monkeypatch.setattr(emulated, "_MOST_BYTES_AT_ONCE", 0)
+    with fresh_graph():
+        x = v1.placeholder(tf.float32, [3])
+        assert _ends(x, make(x)) == []
+
+
+def test_a_core_reads_its_input_after_the_gradients_of_the_one_before():
+    with fresh_graph() as graph:
+        x = v1.placeholder(tf.float32, [3])
+        loss, gradients, sums = _summed_loss(x)
+        rows = [tf.constant([1.0, 2.0, core]) for core in range(3)]
+        fetches = [Fetch(core, loss) for core in range(3)] + [Fetch(0, each) for each in sums]
+        copies = GraphCopier(graph).copy(
+            fetches, replaced=[{x.name: row} for row in rows], name="cores", ends_of_turns=gradients
+        )
+        readers = {row.name: row.consumers() for row in rows}
+        with v1.Session(config=placed_by_need(None)) as session:
+            session.run(v1.global_variables_initializer())
+            *losses, of_a, of_b = session.run(copies)
+    for core, row in enumerate(rows):
+        waited_for = {op.name for reader in readers[row.name] for op in upstream([reader])}
+        before = {f"cores/core{core - 1}/{gradient.op.name}" for gradient in gradients}
+        assert before <= waited_for or core == 0
+    # (x + 1)^2 and its gradients, 2 (x + 1) x and 2 (x + 1).
+    numbers = [[1.0, 2.0, core] for core in range(3)]
+    assert losses == [sum((x + 1) ** 2 for x in row) for row in numbers]
+    assert of_a.tolist() == [sum(2 * (x + 1) * x for x in column) for column in zip(*numbers)]
+    assert of_b.tolist() == [sum(2 * (x + 1) for row in numbers for x in row)]

@@ -1,7 +1,5 @@
 """What runs on a TPU in a session, by the graph that is built: no TPU is here to run it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The memory of embedding cores (TPU v2 to v4), for TensorFlow's `TPUEmbedding` where there is no TPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ The model is TensorFlow 1 style code that runs unchanged on the original's TPUEs
 (`record_original_embeddings.py`) and on ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -58,9 +56,10 @@ def input_fn(params: dict[str, Any], *, repeated: bool = True) -> tf.data.Datase
     return dataset.batch(params["batch_size"], drop_remainder=repeated)
 
 
-def finite_input_fn(params: dict[str, Any]) -> tf.data.Dataset:
-    """The same once, the last batch short."""
-    return input_fn(params, repeated=False)
+def finite_input_fn(params: dict[str, Any], *, rows: int = ROWS) -> tf.data.Dataset:
+    """The first rows once, the last batch short."""
+    all_rows = input_fn({"batch_size": 1}, repeated=False).unbatch()
+    return all_rows.take(rows).batch(params["batch_size"])
 
 
 def columns(

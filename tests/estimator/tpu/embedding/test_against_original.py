@@ -1,19 +1,14 @@
 """Ours against what `record_original_embeddings.py` recorded of the original."""
 
-from __future__ import annotations
-
 import json
-import pathlib
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.estimator.tpu.embedding import original_facts
+from tests.estimator.tpu.embedding import record_original_embeddings as original_facts
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
-
-RECORDING = pathlib.Path(__file__).with_name("original_embeddings.json")
 
 # Enough to know a message by; what follows names values, and ours adds the fix.
 _PHRASE = 25
@@ -21,7 +16,7 @@ _PHRASE = 25
 
 @pytest.fixture(scope="module")
 def original() -> dict[str, Any]:
-    return json.loads(RECORDING.read_text(encoding="utf-8"))
+    return json.loads(original_facts.RECORDING.read_text(encoding="utf-8"))
 
 
 @pytest.mark.behaviour(9, 10, 11, *range(352, 357))

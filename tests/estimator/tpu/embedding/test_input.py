@@ -1,7 +1,5 @@
 """Ids and weights on their way to the cores: what is taken, cut, refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

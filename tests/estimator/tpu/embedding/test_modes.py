@@ -1,7 +1,6 @@
 """Evaluation, prediction, export, the host, and places without embeddings."""
 
-from __future__ import annotations
-
+import functools
 import subprocess
 import sys
 import textwrap
@@ -59,14 +58,7 @@ def outputs(trained):
 @mostly_swept("rows", [24, 21, 3], kept=[3])
 @pytest.mark.behaviour(377)
 def test_evaluation_looks_up_only_to_the_last_row(trained, rows):
-    def input_fn(params):
-        return (
-            embedded.finite_input_fn({"batch_size": 1})
-            .unbatch()
-            .take(rows)
-            .batch(params["batch_size"])
-        )
-
+    input_fn = functools.partial(embedded.finite_input_fn, rows=rows)
     before = embedded.variables(trained)
     metrics = trained.evaluate(input_fn)
     expected = _on_host(trained.model_dir).evaluate(input_fn)
@@ -80,14 +72,7 @@ def test_evaluation_looks_up_only_to_the_last_row(trained, rows):
 @mostly_swept("rows", [24, 21, 3], kept=[21])
 @pytest.mark.behaviour(377)
 def test_prediction_pads_and_cuts(trained, rows):
-    def input_fn(params):
-        return (
-            embedded.finite_input_fn({"batch_size": 1})
-            .unbatch()
-            .take(rows)
-            .batch(params["batch_size"])
-        )
-
+    input_fn = functools.partial(embedded.finite_input_fn, rows=rows)
     outputs = [row["output"] for row in trained.predict(input_fn)]
     expected = [row["output"] for row in _on_host(trained.model_dir).predict(input_fn)]
     assert len(outputs) == rows
@@ -131,18 +116,6 @@ def test_the_host_ignores_the_spec(tmp_path):
         np.testing.assert_allclose(host.get_variable_value(name), value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sweep
-@pytest.mark.behaviour(379)
-def test_evaluation_on_the_host_reads_the_tables_of_the_cores(trained):
-    model_fn = embedded.model_fn_for(tpu)
-    mixed = embedded.estimator(
-        tpu, trained.model_dir, _spec(), model_fn, cores=2, eval_on_tpu=False
-    )
-    metrics = mixed.evaluate(embedded.finite_input_fn)
-    expected = trained.evaluate(embedded.finite_input_fn)
-    np.testing.assert_allclose(metrics["error"], expected["error"], rtol=1e-5)
-
-
 def test_a_warm_start_reaches_the_tables(trained, outputs, tmp_path):
     """By default it is for trainable variables, which tables are, as on the host."""
     started = embedded.estimator(
@@ -168,37 +141,6 @@ def test_padding_is_seen_beside_activations(trained):
     rows = list(estimator.predict(lambda params: embedded.finite_input_fn(params).take(1)))
     assert not any(row["padding"] for row in rows)
     assert len(rows) == embedded.BATCH
-
-
-# How the hosts are fed is in tests/estimator/tpu/test_on_cores_input.py too, for any features.
-@pytest.mark.sweep
-def test_several_hosts_feed_their_cores(tmp_path):
-    """16 cores are two hosts: input_fn is called for each, here for its half of each batch."""
-    calls = []
-
-    def of_host(params):
-        calls.append(params["batch_size"])
-        words, tags, labels = (part[:16].reshape(2, 8, -1) for part in embedded.data())
-        host = len(calls) - 1
-        features = {"word": embedded.sparse(words[host]), "tag": embedded.sparse(tags[host])}
-        dataset = tf.data.Dataset.from_tensor_slices((features, labels[host]))
-        return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
-
-    def of_all(params):
-        whole = embedded.finite_input_fn({"batch_size": 16}).take(1).unbatch().repeat()
-        return whole.batch(params["batch_size"], drop_remainder=True)
-
-    runs = []
-    for cores, input_fn in ((16, of_host), (2, of_all)):
-        folder, model_fn = tmp_path / str(cores), embedded.model_fn_for(tpu)
-        estimator = embedded.estimator(
-            tpu, folder, _spec(), model_fn, cores=cores, train_batch_size=16
-        )
-        estimator.train(input_fn, steps=3)
-        runs.append(embedded.variables(estimator))
-    assert calls == [8, 8]
-    for name, value in runs[0].items():
-        np.testing.assert_allclose(runs[1][name], value, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
 def test_an_export_serves_ids_on_cpu_and_tpu(trained, outputs, tmp_path):

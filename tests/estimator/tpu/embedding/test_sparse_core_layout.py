@@ -1,7 +1,5 @@
 """Tables laid out for SparseCores: as TensorFlow lays them out, and looks ids up in them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """EmbeddingConfigSpec, its configurations and parameters are checked when made; what they stand for on cores."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Embeddings under a TPUStrategy: the graph of a step, the tables' way to the TPU, and what it would look up."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from typing import Any

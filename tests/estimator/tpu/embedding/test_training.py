@@ -1,7 +1,5 @@
 """Tables trained on emulated cores: the numbers of an ordinary embedding on the global batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,16 @@ from tests.estimator.tpu.embedding import embedded
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu import experimental
+from tfx_tpu_trainer.estimator.tpu.embedding.table_update import SparseAdam
 
 v1 = tf.compat.v1
 
+
 STEPS = 5
+
+
 RATE = 0.05
+
 
 # Parameters of the tables, and the ordinary optimizer that they stand for.
 OPTIMIZERS: dict[str, tuple[Any, Any]] = {
@@ -194,28 +197,6 @@ def test_ids_that_occur_once_train_as_on_the_host_slots_included(tmp_path):
         np.testing.assert_allclose(on_cores[name], host[name], rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.sweep
-@pytest.mark.matrix
-@pytest.mark.behaviour(363)
-def test_training_goes_on_between_host_and_cores(tmp_path):
-    """A checkpoint of one is a checkpoint of the other."""
-
-    def input_fn(params):
-        # Two batches again and again: a call that starts it anew goes on with the same ones.
-        return embedded.input_fn(params).take(2).repeat()
-
-    spec = experimental.EmbeddingConfigSpec(embedded.columns(), experimental.AdagradParameters(0.1))
-    model_fn = embedded.model_fn_for(tpu, optimizer=lambda: v1.train.AdagradOptimizer(0.1))
-    for last_step, cores in ((2, None), (4, 2), (6, None)):
-        estimator = embedded.estimator(tpu, tmp_path / "mixed", spec, model_fn, cores=cores)
-        estimator.train(input_fn, max_steps=last_step)
-    mixed = embedded.variables(estimator)
-    estimator = embedded.estimator(tpu, tmp_path / "host", spec, model_fn, cores=None)
-    estimator.train(input_fn, max_steps=6)
-    for name, value in embedded.variables(estimator).items():
-        np.testing.assert_allclose(mixed[name], value, rtol=2e-5, atol=1e-6, err_msg=name)
-
-
 @pytest.mark.matrix
 def test_clipping_and_decay_act_on_the_rows_of_a_step(tmp_path):
     parameters = experimental.StochasticGradientDescentParameters(
@@ -236,3 +217,55 @@ def test_clipping_and_decay_act_on_the_rows_of_a_step(tmp_path):
     expected[used] = np.clip(0.5 * start[used] - gradient, -0.3, 0.3)
     assert len(used) < embedded.WORDS
     np.testing.assert_allclose(trained, expected, rtol=1e-5, atol=1e-6)
+
+
+ADAM_RATE, BETA1, BETA2, EPSILON = 0.1, 0.8, 0.9, 1e-3
+
+
+START = np.cos(np.arange(8)).reshape(4, 2).astype(np.float32)
+
+
+GRADIENTS = [
+    (np.float32([[1, -2], [0.5, 0.25]]), [0, 2]),
+    (np.float32([[-1, 3]]), [2]),
+    (np.float32([[0.1, 0.2], [2, 2]]), [3, 0]),
+]
+
+
+def _train_by_adam(adam: SparseAdam) -> dict[str, np.ndarray]:
+    with tf.Graph().as_default(), v1.Session() as session:
+        table = v1.get_variable("table", initializer=START, use_resource=True)
+        values, rows = v1.placeholder(tf.float32, [None, 2]), v1.placeholder(tf.int32, [None])
+        step = v1.placeholder(tf.int64, [])
+        gradient = tf.IndexedSlices(values, rows)
+        op = adam.apply(table, gradient, rate=tf.constant(ADAM_RATE), step=step)
+        session.run(v1.global_variables_initializer())
+        for number, (some, of_rows) in enumerate(GRADIENTS):
+            session.run(op, {values: some, rows: of_rows, step: number})
+        return {variable.op.name: session.run(variable) for variable in v1.global_variables()}
+
+
+def _by_formula(*, lazy: bool, sum_inside_sqrt: bool) -> dict[str, np.ndarray]:
+    table, m, v = START.astype(np.float64), np.zeros((4, 2)), np.zeros((4, 2))
+    for number, (values, rows) in enumerate(GRADIENTS, start=1):
+        gradient = np.zeros((4, 2))
+        gradient[rows] = values
+        touched = rows if lazy else slice(None)
+        m[touched] = BETA1 * m[touched] + (1 - BETA1) * gradient[touched]
+        v[touched] = BETA2 * v[touched] + (1 - BETA2) * gradient[touched] ** 2
+        rate = ADAM_RATE * np.sqrt(1 - BETA2**number) / (1 - BETA1**number)
+        divisor = np.sqrt(v + EPSILON**2) if sum_inside_sqrt else np.sqrt(v) + EPSILON
+        table[touched] -= (rate * m / divisor)[touched]
+    return {"table": table, "table/Adam": m, "table/Adam_1": v}
+
+
+@pytest.mark.parametrize("sum_inside_sqrt", [False, True])
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.behaviour(363)
+def test_adam_is_its_formula(lazy, sum_inside_sqrt):
+    options = {"lazy": lazy, "sum_inside_sqrt": sum_inside_sqrt}
+    got = _train_by_adam(SparseAdam(beta1=BETA1, beta2=BETA2, epsilon=EPSILON, **options))
+    expected = _by_formula(**options)
+    assert set(got) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=2e-5, atol=1e-6, err_msg=name)

@@ -1,12 +1,13 @@
 """Embeddings under a strategy whose replicas are on this host's devices: the numbers of an ordinary embedding."""
 
-from __future__ import annotations
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
+from tests.estimator.places.strategy.strategy_runs import mirrored
 from tests.estimator.tpu.embedding import embedded, test_training
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
@@ -18,13 +19,6 @@ pytestmark = pytest.mark.matrix
 
 OPTIMIZERS = test_training.OPTIMIZERS
 RATE, STEPS = test_training.RATE, test_training.STEPS
-
-
-def mirrored(replicas):
-    return tf.distribute.MirroredStrategy(
-        [f"/cpu:{index}" for index in range(replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
 
 
 @mostly_swept(("name", "replicas"), [("sgd", 1), ("adagrad", 4), ("adam", 2)], kept=[("adam", 2)])
@@ -73,11 +67,7 @@ def trained(tmp_path_factory):
 @pytest.mark.behaviour(377)
 def test_evaluation_and_prediction_read_the_tables_of_emulated_cores(trained):
     """Batches that fill the replicas run there, those that are left over in the session: 5 and 2 rows."""
-
-    def input_fn(params):
-        rows = embedded.finite_input_fn({"batch_size": 1}).unbatch().take(22)
-        return rows.batch(params["batch_size"])
-
+    input_fn = functools.partial(embedded.finite_input_fn, rows=22)
     parameters, _ = OPTIMIZERS["adagrad"]
     estimator = embedded.under_strategy(tpu, trained.model_dir, parameters, mirrored(2))
     metrics, expected = estimator.evaluate(input_fn), trained.evaluate(input_fn)

@@ -1,7 +1,5 @@
 """Canned estimators of both APIs, and the logit_fn builders."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """RunConfig, TPU's too, and what they read in TF_CONFIG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

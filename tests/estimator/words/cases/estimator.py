@@ -1,7 +1,5 @@
 """Estimator: its constructor, train, evaluate, predict and exports."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

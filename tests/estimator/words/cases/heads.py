@@ -1,7 +1,5 @@
 """Heads: their constructors, losses, metrics and specs, eager and in a graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

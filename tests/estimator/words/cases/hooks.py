@@ -1,7 +1,5 @@
 """Hooks: early stopping and evaluation in memory."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Callable
 from typing import Any

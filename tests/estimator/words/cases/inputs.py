@@ -1,7 +1,5 @@
 """numpy_input_fn, pandas_input_fn, receivers and parsing specs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

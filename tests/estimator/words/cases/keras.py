@@ -1,7 +1,5 @@
 """model_to_estimator."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """EstimatorSpec: what it checks when it is made; add_metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

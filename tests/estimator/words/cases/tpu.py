@@ -1,7 +1,5 @@
 """TPUEstimator, its configuration and specs, on the host and as far as cores' graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

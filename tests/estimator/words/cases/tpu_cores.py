@@ -1,7 +1,5 @@
 """What input_fn and model_fn hear on cores: of their context, layouts, partitions and embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """train_and_evaluate, its specs, and exporters."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -1,19 +1,19 @@
 """An input_fn's dataset under a `tf.distribute` strategy."""
 
-from __future__ import annotations
-
 import concurrent.futures
+import re
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer._support.waiting import named
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import split_features_and_labels
 from tfx_tpu_trainer.estimator.places.strategy import tf_private_strategy
-from tfx_tpu_trainer.estimator.places.strategy.lost_process import ProcessLostError, lost_process
 
 v1 = tf.compat.v1
+
 
 _T = TypeVar("_T")
 
@@ -292,3 +292,40 @@ class StrategyFeed:
 def _is_static(element_spec: Any) -> bool:
     specs = tf.nest.flatten(element_spec, expand_composites=True)
     return all(spec.shape.is_fully_defined() for spec in specs)
+
+
+# "/job:worker/replica:0/task:1" and "/job:worker/task:1".
+_TASK = re.compile(r"/job:(?P<job>\w+)(?:/replica:\d+)?/task:(?P<task>\d+)")
+_CONNECTION_ERRORS = (
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.UnavailableError,
+)
+_SIGNS = ("Collective ops is aborted", "from remote target /job:", "heartbeat timeout")
+
+
+class ProcessLostError(RuntimeError):
+    """A process of a training over several is gone; start all of them again to go on.
+
+    It is none of the errors on which a MonitoredSession opens another session: once TensorFlow has
+    aborted the collective ops of a process, each further one fails until that process ends.
+    """
+
+
+def lost_process(error: tf.errors.OpError, cluster: tf.train.ClusterSpec) -> str | None:
+    """Says which process no longer answers."""
+    if not isinstance(error, _CONNECTION_ERRORS):
+        return None
+    said = error.message or ""
+    task = next((match for sign in _SIGNS if sign in said for match in _TASK.finditer(said)), None)
+    if task is None:
+        return None
+    job, index = task["job"], int(task["task"])
+    where = f"{job} {index}"
+    if job in cluster.jobs and index in cluster.task_indices(job):
+        where = named({where: cluster.task_address(job, index)})
+    return (
+        f"{where} no longer answers: it has ended, or the network between it and this process is "
+        "down. A training over several processes can't continue without one of them: start all of "
+        "them again, and they resume from the last checkpoint"
+    )

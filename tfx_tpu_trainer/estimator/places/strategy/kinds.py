@@ -1,7 +1,5 @@
 """What the `tf.distribute` strategies of a RunConfig are, as far as the way to run them differs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

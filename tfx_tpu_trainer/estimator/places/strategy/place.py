@@ -29,13 +29,8 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPla
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._on_cores import on_cores
 from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
-from tfx_tpu_trainer.estimator.places.captured_tensors import refuse_captured_tensors
-from tfx_tpu_trainer.estimator.places.combined_gradients import check_gradients_are_combined
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
-from tfx_tpu_trainer.estimator.places.input_partitions import (
-    check_input_partitions,
-    input_partitions,
-)
+from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
 from tfx_tpu_trainer.estimator.places.outside_compilation import (
     outside_marked,
@@ -48,8 +43,16 @@ from tfx_tpu_trainer.estimator.places.place import (
     asked_of,
     gradient_hook,
 )
-from tfx_tpu_trainer.estimator.places.refused_ops import refuse_ops_that_end_the_process
-from tfx_tpu_trainer.estimator.places.shardings import check_shardings, tiled
+from tfx_tpu_trainer.estimator.places.refused_ops import (
+    check_gradients_are_combined,
+    refuse_ops_that_end_the_process,
+)
+from tfx_tpu_trainer.estimator.places.shardings import (
+    check_input_partitions,
+    check_shardings,
+    input_partitions,
+    tiled,
+)
 from tfx_tpu_trainer.estimator.places.stateless_random import draw_by_step
 from tfx_tpu_trainer.estimator.places.strategy import tf_private_strategy
 from tfx_tpu_trainer.estimator.places.strategy.feed import (

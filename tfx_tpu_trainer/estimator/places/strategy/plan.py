@@ -3,8 +3,6 @@
 The road to TPU v5e and newer (`TPUStrategy`), and to `RunConfig(train_distribute=...)`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +20,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
 )
 from tfx_tpu_trainer.estimator._engine.sessions import preemption
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator.places.host_functions import trace_host_function
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.estimator.places.strategy.session import (
     StrategySessionCreator,
@@ -33,7 +32,6 @@ from tfx_tpu_trainer.estimator.places.strategy.steps import (
     with_tensors,
 )
 from tfx_tpu_trainer.estimator.places.strategy.tables import StrategyTables
-from tfx_tpu_trainer.estimator.places.traced_host_function import trace_host_function
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

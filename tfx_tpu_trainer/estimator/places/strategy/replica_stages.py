@@ -1,7 +1,5 @@
 """One replica's copy of a traced graph under a strategy, in stages that end at sums over replicas."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The steps that a `tf.distribute` strategy makes for a session."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +11,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator.places.host_functions import TracedHostFunction
 from tfx_tpu_trainer.estimator.places.replica_cores import cut_variables
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, is_elsewhere
 from tfx_tpu_trainer.estimator.places.strategy.replica_stages import ReplicaStages
@@ -23,7 +22,6 @@ from tfx_tpu_trainer.estimator.places.strategy.tf_private_strategy import (
     sum_in_replicas,
 )
 from tfx_tpu_trainer.estimator.places.strategy.variables import StrategyVariables
-from tfx_tpu_trainer.estimator.places.traced_host_function import TracedHostFunction
 
 v1 = tf.compat.v1
 

@@ -1,7 +1,5 @@
 """Embedding tables beside the replicas of a `tf.distribute` strategy: looked up before a step, trained after it."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping, Sequence
 
@@ -9,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
-from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
-from tfx_tpu_trainer.estimator.places.traced_host_function import trace_host_function
+from tfx_tpu_trainer.estimator.places.host_functions import trace_host_function
+from tfx_tpu_trainer.estimator.places.place import Lookups
 
 v1 = tf.compat.v1
 

@@ -1,7 +1,5 @@
 """The variables of a template under a `tf.distribute` strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

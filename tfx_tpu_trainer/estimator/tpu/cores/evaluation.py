@@ -1,7 +1,5 @@
 """Evaluation on TPU cores, emulated or real, exact to the last row."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -24,42 +22,25 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     is_time_up,
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
-from tfx_tpu_trainer.estimator.places.traced_host_function import (
+from tfx_tpu_trainer.estimator.places.host_functions import (
     TracedHostFunction,
     trace_host_function,
 )
-from tfx_tpu_trainer.estimator.tpu.cores.short_batches import DrawnBatches, FiniteFeed
+from tfx_tpu_trainer.estimator.tpu.cores.feed import DrawnBatches, FiniteFeed
 
 v1 = tf.compat.v1
 
 
-def plan_evaluation_on_cores(
-    template: ModelTemplate,
-    feed: FiniteFeed,
-    *,
-    cores: int,
-    broadcast: bool,
-    steps: int | None,
-    for_cores: Callable[[GraphCopier], ReplicaCopier],
-) -> EvaluationPlan:
-    """Plans an evaluation over cores: as many batches in one session call as hooks need not see.
+class CoreEvaluation:
+    """An evaluation over cores, step by step in a loop of the graph: as many batches in one session call as fit.
 
-    A number of steps is one call, as in the original, unless nobody could tell; to the end of the
-    input, which may have none, a call each second.
+    A number of steps is one call, as in the original, unless hooks must see each; to the end of the input, which may
+    have none, a call each second.
 
     Full batches are cut over the cores. A short batch that is left for the last step runs whole on
     one copy of the same template, unpadded, so that a metric_fn needs no padding logic. Where every
     batch is full, metric_fn is told so, as on a TPU: its tensors have the rows of all cores, and
     what is left for some cores only does not count, as in the original.
-    """
-    evaluation = _CoreEvaluation(
-        template, feed, cores=cores, broadcast=broadcast, steps=steps, for_cores=for_cores
-    )
-    return evaluation.plan()
-
-
-class _CoreEvaluation:
-    """Evaluates step by step, in a loop of the graph.
 
     What must happen in order is ordered by what the methods return: a branch of a conditional and
     the body of a loop give tensors, so each gives how many batches it has counted, once they are.
@@ -75,6 +56,7 @@ class _CoreEvaluation:
         steps: int | None,
         for_cores: Callable[[GraphCopier], ReplicaCopier],
     ) -> None:
+        """Traces the functions of the host."""
         self._template = template
         self._feed = feed
         self._cores = cores
@@ -92,6 +74,7 @@ class _CoreEvaluation:
         self._cores_copier = for_cores(self._copier)
 
     def plan(self) -> EvaluationPlan:
+        """Makes the loop."""
         seconds = v1.placeholder_with_default(
             tf.constant(SECONDS_PER_CALL if self._steps is None else math.inf, tf.float64),
             (),

@@ -1,7 +1,5 @@
 """Prediction on TPU cores, emulated or real: short batches are padded, the padding is cut off."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,8 +9,8 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
-from tfx_tpu_trainer.estimator.places.traced_host_function import trace_host_function
-from tfx_tpu_trainer.estimator.tpu.cores.short_batches import FiniteFeed
+from tfx_tpu_trainer.estimator.places.host_functions import trace_host_function
+from tfx_tpu_trainer.estimator.tpu.cores.feed import FiniteFeed
 
 _MAX_BYTES = 1 << 30
 

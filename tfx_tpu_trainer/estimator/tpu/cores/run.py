@@ -1,7 +1,5 @@
 """How a call runs on TPU cores: its layout, its input's way, its batch sizes, its loops."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +15,13 @@ from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
 )
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
-from tfx_tpu_trainer.estimator.tpu._device_assignment import assign_cores
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_config import TPUConfig, parse_iterations_per_loop
 from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     BatchSizes,
     CoreLayout,
     InputMode,
+    assign_cores,
     batch_sizes,
 )
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem

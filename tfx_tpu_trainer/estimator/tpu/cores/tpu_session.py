@@ -11,8 +11,6 @@ steps and stacks them, and one program on the cores loops over the stack:
   restart frees them. Here an input that ends is an ordinary end of the session.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -30,19 +28,18 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     log_not_written,
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
-from tfx_tpu_trainer.estimator.places.combined_gradients import check_training_on_cores
-from tfx_tpu_trainer.estimator.places.input_partitions import input_partitions
+from tfx_tpu_trainer.estimator.places.host_functions import (
+    TracedHostFunction,
+    trace_host_function,
+)
+from tfx_tpu_trainer.estimator.places.refused_ops import check_training_on_cores
 from tfx_tpu_trainer.estimator.places.replica_cores import (
     ONE_CORE,
     CutVariable,
     ReplicaCores,
     cut_variables,
 )
-from tfx_tpu_trainer.estimator.places.shardings import check_shardings
-from tfx_tpu_trainer.estimator.places.traced_host_function import (
-    TracedHostFunction,
-    trace_host_function,
-)
+from tfx_tpu_trainer.estimator.places.shardings import check_shardings, input_partitions
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem, TPUSystemHook
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, OnCores

@@ -1,7 +1,5 @@
 """The TPU system behind a session: is it there, and is it ready."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What emulated and real cores share: the call, its trace, and what a session runs of it."""
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import dataclasses
@@ -34,9 +32,7 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPla
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
-from tfx_tpu_trainer.estimator.places.captured_tensors import refuse_captured_tensors
-from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
-from tfx_tpu_trainer.estimator.places.input_partitions import check_input_partitions
+from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
 from tfx_tpu_trainer.estimator.places.outside_compilation import (
     outside_marked,
@@ -45,17 +41,18 @@ from tfx_tpu_trainer.estimator.places.outside_compilation import (
 from tfx_tpu_trainer.estimator.places.place import (
     Call,
     Hooks,
+    Lookups,
     Trace,
     asked_of,
     gradient_hook,
 )
+from tfx_tpu_trainer.estimator.places.shardings import check_input_partitions
 from tfx_tpu_trainer.estimator.places.stateless_random import draw_by_step
-from tfx_tpu_trainer.estimator.tpu._is_padding import with_padding
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext, with_padding
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
-from tfx_tpu_trainer.estimator.tpu.cores.evaluation import plan_evaluation_on_cores
-from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation import CoreEvaluation
+from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
 from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     InputMode,
     number_of_sources,
@@ -66,7 +63,6 @@ from tfx_tpu_trainer.estimator.tpu.cores.prediction import (
     plan_prediction_on_cores,
 )
 from tfx_tpu_trainer.estimator.tpu.cores.run import READ_ONCE, CoreRun, core_run_of
-from tfx_tpu_trainer.estimator.tpu.cores.short_batches import FiniteFeed
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 
 v1 = tf.compat.v1
@@ -253,14 +249,14 @@ class OnCores(abc.ABC):
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
         """Plans an evaluation, all its batches in one session call; see `Place`."""
         trace = self.trace_to_run()
-        plan = plan_evaluation_on_cores(
+        plan = CoreEvaluation(
             trace.template,
             trace.finite_feed,
             cores=trace.run.cores,
             broadcast=trace.run.broadcast,
             steps=steps,
             for_cores=functools.partial(self.for_cores, trace),
-        )
+        ).plan()
         plan = dataclasses.replace(plan, ran_on=self.named(trace.run.cores))
         return plan, [*trace.hooks, *_variable_check_hooks(trace.run)]
 

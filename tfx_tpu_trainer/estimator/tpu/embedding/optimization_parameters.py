@@ -4,8 +4,6 @@ TensorFlow had these classes up to 2.15; names, arguments and defaults are those
 share is given by keyword.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 

@@ -1,7 +1,5 @@
 """A spec's embeddings as `tf.tpu.experimental.embedding` describes them: tables, features, optimizers."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

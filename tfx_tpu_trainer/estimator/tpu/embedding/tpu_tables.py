@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier
-from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
+from tfx_tpu_trainer.estimator.places.place import Lookups
 from tfx_tpu_trainer.estimator.places.strategy.tables import Batch, StrategyTables
 from tfx_tpu_trainer.estimator.tpu.embedding import tf_private
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import EmbeddingConfigSpec, EmbeddingPlan

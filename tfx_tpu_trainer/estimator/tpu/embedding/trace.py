@@ -1,7 +1,5 @@
 """Calls whose ids are looked up before model_fn: on cores, and beside the replicas of a strategy."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,15 +10,13 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tf_private import replace_consumers_input
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.places.embedding_lookups import Lookups
-from tfx_tpu_trainer.estimator.places.place import Call
+from tfx_tpu_trainer.estimator.places.place import Call, Lookups
 from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus, spans_processes
 from tfx_tpu_trainer.estimator.places.strategy.tables import HostTables, StrategyTables
 from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, trace_on_cores
-from tfx_tpu_trainer.estimator.tpu.embedding import embedding_lookup, tf_private
-from tfx_tpu_trainer.estimator.tpu.embedding.embedding_lookup import GradientTap
-from tfx_tpu_trainer.estimator.tpu.embedding.id_features import IdFeatures
+from tfx_tpu_trainer.estimator.tpu.embedding import id_features, tf_private
+from tfx_tpu_trainer.estimator.tpu.embedding.id_features import GradientTap, IdFeatures
 from tfx_tpu_trainer.estimator.tpu.embedding.spec import (
     EmbeddingConfigSpec,
     EmbeddingPlan,
@@ -117,7 +113,7 @@ class EmbeddedModel:
             stand_ins[name] = stand_in
             longest = self._plan.features[name].max_sequence_length
             if longest:
-                length = embedding_lookup.sequence_lengths(ids, max_length=longest)
+                length = id_features.sequence_lengths(ids, max_length=longest)
                 length.set_shape([rows])
                 given[tf_private.lengths_key(name)] = lengths[name] = length
         with tf_private.noting_names(v1.get_default_graph()) as notes:
@@ -167,8 +163,8 @@ class EmbeddedModel:
         if self._plan.combiner(name) is None:
             return tf.reshape(ids, [-1]), None
         if longest:
-            ids = embedding_lookup.by_position(ids, longest)
-            weights = None if weights is None else embedding_lookup.by_position(weights, longest)
+            ids = id_features.by_position(ids, longest)
+            weights = None if weights is None else id_features.by_position(weights, longest)
         return ids, weights
 
     def _make_tables(self, used: Mapping[str, str]) -> dict[str, tf.Variable]:
@@ -194,10 +190,10 @@ class EmbeddedModel:
         config = self._plan.features[name]
         table, combiner = tables[config.table_id], self._plan.combiner(name)
         if combiner is None:
-            return embedding_lookup.look_up_dense(table, ids)
+            return id_features.look_up_dense(table, ids)
         if not config.max_sequence_length:
-            return embedding_lookup.look_up(table, ids, weights, combiner=combiner)
-        return embedding_lookup.look_up_sequence(
+            return id_features.look_up(table, ids, weights, combiner=combiner)
+        return id_features.look_up_sequence(
             table, ids, weights, combiner=combiner, max_length=config.max_sequence_length
         )
 
