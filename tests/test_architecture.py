@@ -47,7 +47,7 @@ OTHER_WRITERS = {
     },
     "tfx_tpu_trainer/components/trainer/resume.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/estimator/_engine/checkpointing/input_position.py": {"rename": _SETS_ASIDE},
-    "tfx_tpu_trainer/estimator/_engine/checkpointing/graph_files.py": {
+    "tfx_tpu_trainer/estimator/_engine/checkpointing/savers.py": {
         "GFile": "under a name that goes with a checkpoint's unfinished files",
         "rename": "puts that file in its place",
     },

@@ -1,7 +1,5 @@
 """A model that remembers the rows it has seen: how often each, and in which order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

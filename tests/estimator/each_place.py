@@ -1,7 +1,5 @@
 """An estimator on the host or on emulated cores, for tests of what holds on both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

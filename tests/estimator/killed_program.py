@@ -1,7 +1,5 @@
 """A training that its test kills: `python -m tests.estimator.killed_program FOLDER STEPS emulated|host`."""
 
-from __future__ import annotations
-
 import sys
 
 from tests.estimator import counting_model

@@ -4,8 +4,6 @@ Plain TensorFlow 1 style code that runs unchanged on the original's TPUEstimator
 (`record_original.py`) and on ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a TPUEstimator leaves behind, as JSON values: read from the original's and from ours."""
 
-from __future__ import annotations
-
 import functools
 import glob
 import os

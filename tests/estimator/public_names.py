@@ -9,8 +9,6 @@ Run by TensorFlow 2.15, the last with an estimator, this writes `public_names.js
 `test_public_names.py` describes ours with the same functions and compares.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

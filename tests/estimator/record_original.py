@@ -8,8 +8,6 @@ root whenever `linear_model.py` or `original_facts.py` changes:
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.record_original
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib

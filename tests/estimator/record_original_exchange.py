@@ -9,8 +9,6 @@ of `original_checkpoint/`, of the model with an embedding and a loop after 4 ste
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.record_original_exchange
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import pathlib

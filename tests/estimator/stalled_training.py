@@ -1,7 +1,5 @@
 """Trains on an input that stops giving rows: `python -m tests.estimator.stalled_training FOLDER PLACE [goes_on]`."""
 
-from __future__ import annotations
-
 import sys
 import threading
 

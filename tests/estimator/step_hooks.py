@@ -1,7 +1,5 @@
 """Hooks that need a call for each step."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 v1 = tf.compat.v1

@@ -1,13 +1,20 @@
 """Ours against what `record_original.py` recorded of the original."""
 
-from __future__ import annotations
-
+import itertools
 import json
+import os
 import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.estimator import linear_model, original_facts
+from benchmarks import oracle_environment
+from tests.estimator import exchanged_models, linear_model, original_facts
+from tests.estimator.record_original_exchange import CHECKPOINT, CHECKPOINT_OF, RECORDING, STEPS
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu
 
@@ -71,3 +78,85 @@ def test_tf_config_is_read_as_by_the_original(monkeypatch, kind, case):
     monkeypatch.setenv("TF_CONFIG", json.dumps(original_facts.TF_CONFIGS[case]))
     ours = json.loads(json.dumps(original_facts.place_facts(RUN_CONFIGS[kind])))
     assert ours == ORIGINAL["places"][case][kind]
+
+
+RUNS = json.loads(RECORDING.read_text())["runs"]
+ALL = list(itertools.product(exchanged_models.MODELS, sorted(exchanged_models.OPTIMIZERS)))
+
+QUICK = [("embedding_and_loop", "adam"), ("embedding_and_loop", "ftrl"), ("mlp", "momentum")]
+
+every_model_and_optimizer = pytest.mark.parametrize(
+    ("model", "optimizer"),
+    [pytest.param(*each, marks=() if each in QUICK else pytest.mark.sweep) for each in ALL],
+)
+
+
+def assert_alike(ours: dict[str, Any], original: dict[str, Any]) -> None:
+    """The same losses step by step, the same variables and slots, and the same values."""
+    np.testing.assert_allclose(ours["losses"], original["losses"], rtol=5e-6, atol=1e-6)
+    assert list(ours["values"]) == list(original["values"])
+    for name, value in original["values"].items():
+        np.testing.assert_allclose(ours["values"][name], value, rtol=5e-6, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.matrix
+@every_model_and_optimizer
+def test_losses_variables_and_slots_are_the_originals(tmp_path, model, optimizer):
+    original = RUNS[f"{model} {optimizer}"]
+    for part in ("first", "second"):
+        ours = exchanged_models.trained_facts(tpu, model, optimizer, str(tmp_path), STEPS)
+        assert_alike(ours, original[part])
+
+
+def test_a_checkpoint_of_the_original_is_trained_on_as_by_the_original(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(CHECKPOINT, folder)
+    restored = exchanged_models.estimator(tpu, *CHECKPOINT_OF, str(folder))
+    assert restored.get_variable_value("global_step") == STEPS
+    assert "embedding/Adam_1" in restored.get_variable_names()
+    ours = exchanged_models.trained_facts(tpu, *CHECKPOINT_OF, str(folder), STEPS)
+    assert_alike(ours, RUNS[" ".join(CHECKPOINT_OF)]["second"])
+
+
+@pytest.fixture(scope="session")
+def original_python() -> str:
+    """The interpreter of the original's environment, made where it is missing."""
+    return str(oracle_environment.oracle_python())
+
+
+def trained_by(python: str, *arguments: Any) -> dict[str, Any]:
+    """What another interpreter's estimator makes of a folder."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.getcwd()}
+    if python != sys.executable:
+        # The original's environment has no Keras 2.
+        environment.pop("TF_USE_LEGACY_KERAS", None)
+    ended = subprocess.run(
+        [python, "-m", exchanged_models.__name__, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@pytest.mark.sweep
+@every_model_and_optimizer
+def test_each_trains_on_from_the_others_checkpoint(tmp_path, original_python, model, optimizer):
+    def ours(folder: Any) -> dict[str, Any]:
+        return exchanged_models.trained_facts(tpu, model, optimizer, str(folder), STEPS)
+
+    def original(folder: Any) -> dict[str, Any]:
+        return trained_by(original_python, model, optimizer, folder, STEPS)
+
+    first = {"ours": ours(tmp_path / "ours"), "original": original(tmp_path / "original")}
+    assert_alike(first["ours"], first["original"])
+    shutil.copytree(tmp_path / "ours", tmp_path / "of_ours")
+    shutil.copytree(tmp_path / "original", tmp_path / "of_original")
+
+    from_ours = original(tmp_path / "of_ours")
+    assert_alike(from_ours, ours(tmp_path / "ours"))
+    from_original = ours(tmp_path / "of_original")
+    assert_alike(from_original, original(tmp_path / "original"))
+    assert_alike(from_ours, from_original)

@@ -1,7 +1,5 @@
 """A model folder or a checkpoint that is no good: one clear message, and what can be done."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json

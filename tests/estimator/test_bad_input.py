@@ -1,7 +1,5 @@
 """Input that is no good, on the host and on cores: one clear message, of the error's own type."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable

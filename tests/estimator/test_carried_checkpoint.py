@@ -6,8 +6,6 @@ units, categorical ones for the linear half, trained for 1,000 steps. Its eval e
 original found on 20,000 rows, which are the 5,091 of the eval split nearly four times.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -4,8 +4,6 @@ The original takes all of it on the host, and hands it to model_fn as it is: com
 the same forms with `tensorflow_estimator` 2.15, in all three modes.
 """
 
-from __future__ import annotations
-
 import collections
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Object-based checkpoints, through `Scaffold(saver=tf.train.Checkpoint(...))`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,12 +8,7 @@ import tensorflow as tf
 
 from tests.bad_input import row
 from tests.estimator import linear_model
-from tests.estimator.each_place import (
-    estimator,
-    in_every_mode,
-    on_cores_mostly,
-    on_host_mostly,
-)
+from tests.estimator.each_place import estimator, in_every_mode, on_cores_mostly, on_host_mostly
 from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export, tpu
 

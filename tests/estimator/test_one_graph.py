@@ -1,7 +1,5 @@
 """What was made outside of input_fn and model_fn. Types are TensorFlow 2.15.1's, with the original."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

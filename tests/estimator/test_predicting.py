@@ -1,7 +1,5 @@
 """predict()."""
 
-from __future__ import annotations
-
 import functools
 import gc
 

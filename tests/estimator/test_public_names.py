@@ -3,8 +3,6 @@
 The original's are recorded in `public_names.json`; `public_names.py` says how.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any

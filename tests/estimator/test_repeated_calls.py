@@ -1,7 +1,6 @@
 """A process that calls train, evaluate, predict and export again and again stays as it is."""
 
-from __future__ import annotations
-
+import contextlib
 import gc
 import threading
 import weakref
@@ -18,8 +17,6 @@ from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import export, tpu
 
 v1 = tf.compat.v1
-
-everywhere = pytest.mark.parametrize("place", ["host", "cores", "strategy"])
 
 _INPUT_FN = linear_model.full_batches_input_fn
 _RECEIVER_FN = export.build_raw_serving_input_receiver_fn({"x": tf.TensorSpec([None, 3])})
@@ -50,28 +47,41 @@ def _calls(made: tfe.Estimator, folder: Path) -> list[Callable[[], Any]]:
     ]
 
 
-@pytest.fixture
-def nothing_frozen():
-    """The collector sees all objects, as in a program; conftest.py has it pass by those of imports."""
-    gc.unfreeze()
-    yield
-    gc.freeze()
+@contextlib.contextmanager
+def _collector(*, frozen: bool, enabled: bool):
+    """Lets the collector see the objects of imports too, which conftest.py has it pass by, or run never."""
+    if not frozen:
+        gc.unfreeze()
+    if not enabled:
+        gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        if not frozen:
+            gc.freeze()
 
 
-@pytest.fixture
-def nothing_collected():
-    gc.disable()
-    yield
-    gc.enable()
+def _threads() -> set[threading.Thread]:
+    """Python's own: those of TensorFlow's pools are made once."""
+    return {each for each in threading.enumerate() if each.name != "EventLoggerThread"}
 
 
-@everywhere
-@pytest.mark.usefixtures("nothing_frozen")
-def test_the_collector_finds_the_graphs_of_former_calls_while_a_call_runs(place, tmp_path):
+@pytest.mark.parametrize("place", ["host", "cores", "strategy"])
+def test_calls_leave_no_graph_no_thread_and_no_file_of_a_former_model_dir(place, tmp_path):
+    original_model_fn, former_threads = linear_model.model_fn_for(tpu), _threads()
+    made = _make(place, tmp_path / "0", original_model_fn)
+    with _collector(frozen=True, enabled=False):
+        for call in _calls(made, tmp_path):
+            call()
+            left = _threads() - former_threads
+            for thread in left:
+                thread.join(timeout=5)
+            assert [thread.name for thread in left if thread.is_alive()] == []
+
     former: list[weakref.ref[tf.Graph]] = []
     made_now: list[weakref.ref[tf.Graph]] = []
     kept: list[int] = []
-    original_model_fn = linear_model.model_fn_for(tpu)
 
     def model_fn(features, labels, mode, params):
         for thread in threading.enumerate():
@@ -83,37 +93,12 @@ def test_the_collector_finds_the_graphs_of_former_calls_while_a_call_runs(place,
         made_now.append(weakref.ref(v1.get_default_graph()))
         return original_model_fn(features, labels, mode, params)
 
-    made = _make(place, tmp_path, model_fn)
-    for call in _calls(made, tmp_path):
-        call()
-        former += made_now
-        made_now.clear()
-    assert len(former) >= 5
-    assert kept == [0] * len(kept)
-
-
-@everywhere
-@pytest.mark.usefixtures("nothing_collected")
-def test_a_call_leaves_no_thread_for_the_collector_to_end(place, tmp_path):
-    former = threading.enumerate()
-    made = _make(place, tmp_path, linear_model.model_fn_for(tpu))
-    for call in _calls(made, tmp_path):
-        call()
-        # Python's own: those of TensorFlow's pools are made once.
-        left = [
-            thread
-            for thread in threading.enumerate()
-            if thread not in former and thread.name != "EventLoggerThread"
-        ]
-        for thread in left:
-            thread.join(timeout=5)
-        assert [thread.name for thread in left if thread.is_alive()] == []
-
-
-@everywhere
-def test_a_model_dir_that_was_left_has_no_files_open(place, tmp_path):
-    for number in range(3):
-        made = _make(place, tmp_path / str(number), linear_model.model_fn_for(tpu))
+    made = _make(place, tmp_path / "1", model_fn)
+    with _collector(frozen=False, enabled=True):
         for call in _calls(made, tmp_path):
             call()
-    assert open_files(tmp_path) == {"2", "2/eval"}
+            former += made_now
+            made_now.clear()
+    assert len(former) >= 5
+    assert kept == [0] * len(kept)
+    assert open_files(tmp_path) == {"1", "1/eval"}

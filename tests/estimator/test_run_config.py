@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import math
 import pathlib
@@ -24,7 +22,11 @@ BAD_VALUES = [
     ("keep_checkpoint_every_n_hours", 0, "> 0; got 0"),
     ("log_step_count_steps", 0, "> 0; got 0"),
     ("session_creation_timeout_secs", 0, "> 0; got 0"),
+    ("first_checkpoint_secs", 0, "> 0; got 0"),
     ("stall_timeout_secs", 0, "> 0; got 0"),
+    ("jit_compile", "on", "must be None, False, True or \"auto\"; got 'on'"),
+    ("jit_compile", 2, 'must be None, False, True or "auto"; got 2'),
+    ("save_input_position", "yes", "must be True or False; got 'yes'"),
     ("gradient_norms", 1, "True or False; got 1"),
     ("histograms", "weights", "True or False; got 'weights'"),
     ("profile_steps", 5, "the first and the last step, counted from 1, as \\(100, 105\\); got 5"),

@@ -1,7 +1,5 @@
 """Small models train with each op on one thread, unless told not to: the same numbers, errors and bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """TF_CONFIG's errors and what they say; its values are in test_against_original.py."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any
@@ -38,34 +36,6 @@ def test_without_tf_config_a_run_is_local(monkeypatch, text):
     assert place.cluster_spec.as_dict() == {}
     assert place.service is None
     assert place.model_dir is None
-
-
-@pytest.mark.parametrize(
-    ("job", "index", "global_id"),
-    [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2), ("ps", 0, 3)],
-)
-@pytest.mark.behaviour(66)
-def test_a_task_of_a_cluster(monkeypatch, job, index, global_id):
-    place = _read(monkeypatch, {"cluster": CLUSTER, "task": _at(job, index)})
-    assert (place.task_type, place.task_id) == (job, index)
-    assert place.master == f"grpc://{CLUSTER[job][index]}"
-    assert place.is_chief is (job == "chief")
-    assert (place.num_worker_replicas, place.num_ps_replicas) == (3, 1)
-    assert place.global_id_in_cluster == global_id
-
-
-@pytest.mark.behaviour(67)
-def test_a_cluster_of_one_node_runs_locally(monkeypatch):
-    place = _read(monkeypatch, {"cluster": {"chief": ["h0:1"]}, "task": _at("chief", 0)})
-    assert (place.master, place.is_chief, place.num_worker_replicas) == ("", True, 1)
-
-
-@pytest.mark.behaviour(68)
-def test_the_evaluator_stands_outside_of_the_cluster(monkeypatch):
-    place = _read(monkeypatch, {"cluster": CLUSTER, "task": _at("evaluator", 0)})
-    assert place.cluster_spec.as_dict() == {}
-    assert (place.master, place.is_chief, place.num_worker_replicas) == ("", False, 0)
-    assert place.global_id_in_cluster is None
 
 
 def refusal(given, tf_config, *says):

@@ -1,7 +1,5 @@
 """train(): steps, numbers, checkpoints, hooks."""
 
-from __future__ import annotations
-
 import functools
 import glob
 import math
@@ -400,8 +398,9 @@ def test_a_nan_loss_names_step_and_checkpoint_after_the_users_hooks_saw_it(tmp_p
     with pytest.raises(v1.train.NanLossDuringTrainingError) as raised:
         estimator.train(poisoned, hooks=[hook])
     assert hook.seen == [1, 2, 3]
-    assert "global step 3" in str(raised.value)
+    assert "NaN loss during training, at global step 3" in str(raised.value)
     assert f"the last checkpoint is {tmp_path / 'model.ckpt-2'}" in str(raised.value)
+    assert (raised.value.step, raised.value.checkpoint) == (3, str(tmp_path / "model.ckpt-2"))
 
 
 def test_a_nan_step_that_is_due_is_not_saved(tmp_path):

@@ -1,7 +1,5 @@
 """Which arguments a user's function takes, and a call with just those."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import types

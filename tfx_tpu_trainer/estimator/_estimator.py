@@ -14,8 +14,8 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.progress import EVALUATE, PREDICT, TRACE, TRAIN, followed, unfollowed
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import argument_names, as_params, check_model_fn
-from tfx_tpu_trainer.estimator._calls import EstimatorCalls
-from tfx_tpu_trainer.estimator._construction import (
+from tfx_tpu_trainer.estimator._calls import (
+    EstimatorCalls,
     call_graph,
     check_listeners,
     check_members_are_not_overridden,
@@ -33,10 +33,10 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import with_values
 from tfx_tpu_trainer.estimator._engine.loops.progress_hook import Reporting
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
+from tfx_tpu_trainer.estimator._engine.prediction import single_rows
 from tfx_tpu_trainer.estimator._engine.reporting.summaries import events_of
 from tfx_tpu_trainer.estimator._engine.training import training
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._predicted_rows import single_rows
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._task_environment import TaskType
 from tfx_tpu_trainer.estimator._warm_start import as_warm_start_settings, warm_start

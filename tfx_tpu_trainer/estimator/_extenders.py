@@ -1,7 +1,5 @@
 """Extends an Estimator that is there already: more metrics, or features among its predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 

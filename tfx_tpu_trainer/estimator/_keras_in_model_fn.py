@@ -6,8 +6,6 @@ While a model_fn is called, what they apply is traced as Keras itself would, in 
 traced nodes are copied into the graph, and the caller gets an op that runs all of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import copy

@@ -1,7 +1,5 @@
 """The three modes of a model_fn."""
 
-from __future__ import annotations
-
 
 class ModeKeys:
     """Names of the modes, with the values of `tf.estimator.ModeKeys`."""

@@ -1,7 +1,5 @@
 """Checks of numbers that programs give, and of lists: steps, seconds, sizes, heads, columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

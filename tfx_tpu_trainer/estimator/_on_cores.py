@@ -5,8 +5,6 @@ know it are the heads and optimizers that model_fn calls. An argument would have
 user's code, whose calls of `Head.create_estimator_spec` are those of the original's API.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 from collections.abc import Iterator

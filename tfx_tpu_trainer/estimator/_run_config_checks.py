@@ -1,7 +1,5 @@
 """Checks what a RunConfig is given, so that a wrong value fails where it was written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks that EstimatorSpec and TPUEstimatorSpec share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

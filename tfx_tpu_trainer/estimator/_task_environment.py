@@ -1,7 +1,5 @@
 """What the environment variable TF_CONFIG says of this process's place in a cluster."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Calls the functions that a user gives, input_fn and model_fn, and explains what they got wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

@@ -9,17 +9,11 @@ which ops TPUs run, `shardings` reads annotations of a split model, `checkpoints
 has the private calls of TensorFlow that those above share.
 """
 
-from tfx_tpu_trainer.estimator._callables import (
-    argument_names,
-)
-from tfx_tpu_trainer.estimator._construction import (
-    call_graph,
-)
+from tfx_tpu_trainer.estimator._callables import argument_names
+from tfx_tpu_trainer.estimator._calls import call_graph
 from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
-from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import (
-    PatientListener,
-)
+from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import PatientListener
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import (
     checkpoint_paths,
     find_damage,
@@ -31,9 +25,7 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import (
     log_not_saved,
     remove_positions,
 )
-from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import (
-    SUM,
-)
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.estimator._engine.evaluating.data_slices import (
     EXAMPLE_COUNT,
     Slice,
@@ -41,17 +33,9 @@ from tfx_tpu_trainer.estimator._engine.evaluating.data_slices import (
     slice_membership,
     split_by_slice,
 )
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
-    EvalResult,
-    RefuseMoreRows,
-)
-from tfx_tpu_trainer.estimator._engine.evaluating.sampled_rows import (
-    RowSample,
-    RowSampler,
-)
-from tfx_tpu_trainer.estimator._engine.feeding.dataset_rewrites import (
-    tuned_where_it_helps,
-)
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import EvalResult, RefuseMoreRows
+from tfx_tpu_trainer.estimator._engine.evaluating.sampled_rows import RowSample, RowSampler
+from tfx_tpu_trainer.estimator._engine.feeding.dataset_rewrites import tuned_where_it_helps
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
     InputTensors,
     as_input_tensors,
@@ -64,54 +48,24 @@ from tfx_tpu_trainer.estimator._engine.graph_nodes import (
     functions_of,
     tensor_names,
 )
-from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
-    LoopEndHook,
-)
-from tfx_tpu_trainer.estimator._engine.nan_checks import (
-    NanLossError,
-)
-from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
-    NORM,
-)
+from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.nan_checks import NanLossError
+from tfx_tpu_trainer.estimator._engine.reporting.gradients import NORM
 from tfx_tpu_trainer.estimator._engine.sessions.preemption import (
     StoppedBySignal,
     ask_to_stop,
     listening,
 )
-from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import (
-    StalledError,
-)
-from tfx_tpu_trainer.estimator._engine.source_lines import (
-    source_line,
-)
-from tfx_tpu_trainer.estimator._engine.template import (
-    HostFunction,
-    ModelTemplate,
-)
-from tfx_tpu_trainer.estimator._task_environment import (
-    TaskType,
-    read_task_environment,
-)
-from tfx_tpu_trainer.estimator._user_calls import (
-    call_input_fn,
-)
-from tfx_tpu_trainer.estimator.export._meta_graph import (
-    HOST_TAGS,
-    TPU_TAGS,
-)
-from tfx_tpu_trainer.estimator.export._receivers import (
-    SINGLE_RECEIVER_NAME,
-)
-from tfx_tpu_trainer.estimator.heads._head import (
-    MetricKeys,
-    PredictionKeys,
-)
-from tfx_tpu_trainer.estimator.hooks import (
-    CheckpointInputPipelineHook,
-)
-from tfx_tpu_trainer.estimator.keras._to_estimator import (
-    keras_model_fn,
-)
+from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StalledError
+from tfx_tpu_trainer.estimator._engine.source_lines import source_line
+from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
+from tfx_tpu_trainer.estimator._user_calls import call_input_fn
+from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS
+from tfx_tpu_trainer.estimator.export._receivers import SINGLE_RECEIVER_NAME
+from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys
+from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook
+from tfx_tpu_trainer.estimator.keras._to_estimator import keras_model_fn
 from tfx_tpu_trainer.estimator.places import ops_on_tpu, shardings
 from tfx_tpu_trainer.estimator.places.choice import (
     EMULATE_VARIABLE,
@@ -131,23 +85,11 @@ from tfx_tpu_trainer.estimator.schedule._local import (
     EvaluatedCheckpoint,
     EvaluationListener,
 )
-from tfx_tpu_trainer.estimator.schedule._tasks import (
-    run_schedule,
-    start_server,
-)
-from tfx_tpu_trainer.estimator.tpu._calls import (
-    TPUCallSettings,
-    TPUEstimatorCalls,
-)
-from tfx_tpu_trainer.estimator.tpu._cluster_resolver import (
-    EmulatedTPUClusterResolver,
-)
-from tfx_tpu_trainer.estimator.tpu._tpu_context import (
-    TPUContext,
-)
-from tfx_tpu_trainer.estimator.tpu._tpu_estimator import (
-    call_settings,
-)
+from tfx_tpu_trainer.estimator.schedule._tasks import run_schedule, start_server
+from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCalls
+from tfx_tpu_trainer.estimator.tpu._cluster_resolver import EmulatedTPUClusterResolver
+from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu._tpu_estimator import call_settings
 from tfx_tpu_trainer.estimator.tpu.cores.prediction import check_predictions
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace
 

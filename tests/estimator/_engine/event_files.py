@@ -1,7 +1,5 @@
 """Reads back the event files that a test has made, and finds those that are open."""
 
-from __future__ import annotations
-
 import glob
 import os
 from pathlib import Path

@@ -4,8 +4,6 @@ TensorFlow asks a cluster resolver which TPU there is, and this one says what it
 TensorFlow is replaced.
 """
 
-from __future__ import annotations
-
 import collections
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What TensorFlow's logger says during a test."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Checkpoints of a few variables, for tests of what reads them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

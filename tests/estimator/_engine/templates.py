@@ -1,7 +1,5 @@
 """Small templates, inputs and settings for the tests of the engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gc
 import queue
 import weakref
@@ -12,7 +10,12 @@ from tests.estimator._engine.templates import batches_of, make_template, setting
 from tfx_tpu_trainer.estimator._engine import prediction
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import as_input_tensors
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
-from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan, predict_batches
+from tfx_tpu_trainer.estimator._engine.prediction import (
+    PredictionPlan,
+    predict_batches,
+    select_predictions,
+    single_rows,
+)
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
@@ -95,11 +98,6 @@ def test_batches_are_those_of_a_call_for_each(tmp_path):
             assert ours[name].dtype == value.dtype
             assert ours[name].shape == value.shape
             np.testing.assert_array_equal(ours[name], value)
-
-
-def test_a_single_tensor(tmp_path):
-    batches = [batch.tolist() for batch in _predict(tmp_path, _numbers(5, 2), lambda x: -x)]
-    assert batches == [[0, -1], [-2, -3], [-4]]
 
 
 def test_predictions_may_differ_in_their_number_of_rows(tmp_path):
@@ -215,36 +213,6 @@ def _is_closed(session: v1.Session) -> bool:
     return False
 
 
-def _doubles(folder, values, batch_size: int, *, hooks=(), own_hooks=(), checkpoint=None):
-    """A generator of the doubles of `values`, and of a weight that starts at 1."""
-    with fresh_graph():
-        inputs = batches_of(values, batch_size)
-        weight = v1.get_variable("weight", initializer=1.0)
-        predictions = {"doubled": inputs.features * 2, "weight": weight.read_value()}
-        template = make_template("infer", predictions=predictions, hooks=tuple(own_hooks))
-    return predict_batches(
-        PredictionPlan(template, predictions),
-        settings=settings_in(folder),
-        hooks=[*inputs.hooks, *hooks],
-        checkpoint_path=checkpoint,
-    )
-
-
-@pytest.mark.behaviour(221)
-def test_batches_come_in_order_and_the_last_is_short(tmp_path):
-    batches = [batch["doubled"].tolist() for batch in _doubles(tmp_path, [1, 2, 3, 4, 5], 2)]
-    assert batches == [[2, 4], [6, 8], [10]]
-
-
-@pytest.mark.behaviour(220)
-def test_nothing_runs_before_the_generator_is_advanced(tmp_path):
-    watcher = _SessionWatcher()
-    batches = _doubles(tmp_path, [1], 1, hooks=[watcher])
-    assert not hasattr(watcher, "session")
-    next(batches)
-    assert hasattr(watcher, "session")
-
-
 @pytest.mark.behaviour(380)
 def test_an_op_without_a_kernel_in_the_first_batch_is_the_error_that_comes_out(tmp_path):
     with fresh_graph():
@@ -263,7 +231,7 @@ def test_an_op_without_a_kernel_in_the_first_batch_is_the_error_that_comes_out(t
 
 def test_closing_the_generator_closes_and_frees_its_session(tmp_path):
     watcher = _SessionWatcher()
-    batches = _doubles(tmp_path, [1, 2, 3], 1, hooks=[watcher])
+    batches = _predict(tmp_path, _numbers(3), lambda x: x * 2, watcher)
     next(batches)
     session = watcher.session
     assert not _is_closed(session)
@@ -275,41 +243,31 @@ def test_closing_the_generator_closes_and_frees_its_session(tmp_path):
     assert session() is None
 
 
-def test_breaking_out_of_a_loop_closes_the_session(tmp_path):
-    watcher = _SessionWatcher()
-    for _ in _doubles(tmp_path, [1, 2, 3], 1, hooks=[watcher]):
-        break
-    gc.collect()
-    assert _is_closed(watcher.session)
+PREDICTIONS = {"a": 1, "b": 2, "c": 3}
 
 
-def test_generators_may_be_interleaved(tmp_path):
-    outside = v1.get_default_graph()
-    one, other = _doubles(tmp_path, [1, 2, 3], 1), _doubles(tmp_path, [10, 20, 30], 1)
-    seen = []
-    for first, second in zip(one, other):
-        assert v1.get_default_graph() is outside
-        seen.append((float(first["doubled"][0]), float(second["doubled"][0])))
-    assert seen == [(2, 20), (4, 40), (6, 60)]
+@pytest.mark.parametrize(
+    ("keys", "kept"),
+    [
+        (None, PREDICTIONS),
+        ([], PREDICTIONS),
+        (["a", "c"], {"a": 1, "c": 3}),
+        ("b", {"b": 2}),
+        (["a", "absent"], {"a": 1}),
+    ],
+)
+@pytest.mark.behaviour(229)
+def test_keys_keep_those_predictions(keys, kept):
+    assert select_predictions(PREDICTIONS, keys) == kept
 
 
-@pytest.mark.behaviour(234)
-def test_a_checkpoint_is_restored(tmp_path):
-    with tf.Graph().as_default(), v1.Session() as session:
-        variables = {
-            "weight": v1.get_variable("weight", initializer=5.0),
-            "global_step": v1.get_variable("global_step", initializer=np.int64(3)),
-        }
-        session.run(v1.global_variables_initializer())
-        path = v1.train.Saver(variables).save(session, str(tmp_path / "model.ckpt"))
-    (restored,) = _doubles(tmp_path, [1], 1, checkpoint=path)
-    (initial,) = _doubles(tmp_path, [1], 1)
-    assert restored["weight"] == 5
-    assert initial["weight"] == 1
+def test_a_row_is_a_mapping_of_its_own_with_the_names_in_their_order():
+    batches = [{"b": np.zeros((3, 2)), "a": np.arange(3), "c": np.ones(3)}]
+    rows = list(single_rows(batches))
+    assert [list(row) for row in rows] == [["b", "a", "c"]] * 3
+    rows[0].clear()
+    assert [row["a"] for row in rows[1:]] == [1, 2]
 
 
-@pytest.mark.behaviour(258)
-def test_the_templates_own_hooks_run(tmp_path):
-    watcher = _SessionWatcher()
-    list(_doubles(tmp_path, [1], 1, own_hooks=[watcher]))
-    assert watcher.session is not None
+def test_a_batch_of_no_predictions_or_no_rows_has_no_rows():
+    assert list(single_rows([{}, {"a": np.zeros((0, 2)), "b": np.zeros(0)}])) == []

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import gc
 import multiprocessing
@@ -9,7 +7,6 @@ import types
 import weakref
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -30,14 +27,6 @@ def _switched_off(switch: str):
         getattr(v1, f"enable_{switch}")()
 
 
-def _initial_values(seed: int | None) -> np.ndarray:
-    with fresh_graph(seed):
-        weights = v1.get_variable("weights", [8])
-        with v1.Session() as session:
-            session.run(weights.initializer)
-            return session.run(weights)
-
-
 @pytest.mark.behaviour(156)
 def test_the_global_step_is_there_first_as_a_resource_of_int64():
     with fresh_graph():
@@ -54,13 +43,6 @@ def test_the_graph_seed_is_the_one_given():
         assert graph.seed == 17
     with fresh_graph() as graph:
         assert graph.seed is None
-
-
-@pytest.mark.behaviour(281)
-def test_a_seed_repeats_initial_values():
-    first, again, other = (_initial_values(seed) for seed in (5, 5, 6))
-    np.testing.assert_array_equal(first, again)
-    assert np.any(first != other)
 
 
 @pytest.fixture

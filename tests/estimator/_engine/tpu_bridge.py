@@ -4,8 +4,6 @@ A TPU's runtime runs them on the graph of a session or a function. They need no 
 graph into the program of a core and what its host does.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

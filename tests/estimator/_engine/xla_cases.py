@@ -4,8 +4,6 @@
 has several outputs, the case puts them into one list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@
     python -m tests.estimator.hooks.input_pipeline_runs > tests/estimator/hooks/original_input_pipeline.json
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

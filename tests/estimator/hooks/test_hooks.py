@@ -1,19 +1,22 @@
-from __future__ import annotations
-
+import contextlib
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.estimator import linear_model
+from tests.estimator import counting_model, linear_model
 from tests.estimator._engine.log_lines import log_lines
+from tests.estimator.hooks import input_pipeline_runs
 from tests.estimator.schedule import plain
 from tests.estimator.tpu import on_cores
+from tests.sweeps import mostly_swept
+from tfx_tpu_trainer import compat
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator import experimental
-from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
+from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook, read_eval_metrics
 from tfx_tpu_trainer.estimator.hooks._stopping import StopAtCheckpointStepHook
 
 v1 = tf.compat.v1
@@ -312,3 +315,93 @@ def test_a_worker_stops_when_the_last_step_is_on_disk(tmp_path, caplog):
     assert calls in (6, 7)
     with pytest.raises(ValueError, match="last_step must be specified"):
         experimental.make_stop_at_checkpoint_step_hook(estimator, None)
+
+
+_ORIGINAL = Path(__file__).with_name("original_input_pipeline.json")
+
+
+def test_rows_and_files_are_the_originals():
+    expected = json.loads(_ORIGINAL.read_text(encoding="utf-8"))
+    assert input_pipeline_runs.run(tfe, CheckpointInputPipelineHook) == expected
+
+
+@pytest.mark.parametrize("policy", ["never", 2])
+def test_an_unknown_policy_is_refused(policy, tmp_path):
+    config = tfe.RunConfig(model_dir=str(tmp_path))
+    trained = tfe.Estimator(lambda features: None, config=config)
+    with pytest.raises(ValueError, match=rf"Invalid `ExternalStatePolicy.*Received {policy}"):
+        CheckpointInputPipelineHook(trained, policy)
+
+
+def test_several_workers_have_a_position_each(tmp_path):
+    cluster = {"chief": ["a:1"], "worker": ["b:1"]}
+    config = tfe.RunConfig(
+        model_dir=str(tmp_path),
+        tf_config={"cluster": cluster, "task": {"type": "worker", "index": 0}},
+    )
+    hook = CheckpointInputPipelineHook(tfe.Estimator(lambda features: None, config=config))
+    assert hook._path == str(tmp_path / "input_worker_0.ckpt")
+
+
+def test_compat_puts_it_back():
+    places = (tf.data.experimental, tf.compat.v1.data.experimental)
+    assert not any(hasattr(place, "CheckpointInputPipelineHook") for place in places)
+    compat.install()
+    try:
+        for place in places:
+            assert place.CheckpointInputPipelineHook is CheckpointInputPipelineHook
+    finally:
+        compat.uninstall()
+    assert not any(hasattr(place, "CheckpointInputPipelineHook") for place in places)
+
+
+class _KillInEvaluation(v1.train.SessionRunHook):
+    def __init__(self, step):
+        self._step = step
+
+    def after_create_session(self, session, coord):
+        if session.run(v1.train.get_global_step()) == self._step:
+            raise counting_model.Killed
+
+
+def _model_that_is_best_at_4(features, labels, mode, params):
+    def metric_fn(ids):
+        step = tf.cast(v1.train.get_global_step(), tf.float32)
+        return {"distance": v1.metrics.mean(tf.abs(step - 4) + 0 * tf.cast(ids, tf.float32))}
+
+    spec = counting_model.model_fn(features, labels, mode, params)
+    return spec._replace(eval_metrics=(metric_fn, [features["id"]]))
+
+
+def _stopped_at(folder, *, killed_at=0, killed_in_evaluation=0):
+    config = {"save_checkpoints_steps": 4}
+    estimator = counting_model.estimator(folder, model=_model_that_is_best_at_4, config=config)
+    stop = experimental.stop_if_no_decrease_hook(
+        estimator, "distance", 8, run_every_secs=None, run_every_steps=5
+    )
+    hooks = [stop, counting_model.KillAt(killed_at)] if killed_at else [stop]
+    evaluated = tfe.EvalSpec(
+        lambda params: counting_model.with_batches(tf.data.Dataset.range(8), params),
+        steps=None,
+        hooks=[_KillInEvaluation(killed_in_evaluation)],
+        start_delay_secs=0,
+        throttle_secs=0,
+    )
+    killed = killed_at or killed_in_evaluation
+    with pytest.raises(counting_model.Killed) if killed else contextlib.nullcontext():
+        tfe.train_and_evaluate(
+            estimator, tfe.TrainSpec(counting_model.shuffled, 100, hooks=hooks), evaluated
+        )
+    return estimator.get_variable_value("global_step")
+
+
+@pytest.mark.e2e
+@mostly_swept("evaluations", [(12,), (8, 12), ()], kept=[(12,)])
+def test_early_stopping_stops_where_it_would_have_stopped(tmp_path, evaluations):
+    # The metric is at its best in the evaluation of step 4, which is 8 steps old in that of step 12.
+    if evaluations:
+        assert _stopped_at(tmp_path, killed_at=6) == 4
+    for step in evaluations:
+        assert _stopped_at(tmp_path, killed_in_evaluation=step) == step
+    assert _stopped_at(tmp_path) == 15
+    assert _stopped_at(tmp_path) == 15

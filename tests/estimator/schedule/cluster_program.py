@@ -3,8 +3,6 @@
 TF_CONFIG says which.
 """
 
-from __future__ import annotations
-
 import sys
 
 import tensorflow as tf

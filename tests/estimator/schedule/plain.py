@@ -1,7 +1,5 @@
 """The linear model in a plain Estimator, and what the tests of schedules share."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,7 @@
-from __future__ import annotations
-
 import contextlib
+import functools
 import json
+import math
 import os
 import signal
 import socket
@@ -19,13 +19,12 @@ from tests import bad_input
 from tests.estimator import linear_model
 from tests.estimator._engine.log_lines import log_lines
 from tests.estimator.schedule import plain
+from tests.estimator.schedule.plain import Recorder
 from tfx_tpu_trainer import estimator as tfe
-from tfx_tpu_trainer.estimator._construction import call_graph
+from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, RunConfig
+from tfx_tpu_trainer.estimator._calls import call_graph
 from tfx_tpu_trainer.estimator.hooks import read_eval_metrics
-from tfx_tpu_trainer.estimator.schedule._local import (
-    CheckpointEvaluator,
-    EvaluationListener,
-)
+from tfx_tpu_trainer.estimator.schedule._local import CheckpointEvaluator, EvaluationListener
 from tfx_tpu_trainer.estimator.schedule._tasks import run_schedule, start_server, worker_delay
 
 v1 = tf.compat.v1
@@ -298,3 +297,144 @@ def test_a_cluster_trains_evaluates_and_exports_once(tmp_path, workers, max_step
         assert max(read_eval_metrics(estimator.eval_dir())) == reached
     finally:
         cluster.end()
+
+
+def _input_fn():
+    return None
+
+
+@pytest.mark.behaviour(401)
+def test_a_train_spec_keeps_its_arguments():
+    hook, listener = v1.train.SessionRunHook(), v1.train.CheckpointSaverListener()
+    spec = tfe.TrainSpec(_input_fn, max_steps=7, hooks=[hook], saving_listeners=[listener])
+    assert spec == (_input_fn, 7, (hook,), (listener,))
+    assert tfe.TrainSpec(_input_fn) == (_input_fn, None, (), ())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"input_fn": "data"}, TypeError, "`input_fn` must be callable, given: 'data'"),
+        ({"max_steps": 0}, ValueError, "Must specify max_steps > 0, given: 0"),
+        ({"max_steps": -1}, ValueError, "max_steps > 0, given: -1"),
+        ({"max_steps": math.nan}, ValueError, "max_steps > 0, given: nan"),
+        ({"max_steps": "9"}, TypeError, "max_steps must be a number; got '9'"),
+        ({"hooks": [1]}, TypeError, "All hooks must be `SessionRunHook` instances, given: 1"),
+        ({"saving_listeners": [1]}, TypeError, "CheckpointSaverListener` instances, given: 1"),
+    ],
+)
+@pytest.mark.behaviour(401)
+def test_a_train_spec_is_checked(arguments, error, says):
+    with pytest.raises(error, match=says):
+        tfe.TrainSpec(**{"input_fn": _input_fn, **arguments})
+
+
+@pytest.mark.behaviour(402)
+def test_an_eval_spec_has_defaults():
+    spec = tfe.EvalSpec(_input_fn)
+    assert spec == (_input_fn, 100, None, (), (), 120, 600)
+    exporter = Recorder()
+    assert tfe.EvalSpec(_input_fn, steps=None, exporters=exporter).exporters == (exporter,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"input_fn": 3}, TypeError, "`input_fn` must be callable, given: 3"),
+        ({"steps": 0}, ValueError, "Must specify steps > 0, given: 0"),
+        ({"name": 5}, TypeError, "`name` must be string, given: 5"),
+        ({"hooks": ["h"]}, TypeError, "given: 'h'"),
+        ({"start_delay_secs": -1}, ValueError, "start_delay_secs >= 0, given: -1"),
+        ({"steps": "9"}, TypeError, "steps must be a number; got '9'"),
+        ({"throttle_secs": "9"}, TypeError, "throttle_secs must be a number; got '9'"),
+        ({"throttle_secs": -2}, ValueError, "throttle_secs >= 0, given: -2"),
+    ],
+)
+@pytest.mark.behaviour(402)
+def test_an_eval_spec_is_checked(arguments, error, says):
+    with pytest.raises(error, match=says):
+        tfe.EvalSpec(**{"input_fn": _input_fn, **arguments})
+
+
+@pytest.mark.behaviour(403)
+def test_exporters_may_be_one_several_or_none():
+    first, second = Recorder("a"), Recorder("b")
+    for given, kept in [
+        (None, ()),
+        ([], ()),
+        (first, (first,)),
+        ([first, second], (first, second)),
+    ]:
+        assert tfe.EvalSpec(_input_fn, exporters=given).exporters == kept
+    assert tfe.EvalSpec(_input_fn, exporters=iter([first])).exporters == (first,)
+
+
+@pytest.mark.parametrize(
+    ("exporters", "error", "says"),
+    [
+        (5, TypeError, "an iterable of Exporter, or `None`; got 5"),
+        ("abc", TypeError, "got 'abc'"),
+        ([Recorder("a"), 7], TypeError, "got 7 among them"),
+        ([Recorder("a"), Recorder("a")], ValueError, r"unique names.*\['a', 'a'\]"),
+        (Recorder(""), ValueError, "`None` or empty"),
+        (Recorder(None), ValueError, "`None` or empty"),
+        (Recorder(4), ValueError, "must have a string name. Given: 4"),
+    ],
+)
+@pytest.mark.behaviour(403)
+def test_exporters_are_checked(exporters, error, says):
+    with pytest.raises(error, match=says):
+        tfe.EvalSpec(_input_fn, exporters=exporters)
+
+
+CHIEF_AND_WORKER = {"chief": ["h0:1"], "worker": ["h1:1"]}
+
+
+class _Counts(v1.train.SessionRunHook):
+    """Counts session calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def after_run(self, run_context, run_values):
+        self.calls += 1
+
+
+def _train_as(folder, monkeypatch, task: str, master: str, *, max_steps: int) -> tuple[int, int]:
+    """Trains as a task of the cluster; gives the calls of a training hook and of a chief hook."""
+    task_config = {
+        "cluster": CHIEF_AND_WORKER,
+        "task": {"type": task, "index": 0},
+        "session_master": master,
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task_config))
+    every, chief = _Counts(), _Counts()
+
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.square(linear_model.outputs_of(features) - labels))
+        optimizer = v1.train.GradientDescentOptimizer(linear_model.RATE)
+        return EstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=optimizer.minimize(loss, v1.train.get_global_step()),
+            training_hooks=[every],
+            training_chief_hooks=[chief],
+        )
+
+    # With a session config of its own there are no device filters of a cluster that is not there.
+    config = RunConfig(model_dir=folder, session_config=v1.ConfigProto())
+    assert config.is_chief is (task == "chief")
+    input_fn = functools.partial(linear_model.input_fn, {"batch_size": 6}, epochs=10)
+    Estimator(model_fn, config=config).train(input_fn, max_steps=max_steps)
+    return every.calls, chief.calls
+
+
+@pytest.mark.behaviour(263)
+def test_chief_hooks_and_checkpoints_are_the_chiefs_only(tmp_path, monkeypatch):
+    server = tf.distribute.Server.create_local_server()
+    train = functools.partial(_train_as, monkeypatch=monkeypatch, master=server.target)
+    assert train(tmp_path / "chief", task="chief", max_steps=3) == (3, 3)
+    assert (tmp_path / "chief" / "model.ckpt-3.index").exists()
+    # The worker finds the variables on the server, and goes on with them.
+    assert train(tmp_path / "worker", task="worker", max_steps=5) == (2, 0)
+    assert not list(tmp_path.glob("worker/model.ckpt*"))

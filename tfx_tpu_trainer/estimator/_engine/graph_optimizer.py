@@ -1,13 +1,18 @@
-"""Chooses the passes of TensorFlow's graph optimizer (Grappler) for a graph or a function."""
+"""Chooses the passes of TensorFlow's graph optimizer (Grappler), and what stays on the CPU beside a GPU.
 
-from __future__ import annotations
+Nothing here is needed for the numbers. Where TensorFlow sees a GPU, it runs there the ops of a step that name no
+device; to decide on the CPU saves copies between the two memories, each of which waits until the GPU has done all
+that was handed to it.
+"""
+
+import contextlib
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.gpus import sees_gpus
 
 v1 = tf.compat.v1
+
 
 _CONFIG = "config_proto"
 
@@ -38,3 +43,18 @@ def optimize_dependencies_only(call: tf.Operation) -> None:
         return
     keep_dependencies_only(config)
     tf_private.set_attribute(call, _CONFIG, v1.AttrValue(s=config.SerializeToString()))
+
+
+def sees_gpus() -> bool:
+    """Tells whether there is a GPU that the program has not hidden from TensorFlow."""
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
+def decided_on_cpu() -> contextlib.AbstractContextManager[None]:
+    """Returns a scope for ops that decide whether a loop goes on.
+
+    A loop reads its condition on the CPU. Left to itself TensorFlow puts what a condition is made
+    of on the GPU, but for int32, so that the clock and a count of batches were sent there and their
+    comparison waited for, batch after batch.
+    """
+    return v1.device("/device:CPU:0") if sees_gpus() else contextlib.nullcontext()

@@ -1,7 +1,5 @@
 """Finds a NaN in the loss after a step, or in the variables after a loop of steps, and says what can be done."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

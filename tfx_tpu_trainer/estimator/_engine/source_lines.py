@@ -1,7 +1,5 @@
 """Finds the line of the user's code that made an op, or failed, and what it looked up."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import linecache

@@ -1,7 +1,5 @@
 """The graph that a model_fn is traced into."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -12,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.processes import return_freed_memory
-from tfx_tpu_trainer.estimator._engine import tf_private, tf_private_adam
+from tfx_tpu_trainer.estimator._engine import tf_private
 
 v1 = tf.compat.v1
 
@@ -48,7 +46,7 @@ def fresh_graph(
         stack.enter_context(graph.as_default())
         stack.enter_context(control_flow_v2())
         stack.enter_context(tf_private.keras_code_unconverted())
-        stack.enter_context(tf_private_adam.tables_updated_in_one_op())
+        stack.enter_context(tf_private.tables_updated_in_one_op())
         stack.enter_context(v1.variable_creator_scope(_as_resource_variable))
         if device_fn is not None:
             stack.enter_context(graph.device(device_fn))

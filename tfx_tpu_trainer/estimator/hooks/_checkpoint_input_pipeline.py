@@ -1,7 +1,5 @@
 """The hook that saves where a training input stands in checkpoints of its own, as `tf.data.experimental` had it."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Evaluations that belong to a training: made in its session, and read from the events that they left."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Hooks that end training: early, by what evaluations have found, and at a step that is on disk."""
 
-from __future__ import annotations
-
 import operator
 import time
 from collections.abc import Callable, Sequence

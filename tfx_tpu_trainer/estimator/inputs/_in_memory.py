@@ -1,7 +1,5 @@
 """Input functions of rows that are held in memory: numpy arrays and pandas data frames."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._construction import complete_config
+from tfx_tpu_trainer.estimator._calls import complete_config
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import WarmStartSettings

@@ -12,7 +12,7 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import VariableC
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import InputTensors, as_input_tensors
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
-from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan, select_predictions
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import add_to_summaries
 from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
@@ -21,7 +21,6 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import (
     plan_training,
 )
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook, addend, bypass_sums

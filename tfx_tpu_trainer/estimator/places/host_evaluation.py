@@ -19,7 +19,7 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     log_progress,
 )
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import count_rows
-from tfx_tpu_trainer.estimator._engine.gpus import decided_on_cpu
+from tfx_tpu_trainer.estimator._engine.graph_optimizer import decided_on_cpu
 from tfx_tpu_trainer.estimator._engine.loops.one_thread_loop import is_small
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import (
     IN_CALLERS_THREAD,

@@ -1,7 +1,5 @@
 """Exporters: which of the models that `train_and_evaluate` evaluates are exported."""
 
-from __future__ import annotations
-
 import abc
 import os
 from collections.abc import Callable, Mapping

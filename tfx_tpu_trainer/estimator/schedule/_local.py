@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.progress import duration, expecting
 from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._callables import check_input_fn
-from tfx_tpu_trainer.estimator._construction import check_listeners
+from tfx_tpu_trainer.estimator._calls import check_listeners
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP
 from tfx_tpu_trainer.estimator._number_checks import check_positive, holds
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics

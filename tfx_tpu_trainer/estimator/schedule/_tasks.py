@@ -1,7 +1,5 @@
 """`train_and_evaluate`: in one process, or as one task of a cluster that TF_CONFIG describes."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Mapping

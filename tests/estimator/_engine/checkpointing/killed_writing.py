@@ -3,8 +3,6 @@
 `python -m tests.estimator._engine.checkpointing.killed_writing FOLDER`
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 

@@ -1,7 +1,5 @@
 """Checkpoints that a thread writes while the training goes on: the same ones, told of when they are there."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

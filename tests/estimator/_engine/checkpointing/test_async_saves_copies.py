@@ -1,7 +1,5 @@
 """What a saver writes, copied and written later: the same bytes as the saver's own, of the moment of the copy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,15 +1,21 @@
-from __future__ import annotations
-
 import os
+import pathlib
+from collections.abc import Callable
+from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.estimator._engine.saved_graphs import save
-from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoint_errors, checkpoints
+from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import (
+    damage_explained,
+    open_checkpoint,
+    write_errors_explained,
+)
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoints import check_writable
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
 
@@ -108,23 +114,6 @@ def test_a_value_that_cannot_be_read(tmp_path, refused):
         checkpoints.variable_value(str(tmp_path), "layer/weights")
 
 
-@pytest.mark.behaviour(278)
-def test_the_latest_checkpoint_is_read(tmp_path):
-    save(tmp_path, 3, 12)
-    folder = str(tmp_path)
-    assert checkpoints.latest_checkpoint(folder) == str(tmp_path / "model.ckpt-12")
-    assert checkpoints.require_checkpoint(folder) == str(tmp_path / "model.ckpt-12")
-    assert checkpoints.global_step_of(folder) == 12
-    assert checkpoints.variable_names(folder) == ["global_step", "layer/weights"]
-
-
-@pytest.mark.parametrize("name", ["layer/weights", "layer/weights:0"])
-@pytest.mark.behaviour(278)
-def test_a_variables_value(tmp_path, name):
-    save(tmp_path, 7)
-    np.testing.assert_array_equal(checkpoints.variable_value(str(tmp_path), name), [7, 7])
-
-
 @row(
     "checkpoints",
     "a variable that a checkpoint has not",
@@ -170,3 +159,181 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, refused):
     folder = str(tmp_path / "file" / "model")
     with refused(tf.errors.FailedPreconditionError):
         check_writable(folder)
+
+
+DATA = ".data-00000-of-00001"
+
+
+def _damage(path: str, how: str) -> None:
+    suffix, change = {
+        "cut off": (DATA, lambda content: content[: len(content) // 2]),
+        "changed": (DATA, lambda content: content[:3] + bytes([content[3] ^ 1]) + content[4:]),
+        "index cut off": (".index", lambda content: content[: len(content) // 2]),
+        "gone": (DATA, None),
+    }[how]
+    file = pathlib.Path(path + suffix)
+    if change is None:
+        os.remove(file)
+    else:
+        file.write_bytes(change(file.read_bytes()))
+
+
+def _restore(path: str) -> None:
+    with fresh_graph():
+        v1.get_variable("layer/weights", [2])
+        with damage_explained(path), v1.Session() as session:
+            open_checkpoint(path)
+            v1.train.Saver().restore(session, path)
+
+
+def _broken(given, how):
+    says = "model.ckpt-9 can't be read (", "the latest readable one before it is", "model.ckpt-5: "
+    return case("checkpoints", f"a checkpoint {given}", "The checkpoint", *says, values=how)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        _broken("that was cut off", "cut off"),
+        _broken("with a bit that has changed", "changed"),
+        _broken("whose index was cut off", "index cut off"),
+        _broken("without its values", "gone"),
+    ],
+)
+def test_a_broken_checkpoint_is_named_with_the_last_one_that_is_not(tmp_path, how, refused):
+    path = save(tmp_path, 3, 5, 7, 9)
+    _damage(str(tmp_path / "model.ckpt-7"), "cut off")
+    _damage(path, how)
+    with refused(tf.errors.DataLossError) as raised:
+        _restore(path)
+    message = str(raised.value)
+    assert message.startswith(f"The checkpoint {path} can't be read (")
+    assert f"the latest readable one before it is {tmp_path / 'model.ckpt-5'}: give it" in message
+
+    # What the message advises.
+    assert f"update_checkpoint_state({str(tmp_path)!r}, 'model.ckpt-5')" in message
+    v1.train.update_checkpoint_state(str(tmp_path), "model.ckpt-5")
+    assert checkpoints.global_step_of(str(tmp_path)) == 5
+
+
+@row(
+    "checkpoints",
+    "the only checkpoint, cut off",
+    "The checkpoint",
+    "can't be read (",
+    "no earlier checkpoint of its folder can be read either: start a new training in another "
+    "model_dir",
+)
+def test_without_an_earlier_one_the_advice_is_to_train_anew(tmp_path, refused):
+    path = save(tmp_path, 3)
+    _damage(path, "cut off")
+    with refused(tf.errors.DataLossError):
+        _restore(path)
+
+
+def test_other_errors_pass(tmp_path):
+    path = save(tmp_path, 3)
+    with pytest.raises(tf.errors.NotFoundError, match=r"^of a file"), damage_explained(path):
+        raise tf.errors.NotFoundError(None, None, "of a file that input_fn reads")
+    with pytest.raises(tf.errors.DataLossError, match=r"^of a"), damage_explained(None):
+        raise tf.errors.DataLossError(None, None, "of a record that input_fn reads")
+
+
+def test_a_sound_checkpoint_has_no_damage(tmp_path):
+    assert checkpoint_errors.find_damage(save(tmp_path, 3)) is None
+
+
+@pytest.mark.behaviour(213, 234)
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        case(
+            "checkpoints",
+            "the path of a checkpoint that is not there",
+            "The passed save_path is not a valid checkpoint: ",
+            "its folder has model.ckpt-3, model.ckpt-12",
+            values=("model.ckpt-5", tf.errors.NotFoundError),
+        ),
+        case(
+            "checkpoints",
+            "the path of a checkpoint in a folder that does not exist",
+            "The passed save_path is not a valid checkpoint: ",
+            "its folder has no other",
+            values=("nothing/model.ckpt-5", ValueError),
+        ),
+        case(
+            "checkpoints",
+            "a folder instead of a checkpoint",
+            "The passed save_path is not a valid checkpoint: ",
+            "It is a folder: give one of its checkpoints, which are model.ckpt-3, model.ckpt-12",
+            values=("", tf.errors.NotFoundError),
+        ),
+        case(
+            "checkpoints",
+            "one of a checkpoint's files in place of its path",
+            "The passed save_path is not a valid checkpoint: ",
+            "It is one of a checkpoint's files: give",
+            values=("model.ckpt-3.index", tf.errors.NotFoundError),
+        ),
+    ],
+)
+def test_a_path_of_no_checkpoint_is_named_with_those_that_are(tmp_path, path, error, refused):
+    save(tmp_path, 3, 12)
+    with refused(error):
+        open_checkpoint(os.path.join(tmp_path, path).rstrip("/"))
+
+
+@row(
+    "checkpoints",
+    "a number instead of a checkpoint",
+    "a string such as 'model.ckpt-100', not 3",
+)
+def test_a_path_is_a_text(refused):
+    with refused(TypeError):
+        open_checkpoint(3)
+
+
+def _join_parts(folder: str) -> None:
+    tf.raw_ops.MergeV2Checkpoints(
+        checkpoint_prefixes=[f"{folder}/model.ckpt-5_temp/part-00000-of-00001"],
+        destination_prefix=f"{folder}/model.ckpt-5",
+    )
+
+
+def _move(folder: str) -> None:
+    tf.io.gfile.rename(f"{folder}/model.ckpt-5.index.tempstate1", f"{folder}/model.ckpt-5.index")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        case(
+            "checkpoints",
+            f"a model_dir in which another process trains and has removed {given}",
+            "A checkpoint can't be written to ",
+            f" ({name} is gone): another process trains in this folder, or removes its files. ",
+            "give another model_dir. Training will resume from the last complete checkpoint",
+            values=write,
+        )
+        for given, name, write in (
+            ("a part of a checkpoint", "part-00000-of-00001", _join_parts),
+            ("an unfinished file", "model.ckpt-5.index.tempstate1", _move),
+        )
+    ],
+)
+def test_a_file_that_another_process_has_removed_is_named(
+    tmp_path: Path, write: Callable[[str], None], refused
+) -> None:
+    with (
+        refused(tf.errors.FailedPreconditionError),
+        write_errors_explained(os.fspath(tmp_path)),
+    ):
+        write(os.fspath(tmp_path))
+
+
+def test_a_missing_file_elsewhere_is_what_it_was(tmp_path: Path) -> None:
+    with (
+        pytest.raises(tf.errors.NotFoundError, match="vocabulary"),
+        write_errors_explained(os.fspath(tmp_path / "model_dir")),
+    ):
+        tf.io.read_file(os.fspath(tmp_path / "vocabulary"))

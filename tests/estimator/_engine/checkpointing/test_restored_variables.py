@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -60,20 +58,6 @@ def test_another_type_is_refused(tmp_path, refused):
         v1.get_variable("layer/weights", [2], tf.float64)
         with refused(tf.errors.InvalidArgumentError):
             check_fits_graph(path)
-
-
-@pytest.mark.behaviour(280)
-def test_all_that_is_missing_extra_or_of_another_shape_is_listed(tmp_path):
-    path = save(tmp_path, 7)
-    with fresh_graph():
-        v1.get_variable("renamed/weights", [2])
-        v1.get_variable("new", [])
-        with pytest.raises(tf.errors.NotFoundError) as raised:
-            check_fits_graph(path)
-    assert (
-        "Missing in the checkpoint: 'new' float32 [], 'renamed/weights' float32 [2]. "
-        "In the checkpoint only: 'layer/weights' float32 [2]. The model that"
-    ) in str(raised.value)
 
 
 @row("checkpoints", "a checkpoint that lacks 52 variables", "'new49' float32 [] and 2 more. In")

@@ -1,7 +1,5 @@
 """When checkpoints by time are due."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re
@@ -18,6 +16,7 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.checkpointing.savers import (
     FiniteSaverHook,
     GrowingTimer,
+    converted_once,
     fitted_scaffold,
     saver_of_objects,
 )
@@ -160,11 +159,6 @@ def test_an_estimator_saves_when_its_config_says(tmp_path, clock, first, steps):
     assert saved == steps
 
 
-def test_a_first_time_below_1_is_refused():
-    with pytest.raises(ValueError, match="first_checkpoint_secs should be > 0; got 0"):
-        estimators.RunConfig(first_checkpoint_secs=0)
-
-
 def _save(folder, **options):
     """Makes a session with a hook that saves; the graph that it had."""
     with tf.Graph().as_default() as graph:
@@ -202,16 +196,6 @@ def test_the_graphs_text_is_printed_without_python(tmp_path, monkeypatch):
     # What this test counts is what TensorFlow's own function does.
     tf.io.write_graph(graph_def, str(tmp_path), "theirs.pbtxt")
     assert "GraphDef" in printed
-
-
-def test_every_checkpoint_has_its_graph_or_none(tmp_path):
-    _save(tmp_path / "with")
-    metas = [path.name for path in sorted((tmp_path / "with").glob("*.meta"))]
-    assert metas == ["model.ckpt-0.meta", "model.ckpt-1.meta"]
-    _save(tmp_path / "without", save_graph_def=False)
-    names = {path.name for path in (tmp_path / "without").iterdir()}
-    assert "model.ckpt-1.index" in names
-    assert not [name for name in names if name.endswith((".meta", ".pbtxt"))]
 
 
 class _UsersSaver(v1.train.Saver):
@@ -325,3 +309,37 @@ def test_writing_the_graph_everywhere_converts_it_once(tmp_path, monkeypatch):
     assert of_events == [graph_def] * 2
     (meta_graph,) = {path.read_bytes() for path in tmp_path.glob("*.meta")}
     assert _canonical(v1.MetaGraphDef.FromString(meta_graph).graph_def) == graph_def
+
+
+def _is_as_it_was(graph):
+    return getattr(graph.as_graph_def, "__func__", None) is tf.Graph.as_graph_def
+
+
+def test_everybody_gets_a_copy_of_his_own():
+    graph = tf.Graph()
+    with graph.as_default(), converted_once(graph):
+        tf.constant([1.0], name="one")
+        first = graph.as_graph_def(add_shapes=True)
+        assert "_output_shapes" in first.node[0].attr
+        del first.node[:]
+        assert [node.name for node in graph.as_graph_def(add_shapes=True).node] == ["one"]
+        # Asked for in another way, and when it has grown.
+        assert "_output_shapes" not in graph.as_graph_def().node[0].attr
+        tf.constant(2.0, name="two")
+        assert [node.name for node in graph.as_graph_def(add_shapes=True).node] == ["one", "two"]
+
+
+def test_a_block_inside_of_another_ends_nothing():
+    graph = tf.Graph()
+    with converted_once(graph):
+        with converted_once(graph):
+            pass
+        assert not _is_as_it_was(graph)
+    assert _is_as_it_was(graph)
+
+
+def test_an_error_ends_it_too():
+    graph = tf.Graph()
+    with pytest.raises(KeyError, match="mine"), converted_once(graph):
+        raise KeyError("mine")
+    assert _is_as_it_was(graph)

@@ -1,7 +1,5 @@
 """Ops that know their core or read other cores, against NumPy on the rows of all cores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

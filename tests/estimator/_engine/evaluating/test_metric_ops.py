@@ -1,19 +1,15 @@
-from __future__ import annotations
-
+import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
+from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import (
+    IsolatedMetrics,
+    NotIsolatedError,
+)
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
-
-
-def _updated_keras_mean(values) -> tf_keras.metrics.Metric:
-    metric = tf_keras.metrics.Mean(name="mean")
-    metric.update_state(values)
-    return metric
 
 
 def test_pairs_are_split_into_values_by_name_and_updates_in_their_order():
@@ -25,40 +21,40 @@ def test_pairs_are_split_into_values_by_name_and_updates_in_their_order():
     assert updates == [pairs["a"][1], pairs["b"][1]]
 
 
-@pytest.mark.behaviour(212)
-def test_a_keras_metric_gives_its_result_and_updates():
-    with fresh_graph():
-        metric = _updated_keras_mean([2.0, 4.0])
-        values, updates = metric_ops.split({"mean": metric})
-        with v1.Session() as session:
-            session.run(v1.local_variables_initializer())
-            session.run(updates)
-            session.run(updates)
-            assert session.run(values) == {"mean": 3.0}
+def _made(metric_fn, *dtypes):
+    with tf.Graph().as_default():
+        return IsolatedMetrics(metric_fn, [v1.placeholder(dtype, [4]) for dtype in dtypes])
 
 
-@pytest.mark.behaviour(304)
-def test_a_keras_metrics_variables_are_local_and_metric_variables_once():
-    with fresh_graph():
-        metric = _updated_keras_mean([1.0])
-        metric_ops.add_metric_variables(metric)
-        metric_ops.add_metric_variables(metric)
-        for collection in (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES):
-            found = v1.get_collection(collection)
-            assert len(found) == len(metric.variables) == 2
-            assert all(any(v is other for other in metric.variables) for v in found)
+def test_states_are_taken_up_again():
+    metrics = _made(lambda x, w: {"mean": v1.metrics.mean(x, w)}, tf.float32, tf.float64)
+    rows = [np.float32([1, 2]), np.float64([1, 3])], [np.float32([5]), np.float64([4])]
+    metrics.start(None)
+    assert metrics.values() == [0.0]
+    metrics.update(rows[0])
+    state = metrics.state()
+    metrics.start(None)
+    metrics.update(rows[1])
+    assert metrics.values() == [5.0]
+    metrics.start(state)
+    metrics.update(rows[1])
+    assert metrics.values() == [np.average([1, 2, 5], weights=[1, 3, 4])]
 
 
-@pytest.mark.behaviour(304)
-def test_a_keras_metric_without_updates_is_refused():
-    with fresh_graph(), pytest.raises(ValueError, match=r"Please call update_state.* key quiet"):
-        metric_ops.value_and_update("quiet", tf_keras.metrics.Mean())
+def test_rows_may_be_any_number():
+    metrics = _made(lambda x: {"rows": v1.metrics.mean(tf.shape(x)[0])}, tf.float32)
+    metrics.start(None)
+    for number in (0, 1, 4, 7):
+        metrics.update([np.ones(number, np.float32)])
+    assert metrics.values() == [3.0]
 
 
-@pytest.mark.parametrize(
-    "metric", [3.0, "ab", (1,), (1, 2, 3), [1, 2], None, {"value": 1, "update": 2}]
-)
-@pytest.mark.behaviour(304)
-def test_anything_else_is_refused_with_its_name(metric):
-    with pytest.raises(TypeError, match=r"tuples, given: .* for key: odd"):
-        metric_ops.value_and_update("odd", metric)
+@pytest.mark.parametrize("dtype", [tf.resource, tf.variant, tf.qint8])
+def test_tensors_that_numpy_does_not_know_are_refused(dtype):
+    with pytest.raises(NotIsolatedError, match=dtype.name):
+        _made(lambda x: {}, dtype)
+
+
+def test_what_is_no_metric_is_told_in_the_functions_words():
+    with pytest.raises(NotIsolatedError, match="TypeError: eval_metric_ops must be a dict"):
+        _made(lambda x: x, tf.float32)

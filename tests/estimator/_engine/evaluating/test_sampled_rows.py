@@ -1,7 +1,5 @@
 """Rows that are sampled while metrics are updated, and intervals by resampling them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

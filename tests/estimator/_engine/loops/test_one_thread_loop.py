@@ -3,8 +3,6 @@
 The loop whose ops run on one thread each makes the steps of the plain one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

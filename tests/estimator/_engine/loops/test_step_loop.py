@@ -1,7 +1,5 @@
 """Batches that a loop draws itself are those that a thread of the iterator's would hand it."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trains until a signal stops it: `python -m tests.estimator._engine.sessions.stopped_training FOLDER PLACE [WORD]`."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time

@@ -1,7 +1,5 @@
 """Sessions that close at once: what waits, waits in a thread."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A training that is asked to stop writes its checkpoint first; real signals, in processes of their own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pathlib

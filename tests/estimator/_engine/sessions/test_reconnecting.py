@@ -1,7 +1,5 @@
 """A chief without its parameter servers, a worker without its chief: servers on loopback, in this process."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess
@@ -276,9 +274,9 @@ def test_a_worker_that_waits_for_long_says_once_which_variables_are_missing(monk
     with tf.Graph().as_default(), log_lines(caplog) as lines:
         v1.get_variable("of_the_chief", [], initializer=v1.ones_initializer())
         creator = WorkerCreator(
-            scaffold=v1.train.Scaffold(), master=server.target, config=None, max_wait_secs=4
+            scaffold=v1.train.Scaffold(), master=server.target, config=None, max_wait_secs=2
         )
-        with pytest.raises(tf.errors.DeadlineExceededError, match="not ready after waiting 4 secs"):
+        with pytest.raises(tf.errors.DeadlineExceededError, match="not ready after waiting 2 secs"):
             creator.create_session()
     [line] = [line for line in lines if "Waiting for model to be ready" in line]
     assert "of_the_chief" in line

@@ -1,7 +1,5 @@
 """Says what is wrong with a checkpoint that can't be read or written, and what can be done."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

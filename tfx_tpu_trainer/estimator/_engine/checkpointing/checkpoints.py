@@ -1,7 +1,5 @@
 """A folder of checkpoints: which is the latest, what is in it, and whether it can be written."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

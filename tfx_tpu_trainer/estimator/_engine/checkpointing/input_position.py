@@ -5,8 +5,6 @@ a checkpoint. So checkpoints stay what every other program reads, and their size
 several processes draw the input of the same steps, each saves its own part's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Compares the variables of a graph with those of a checkpoint: what fits, and what begins with its values."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ A step of BERT-base on two replicas has half the nodes for it, which Python, Ten
 executor each go through.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Finds the ops that change variables, and the order in which copies of them stand in a function."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.evaluating.isolated_metrics import IsolatedMetrics, State
+from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import IsolatedMetrics, State
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import without_preamble
 
 _logger = tf.get_logger()

@@ -1,7 +1,5 @@
 """Measures slices of the data: finds the rows of a batch that belong to each, and has each metric once for each."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +10,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
 from tfx_tpu_trainer.estimator._engine.evaluating.buffered_rows import MOST_BYTES, BufferedSlices
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import check_metrics
-from tfx_tpu_trainer.estimator._engine.evaluating.isolated_metrics import (
+from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import (
     IsolatedMetrics,
     NotIsolatedError,
 )

@@ -1,7 +1,5 @@
 """Runs an evaluation in a session, writes its result for TensorBoard, and logs how much it has read."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -15,7 +13,7 @@ from google.protobuf.message import DecodeError
 from tfx_tpu_trainer._support.progress import Batches, Progress
 from tfx_tpu_trainer._support.waiting import FIRST_NOTICE_SECONDS, NOTICE_SECONDS
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoints import check_writable
-from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import converted_once
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import converted_once
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import (
     GLOBAL_STEP,
     LOSS,
@@ -36,7 +34,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import (
 )
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StallWatch
-from tfx_tpu_trainer.estimator._engine.settings import SessionSettings, folder_of
+from tfx_tpu_trainer.estimator._engine.template import SessionSettings, folder_of
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

@@ -1,11 +1,16 @@
-"""Metrics as pairs of a value and an update op."""
+"""Metrics as pairs of a value and an update op, and metric_fns that run in a graph and a session of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine import tf_private
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import check_metrics
+from tfx_tpu_trainer.estimator._engine.template import HostFunction
 
 v1 = tf.compat.v1
 
@@ -75,3 +80,197 @@ def local_zero(name: str) -> Any:
         trainable=False,
         collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
     )
+
+
+State = list[np.ndarray]
+
+_VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
+# What ops with a state may be: of variables, of tables that never change, or of none that outlives
+# the call.
+_KNOWN = frozenset(
+    {
+        *_VARIABLES,
+        *("ReadVariableOp", "VarIsInitializedOp", "VariableShape", "DestroyResourceOp"),
+        *("HashTableV2", "LookupTableFindV2", "LookupTableSizeV2"),
+        *("InitializeTableV2", "InitializeTableFromTextFileV2", "LookupTableImportV2"),
+        *("Assert", "CheckNumerics", "CheckNumericsV2"),
+        *("StatefulPartitionedCall", "If", "While", "Case", "Placeholder"),
+    }
+)
+_KNOWN_BEGINNINGS = ("Assign", "ResourceGather", "ResourceScatter", "ResourceStridedSliceAssign")
+
+
+class NotIsolatedError(Exception):
+    """A metric_fn that can't be called in a separate graph."""
+
+
+class IsolatedMetrics:
+    """The metrics of a metric_fn, to be updated with rows that are at hand as NumPy arrays.
+
+    One such object measures many parts of the data, each with a state of its own: that costs as
+    many session calls, and not as many copies of the graph.
+    """
+
+    def __init__(self, metric_fn: Callable[..., Mapping[str, Any]], tensors: Any) -> None:
+        """Calls the function."""
+        given = tf.nest.flatten(tensors)
+        for tensor in given:
+            if tensor.dtype in (tf.resource, tf.variant) or tensor.dtype.is_quantized:
+                raise NotIsolatedError(f"{tensor.name} is a {tensor.dtype.name}")
+        with tf.Graph().as_default() as graph:
+            self._fed = [v1.placeholder(tensor.dtype, _any_rows(tensor.shape)) for tensor in given]
+            # What asks for the step gets this one, and is found out.
+            v1.train.create_global_step()
+            made = set(graph.get_operations())
+            try:
+                placeholders = tf.nest.pack_sequence_as(tensors, self._fed)
+                result = HostFunction("eval_metrics", metric_fn, placeholders)()
+                # Metric name -> its value: a structure of tensors of this graph, in whose places the
+                # arrays of `values` belong.
+                self.metrics, updates = split(check_metrics(result))
+            except Exception as error:  # Whatever a user's function does where the model is not.
+                raise NotIsolatedError(f"{type(error).__name__}: {error}") from error
+            self._outputs = tf.nest.flatten(self.metrics)
+            for output in self._outputs:
+                if not isinstance(output, tf.Tensor):
+                    raise NotIsolatedError(f"a metric's value is {output!r}")
+            self._variables = v1.local_variables()
+            for variable in self._variables:
+                if not variable.shape.is_fully_defined():
+                    raise NotIsolatedError(f"{variable.name} has a shape of any size")
+            rows = {tensor.op for tensor in self._fed}
+            _check_apart(graph, made - rows)
+            _check_state(graph, {variable.op for variable in self._variables}, made)
+            _check_without_rows(self._outputs, self._variables, rows)
+            self._update = tf.group(*tf.nest.flatten(updates))
+            self._fill_tables = v1.tables_initializer()
+            self._initialize = tf.group(*(variable.initializer for variable in self._variables))
+            self._state = [v1.convert_to_tensor(variable) for variable in self._variables]
+            self._loaded = [
+                v1.placeholder(variable.dtype.base_dtype, variable.shape)
+                for variable in self._variables
+            ]
+            self._load = tf.group(
+                *(v1.assign(*pair) for pair in zip(self._variables, self._loaded))
+            )
+        self._graph = graph
+        self._calls: _Calls | None = None
+
+    @property
+    def dtypes(self) -> list[tf.DType]:
+        """Dtypes of the values, in the order of `values`."""
+        return [output.dtype for output in self._outputs]
+
+    @property
+    def shapes(self) -> list[tf.TensorShape]:
+        """What is known of the shapes of the values."""
+        return [output.shape for output in self._outputs]
+
+    def start(self, state: State | None) -> None:
+        """Takes up a state."""
+        if state is None:
+            self._session.initialize()
+        else:
+            self._session.load(*state)
+
+    def update(self, rows: Sequence[np.ndarray]) -> None:
+        """Counts rows."""
+        self._session.update(*rows)
+
+    def state(self) -> State:
+        """Returns the state after the rows counted."""
+        return self._session.state()
+
+    def values(self) -> list[np.ndarray]:
+        """Returns the values of the metrics, those of `metrics` one after the other."""
+        return self._session.values()
+
+    @property
+    def _session(self) -> _Calls:
+        # Not before the first row: graphs are built without being run too.
+        if self._calls is None:
+            self._calls = _Calls(
+                self._graph,
+                fill_tables=([self._fill_tables], []),
+                initialize=([self._initialize], []),
+                load=([self._load], self._loaded),
+                update=([self._update], self._fed),
+                state=(self._state, []),
+                values=(self._outputs, []),
+            )
+            self._calls.fill_tables()
+        return self._calls
+
+
+class _Calls:
+    """A session's calls, made ready once."""
+
+    def __init__(self, graph: tf.Graph, **calls: tuple[list[Any], list[tf.Tensor]]) -> None:
+        config = v1.ConfigProto(
+            # In the caller's thread: this session is run by an op of another, whose threads they would
+            # share, and may all be waiting here.
+            inter_op_parallelism_threads=-1,
+            device_count={"GPU": 0},
+            allow_soft_placement=True,
+        )
+        # What it would take to rewrite so small a graph is never made up for.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        session = v1.Session(graph=graph, config=config)
+        self._made = {
+            name: session.make_callable(fetches, feed_list=fed)
+            for name, (fetches, fed) in calls.items()
+        }
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return self._made[name]
+
+
+def _any_rows(shape: tf.TensorShape) -> tf.TensorShape:
+    return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
+
+
+def _check_apart(graph: tf.Graph, foreign: Collection[tf.Operation]) -> None:
+    """Checks that a function uses nothing that it has not made."""
+    for op in graph.get_operations():
+        if op not in foreign and any(source.op in foreign for source in op.inputs):
+            raise NotIsolatedError(f"{op.name} reads the global step")
+
+
+def _check_state(
+    graph: tf.Graph, variables: Collection[tf.Operation], others: Collection[tf.Operation]
+) -> None:
+    """Checks that all that a function's ops leave behind is in its local variables."""
+    ops = [op for op in graph.get_operations() if op not in others]
+    for op in ops:
+        if op.type in _VARIABLES and op not in variables:
+            raise NotIsolatedError(f"{op.name} is not a local variable")
+        if op.op_def.is_stateful:
+            _check_known(op.type, op.name)
+    for function in graph.as_graph_def().library.function:
+        for node in function.node_def:
+            definition = tf_private.op_definition(node.op)
+            if definition is not None and definition.is_stateful:
+                _check_known(node.op, node.name)
+
+
+def _check_known(kind: str, name: str) -> None:
+    if kind not in _KNOWN and not kind.startswith(_KNOWN_BEGINNINGS):
+        raise NotIsolatedError(f"{name} ({kind}) may have state, or act only once")
+
+
+def _check_without_rows(
+    values: Iterable[tf.Tensor],
+    variables: Iterable[tf.Variable],
+    rows: Collection[tf.Operation],
+) -> None:
+    """Checks that values and initial values need no rows."""
+    waiting = [value.op for value in values] + [variable.initializer for variable in variables]
+    seen = set()
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        if op in rows:
+            raise NotIsolatedError("a metric's value depends on the batch")
+        waiting += [source.op for source in op.inputs] + list(op.control_inputs)

@@ -1,7 +1,5 @@
 """Samples rows of an evaluation in the same pass, and estimates how far its metrics may be off."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect
@@ -12,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.evaluating import metric_ops
-from tfx_tpu_trainer.estimator._engine.evaluating.isolated_metrics import (
+from tfx_tpu_trainer.estimator._engine.evaluating.metric_ops import (
     IsolatedMetrics,
     NotIsolatedError,
 )

@@ -12,8 +12,6 @@ not while tuning is off, which would make training half as fast on two CPUs if a
 maps are made parallel here.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping

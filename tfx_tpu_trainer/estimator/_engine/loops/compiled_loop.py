@@ -1,7 +1,5 @@
 """Steps on stacked batches, compiled by XLA into one function."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import math
@@ -13,8 +11,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.gpus import decided_on_cpu
 from tfx_tpu_trainer.estimator._engine.graph_nodes import functions_of, nodes_called, upstream
+from tfx_tpu_trainer.estimator._engine.graph_optimizer import decided_on_cpu
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1

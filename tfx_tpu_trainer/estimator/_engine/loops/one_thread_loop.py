@@ -10,8 +10,6 @@ The graph alone decides which models' steps are small, never a clock: one thread
 and a training that continues after a kill must end with the bits of one that was never stopped.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

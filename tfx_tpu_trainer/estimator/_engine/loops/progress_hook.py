@@ -1,7 +1,5 @@
 """Reports the steps and losses of a session to the progress display."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Many steps in one session call: the loop in the graph, and how its steps draw their batches."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +9,11 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
-from tfx_tpu_trainer.estimator._engine.gpus import decided_on_cpu
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
-from tfx_tpu_trainer.estimator._engine.graph_optimizer import optimize_dependencies_only
+from tfx_tpu_trainer.estimator._engine.graph_optimizer import (
+    decided_on_cpu,
+    optimize_dependencies_only,
+)
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1

@@ -1,7 +1,5 @@
 """Decides how many steps a session call makes: which ones hooks must see, and how long loops are."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
@@ -17,8 +15,11 @@ from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import DatasetIniti
 from tfx_tpu_trainer.estimator._engine.loops.progress_hook import ProgressHook
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import FIRST_LENGTH
 from tfx_tpu_trainer.estimator._engine.nan_checks import StopAtNanHook, VariableChecksHook
-from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
-from tfx_tpu_trainer.estimator._engine.reporting.profile_hook import ProfileHook
+from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import (
+    LossLogHook,
+    ProfileHook,
+    ThroughputHook,
+)
 from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 
 v1 = tf.compat.v1

@@ -3,8 +3,6 @@
 Nothing here touches a graph unless `RunConfig(gradient_norms=True)` or `RunConfig(histograms=True)` asks for it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Writes what TensorBoard shows: summaries, and what the model's host_call writes; closes their files."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -4,8 +4,6 @@ TensorFlow optimizes a session's graph (Grappler) only where it places all of it
 call, up to a tenth of the time to a model's first step. Functions are optimized in any case (see `graph_optimizer`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import threading
@@ -18,13 +16,13 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import da
 from tfx_tpu_trainer.estimator._engine.checkpointing.savers import fitted_scaffold
 from tfx_tpu_trainer.estimator._engine.graph_optimizer import keep_dependencies_only
 from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import ThroughputHook
-from tfx_tpu_trainer.estimator._engine.sessions.guarded_hooks import guarded
 from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import (
     ReconnectingCreator,
     ReconnectingSession,
     WorkerCreator,
 )
-from tfx_tpu_trainer.estimator._engine.settings import SessionSettings, folder_of
+from tfx_tpu_trainer.estimator._engine.sessions.run_errors import guarded
+from tfx_tpu_trainer.estimator._engine.template import SessionSettings, folder_of
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

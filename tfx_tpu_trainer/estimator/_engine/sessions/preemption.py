@@ -4,8 +4,6 @@ Kubernetes ends an evicted pod with SIGTERM and kills it when `terminationGraceP
 default; a TPU or a machine that is taken away gives such a notice too; an operator presses Ctrl-C.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

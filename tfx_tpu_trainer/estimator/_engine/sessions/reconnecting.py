@@ -1,7 +1,5 @@
 """Waits for the tasks of a session, and makes a call again when one was lost, neither silently nor forever."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ from tfx_tpu_trainer._support.waiting import (
 from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import wait_for_writes
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import opening_errors_explained
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StallWatch, ended_without_tasks
-from tfx_tpu_trainer.estimator._engine.settings import SessionSettings
+from tfx_tpu_trainer.estimator._engine.template import SessionSettings
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

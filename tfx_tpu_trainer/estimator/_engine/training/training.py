@@ -1,7 +1,5 @@
 """Runs training in a session."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import signal
@@ -32,12 +30,8 @@ from tfx_tpu_trainer.estimator._engine.loops.one_thread_loop import LoopReadyHoo
 from tfx_tpu_trainer.estimator._engine.loops.progress_hook import ProgressHook, Reporting
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import wants_each_step
 from tfx_tpu_trainer.estimator._engine.nan_checks import StopAtNanHook
-from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook
-from tfx_tpu_trainer.estimator._engine.reporting.profile_hook import ProfileHook
-from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
-    SteadySummaryHook,
-    SummaryHook,
-)
+from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ProfileHook
+from tfx_tpu_trainer.estimator._engine.reporting.summaries import SteadySummaryHook, SummaryHook
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import (
     closed_in_thread,
     open_training_session,
@@ -49,8 +43,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.reconnecting import (
 )
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import run_errors_explained
 from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StallWatch
-from tfx_tpu_trainer.estimator._engine.settings import SessionSettings, folder_of
-from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate, SessionSettings, folder_of
 from tfx_tpu_trainer.estimator._engine.training.training_loops import (
     FastForwardHook,
     fast_forward_of,

@@ -1,7 +1,5 @@
 """Chooses the loops of a training, measures which of two is faster, and runs them ahead between hooks."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time
@@ -13,8 +11,8 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
-from tfx_tpu_trainer.estimator._engine.checkpointing.graph_files import left_out_of_meta_graphs
-from tfx_tpu_trainer.estimator._engine.gpus import sees_gpus
+from tfx_tpu_trainer.estimator._engine.checkpointing.savers import left_out_of_meta_graphs
+from tfx_tpu_trainer.estimator._engine.graph_optimizer import sees_gpus
 from tfx_tpu_trainer.estimator._engine.loops.compiled_loop import (
     CannotCompileError,
     CompiledLoop,
@@ -30,8 +28,7 @@ from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
 from tfx_tpu_trainer.estimator._engine.nan_checks import NanLossError
 from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import Optimizing
-from tfx_tpu_trainer.estimator._engine.settings import SessionSettings, folder_of
-from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate, SessionSettings, folder_of
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 
 v1 = tf.compat.v1

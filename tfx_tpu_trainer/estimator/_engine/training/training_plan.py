@@ -1,7 +1,5 @@
 """The plan of a training, and a check that its train_op trains."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Collection

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import create_iterations
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
-from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan, select_predictions
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,
@@ -28,7 +28,6 @@ from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTempla
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan, check_train_op
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._on_cores import on_cores
-from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook

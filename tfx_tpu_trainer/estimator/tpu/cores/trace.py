@@ -16,7 +16,7 @@ from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import Evaluat
 from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import InputTensors, as_input_tensors
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
-from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
+from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan, select_predictions
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
     Asked,
     FirstStepOfLoop,
@@ -26,11 +26,10 @@ from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
     HostCallHook,
     leave_out_summaries,
 )
-from tfx_tpu_trainer.estimator._engine.sessions.guarded_hooks import keep_from_hooks
+from tfx_tpu_trainer.estimator._engine.sessions.run_errors import keep_from_hooks
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._predicted_rows import select_predictions
 from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook

@@ -1,9 +1,10 @@
-"""Loops between the steps that hooks must see give identical results, only sooner."""
+"""Which loop a training runs, by its setting."""
 
-from __future__ import annotations
-
+import contextlib
 import glob
+import itertools
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -11,12 +12,194 @@ import tensorflow as tf
 
 from tests.estimator import linear_model
 from tests.estimator._engine.event_files import read_values
+from tests.estimator._engine.log_lines import log_lines
+from tests.estimator._engine.templates import make_template
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import as_input_tensors
+from tfx_tpu_trainer.estimator._engine.loops.compiled_loop import build_compiled_loop
+from tfx_tpu_trainer.estimator._engine.loops.step_loop import build_template_loop
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
+from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 from tfx_tpu_trainer.estimator._engine.training import training_loops
+from tfx_tpu_trainer.estimator._engine.training.training_loops import LoopChoice, jit_compile_of
+from tfx_tpu_trainer.estimator._engine.training.training_plan import check_train_op
 
 v1 = tf.compat.v1
+
+_STEPS = 40
+
+
+def _template(products):
+    """A model that sums what it reads, and so many products of matrices for XLA to compile."""
+    inputs = as_input_tensors(
+        tf.data.Dataset.range(1, _STEPS + 1).map(lambda n: tf.cast(n, tf.float32))
+    )
+    matrix = tf.fill([8, 8], inputs.features)
+    for _ in range(products):
+        matrix = tf.tanh(matrix @ matrix)
+    total, step = v1.get_variable("total", initializer=0.0), v1.train.get_global_step()
+    train_op = tf.group(total.assign_add(inputs.features), step.assign_add(1, read_value=False))
+    loss = inputs.features + 0 * tf.reduce_sum(matrix)
+    return make_template("train", loss=loss, train_op=train_op), total.read_value(), inputs
+
+
+@contextlib.contextmanager
+def _prepared(products, **options):
+    """The loop that `"auto"` chooses of that model's two, prepared, its session and the sum."""
+    with fresh_graph():
+        template, total, inputs = _template(products)
+        plain, compiled = build_template_loop(template), build_compiled_loop(template)
+        loop = LoopChoice(plain, compiled, jit_compile="auto", **options)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            inputs.hooks[0].after_create_session(session, None)
+            loop.prepare(session)
+            yield loop, session, total
+
+
+@pytest.mark.parametrize(("seconds", "compiles"), [(0.0, False), (600.0, True)])
+def test_auto_gives_the_compiler_so_long_and_loses_no_step(seconds, compiles, caplog):
+    options = {"clock": itertools.count().__next__, "compile_seconds": seconds}
+    with log_lines(caplog), _prepared(100, **options) as (loop, session, total):
+        loop.prepare(session)
+        step = 0
+        while step < _STEPS:
+            _, step = loop.run(session, min(4, _STEPS - step))
+        assert session.run(total) == sum(range(1, _STEPS + 1))
+    lines = [r.getMessage() for r in caplog.records if "jit_compile" in r.getMessage()]
+    assert len(lines) == 1
+    given_up = "can't compile the steps: it has not done so within 0 s"
+    assert (given_up in lines[0]) == (not compiles)
+    for thread in threading.enumerate():
+        if thread.name.startswith("compile_steps"):
+            thread.join()
+
+
+def test_auto_compares_calls_that_are_short_by_what_many_take(caplog):
+    plain, compiled = [0.04, 0.04, 0.04], [0.045, 0.02, 0.02, 0.02]  # one call is disturbed
+    seconds = [0.04, 0.04, *3 * [*plain, *compiled]]
+    times = iter([time for call in seconds for time in (0.0, call)])
+    with log_lines(caplog), _prepared(1, clock=lambda: next(times)) as (loop, session, total):
+        for _ in range(_STEPS):
+            loop.run(session, 1)
+        assert session.run(total) == sum(range(1, _STEPS + 1))
+    lines = [r.getMessage() for r in caplog.records if "jit_compile" in r.getMessage()]
+    assert len(lines) == 1
+    assert f" {1000 * sum(compiled) / 4:.3f} ms in the loop that XLA compiled" in lines[0]
+    assert " 40.000 ms in the loop of single ops; continuing with the compiled loop." in lines[0]
+    assert next(times, None) is None
+
+
+@pytest.mark.parametrize("setting", [None, False, True, "auto"])
+def test_only_auto_leaves_its_choice_to_the_graph_where_each_run_must_be_the_same(setting, caplog):
+    with log_lines(caplog):
+        assert jit_compile_of(setting, same_each_time=False) is setting
+        assert not caplog.records
+        found = jit_compile_of(setting, same_each_time=True)
+        assert found is (None if setting == "auto" else setting)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == (setting == "auto")
+    assert all("measures nothing" in line for line in lines)
+
+
+def _count():
+    return v1.train.get_global_step().assign_add(1, read_value=False)
+
+
+def _weight():
+    return v1.get_variable("model/weight", initializer=2.0)
+
+
+def _check(build, **fields):
+    with fresh_graph():
+        return check_train_op(make_template("train", train_op=build(), **fields))
+
+
+def _minimize(optimizer):
+    return lambda: optimizer().minimize(tf.square(_weight()), v1.train.get_global_step())
+
+
+def _reuses(build):
+    def built():
+        with v1.variable_scope("", reuse=v1.AUTO_REUSE):
+            return build()
+
+    return built
+
+
+def _statistic():
+    _weight()
+    mean = v1.get_variable("mean", initializer=0.0, trainable=False)
+    return tf.group(mean.assign(3.0), _count())
+
+
+@pytest.mark.parametrize(
+    ("build", "trains"),
+    [
+        (_minimize(lambda: v1.train.AdamOptimizer()), True),
+        (_minimize(lambda: v1.tpu.CrossShardOptimizer(v1.train.FtrlOptimizer(0.1))), True),
+        (lambda: tf.group(_weight().assign_add(1.0), _count()), True),
+        (lambda: tf.cond(_weight() > 1, lambda: _weight().assign(1.0), lambda: 0.0), True),
+        (lambda: tf.group(v1.py_func(lambda x: x, [_weight()], tf.float32), _count()), True),
+        (_statistic, False),
+        (_count, False),
+        (lambda: tf.no_op(), False),
+    ],
+    ids=["adam", "cross shard", "assign", "in a branch", "python", "statistic", "count", "no op"],
+)
+@pytest.mark.behaviour(170)
+def test_a_train_op_that_changes_a_variable_or_has_none_to_train_passes_in_silence(
+    caplog, build, trains
+):
+    with log_lines(caplog) as logged:
+        assert _check(_reuses(build)) is trains
+    assert not [line for line in logged if "changes no variable" in line]
+
+
+def _minimized_and_left_out():
+    weight = _weight()
+    v1.train.AdamOptimizer().minimize(tf.square(weight))
+    return _count()
+
+
+@pytest.mark.parametrize(
+    ("build", "cause"),
+    [
+        (_minimized_and_left_out, "The graph has 'Adam/update_model/weight"),
+        (
+            lambda: [_weight(), _count()][1],
+            "The graph has no op of an optimizer: return the result of an optimizer's",
+        ),
+        (
+            lambda: [_weight(), tf.constant("no step")][1],
+            "The graph has no op of an optimizer: return the result of an optimizer's",
+        ),
+    ],
+    ids=["lost", "only counts", "a tensor"],
+)
+@pytest.mark.behaviour(170)
+def test_a_train_op_that_trains_nothing_gets_one_warning_with_the_cause(caplog, build, cause):
+    with log_lines(caplog) as logged:
+        assert not _check(build)
+    (warning,) = [line for line in logged if "changes no variable except the global step" in line]
+    assert "1 trainable ones" in warning
+    assert cause in warning
+
+
+def test_no_op_is_asked_for_its_definition_by_itself(monkeypatch):
+    asked, node_def = [], tf.Operation.node_def.fget
+
+    def counted(op):
+        asked.append(op.name)
+        return node_def(op)
+
+    with fresh_graph():
+        template = make_template("train", train_op=_minimize(lambda: v1.train.AdamOptimizer())())
+        monkeypatch.setattr(tf.Operation, "node_def", property(counted))
+        assert check_train_op(template)
+    assert not asked
+
 
 BATCH = 4
 

@@ -1,7 +1,5 @@
 """Input functions of arrays and data frames, against what the original's queues give."""
 
-from __future__ import annotations
-
 import collections
 import re
 from typing import Any

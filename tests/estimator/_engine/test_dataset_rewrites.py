@@ -5,13 +5,10 @@ Which maps run in parallel without tuning, and that nothing but the pace tells.
 Where tf.data tunes a dataset: what is switched off, and what stays as the program has it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.estimator._engine.feeding.elements import elements
 from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import (
     iterators_of_default_graph,
 )
@@ -32,6 +29,18 @@ ARRAYS = (
     {"numbers": np.arange(2.0 * ROWS).reshape(ROWS, 2), "words": np.array([*"abcdefg"])},
     np.arange(ROWS),
 )
+
+
+def elements(dataset):
+    """Returns a dataset's elements to its end."""
+    following = v1.data.make_one_shot_iterator(dataset).get_next()
+    found = []
+    with v1.Session() as session:
+        try:
+            while True:
+                found.append(session.run(following))
+        except tf.errors.OutOfRangeError:
+            return found
 
 
 def rows():

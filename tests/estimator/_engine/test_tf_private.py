@@ -1,12 +1,10 @@
 """Adam's one op for a table beside its own ops for the same gradients of rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.tf_private_adam import tables_updated_in_one_op
+from tfx_tpu_trainer.estimator._engine.tf_private import tables_updated_in_one_op
 from tfx_tpu_trainer.estimator._engine.tracing import fresh_graph
 
 v1 = tf.compat.v1
