@@ -1,6 +1,6 @@
 """Runs the notebooks of docs/notebooks and keeps what they show: `make notebooks`, of some with ARGS=preflight.
 
-The documentation's site shows the outputs without running anything (`page_of`); tests/workbench/notebook and
+The documentation's site shows the outputs without running anything (`page_of`); tests/workbench/test_notebooks.py and
 tests/engines/test_jupyter.py run the notebooks again and compare. Kept is what a reader learns from: no
 times of cells, nothing that libraries say on standard error, and no paths of the machine that ran them.
 """

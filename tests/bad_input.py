@@ -8,8 +8,6 @@
 The fixture `refused` reads what the message has to say from the row, so that the page shows what was tested.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Checkpoints as files, looked at from outside while another process writes them."""
 
-from __future__ import annotations
-
 import glob
 import re
 from pathlib import Path

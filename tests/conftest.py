@@ -1,7 +1,5 @@
 """Who runs which test and when, and the fixtures that all of them may use."""
 
-from __future__ import annotations
-
 import gc
 import importlib.util
 import logging

@@ -1,7 +1,5 @@
 """The tests that cannot run on the newest line of TFX, each with its reason: the table of docs/lines.md."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 from collections.abc import Mapping

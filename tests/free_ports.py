@@ -1,7 +1,5 @@
 """Addresses on this machine that nobody uses."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 

@@ -1,7 +1,5 @@
 """Memory that a process has freed and the C library holds."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import pathlib

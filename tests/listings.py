@@ -1,7 +1,5 @@
 """The listings of a page of the documentation, and what it says that they print."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

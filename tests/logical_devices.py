@@ -4,8 +4,6 @@ Every test process has them, whichever tests it runs, so that no test finds anot
 beside others. The programs that tests start have the one device that a user's program has.
 """
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

@@ -1,7 +1,5 @@
 """TensorFlow's deterministic ops, which a program switches on for its process, for a part of a test."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

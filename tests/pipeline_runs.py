@@ -1,7 +1,5 @@
 """Pipeline runs that all end-to-end tests of a session share, made as a user makes them."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

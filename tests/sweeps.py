@@ -1,7 +1,5 @@
 """Matrices of which `make test` runs a part, and `make test-all` the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The walls of docs/architecture.md: layers, light imports, private names, and nothing of one machine in a file."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools
@@ -67,7 +65,7 @@ OTHER_WRITERS = {
         "fdopen": _HAS_NO_NAME,
         "TFRecordWriter": _HAS_NO_NAME,
     },
-    "tfx_tpu_trainer/preflight/compiler/compile_process.py": {
+    "tfx_tpu_trainer/preflight/compiler/tpu_compiler.py": {
         "open": "in a temporary folder of two processes, before the file that the other looks for"
     },
     "tfx_tpu_trainer/_support/progress_views.py": {

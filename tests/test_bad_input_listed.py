@@ -1,7 +1,5 @@
 """docs/bad-input.md lists the inputs that the tests see refused, and says what they see."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

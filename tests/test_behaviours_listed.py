@@ -1,7 +1,5 @@
 """docs/behaviours.md says of every behaviour of the original what it is and what we do, and names its tests."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

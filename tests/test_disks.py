@@ -4,8 +4,6 @@ A disk is full here by RLIMIT_FSIZE, which any process may set for itself: each 
 Python ignores the signal that goes with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -27,7 +25,7 @@ from tests.components.clusters.compiled import tiny
 from tests.conftest import REPOSITORY
 from tests.estimator import linear_model
 from tests.preflight.reports import report
-from tests.serving.saved_models import save_metagraphs
+from tests.serving.exports import save_metagraphs
 from tfx_tpu_trainer._support.file_systems import check_can_be_written
 from tfx_tpu_trainer.components.evaluation import (
     EvalMetrics,

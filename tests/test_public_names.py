@@ -1,7 +1,5 @@
 """The public API is the `__all__` of the faces, and a name leaves it only on purpose."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The README, and pages that people start from: their listings run, and print what is printed there."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The Transform output that the tfx wheel carries, as nodes at the head of a pipeline."""
 
-from __future__ import annotations
-
 import json
 
 from tfx import v1 as tfx

@@ -1,7 +1,5 @@
 """The Transform output that the tfx wheel carries: Chicago taxi trips, 9,909 to train on and 5,091 to evaluate."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

@@ -1,7 +1,5 @@
 """A program of a user, on the terminal that it is started on: `python -m tests._support.terminal_program`."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 

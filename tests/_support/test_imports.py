@@ -1,7 +1,5 @@
 """What an import without its extra says, and a command."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Processes of ours import nothing from the working directory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What is known of a run, and who is shown it when."""
 
-from __future__ import annotations
-
 import functools
 import json
 

@@ -1,7 +1,5 @@
 """What a terminal shows of a training, and what a file gets in its place."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

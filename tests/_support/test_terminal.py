@@ -1,7 +1,5 @@
 """Names and messages of others are printed as text: no terminal takes them for commands."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """No silent waiting: what the log says of a wait, and when; hosts are real sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Files and folders appear whole or not at all, on a local disk and where folders can't be renamed."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

@@ -4,8 +4,6 @@ A process says on a pipe which phase it has begun. The product knows nothing of 
 are wrapped here, in the process that is to be killed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """A pipeline's model that counts how often it has seen each row, and says which step it has made."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Any

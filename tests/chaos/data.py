@@ -1,7 +1,5 @@
 """Transform's output for the taxi and digits models, each row with its number, so that it can be counted."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tempfile

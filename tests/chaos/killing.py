@@ -1,7 +1,5 @@
 """Kills: when they come, and what became of the process that one was meant for."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses

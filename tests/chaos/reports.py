@@ -1,7 +1,5 @@
 """How a process tells the one that kills it how far it is: lines on a pipe."""
 
-from __future__ import annotations
-
 import os
 
 # TpuTrainer may load a module of the user's anew, so this is none.

@@ -1,7 +1,5 @@
 """The kill sweep itself, in a process of its own: what it forks must have run nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

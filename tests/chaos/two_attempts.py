@@ -1,7 +1,5 @@
 """Two attempts at once: the older one is paused at one of its writes, and goes on when a newer one has begun."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

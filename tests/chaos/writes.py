@@ -1,7 +1,5 @@
 """The writes of a process, counted, with a pause before one of them."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -1,6 +1,4 @@
-"""What a Beam cluster on this machine is made of: JVMs, worker pools, and Beam's job server before them."""
-
-from __future__ import annotations
+"""What a Beam cluster on this machine is made of, and the inputs that the taxi pipeline gave its components."""
 
 import contextlib
 import pathlib
@@ -8,10 +6,25 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from tests.engines import jars
+from tests.engines import java_server
+from tests.pipeline_runs import PipelineRun
 from tfx_tpu_trainer.workbench.run.local_runner import child_environment
+
+
+def taxi_inputs(taxi_run: PipelineRun) -> dict[str, dict[str, Path]]:
+    """Returns the folder of each input, by the components' names."""
+    examples = taxi_run.output_folder("CsvExampleGen", "examples")
+    schema = taxi_run.output_folder("SchemaGen", "schema")
+    model = taxi_run.output_folder("TpuTrainer", "model")
+    return {
+        "StatisticsGen": {"examples": examples},
+        "Transform": {"examples": examples, "schema": schema},
+        "Evaluator": {"examples": examples, "model": model, "schema": schema},
+    }
+
 
 START_SECONDS = 120
 # What Flink 1.16 and Spark 3.2 reach into, and Java 17 keeps closed.
@@ -104,7 +117,7 @@ class BeamProcesses(contextlib.ExitStack):
     def _java(
         self, name: str, heap: str, main: str, *words: str, options: tuple[str, ...] = ()
     ) -> subprocess.Popen[bytes]:
-        path = jars.class_path(self._libraries)
+        path = java_server.class_path(self._libraries)
         return self._start(name, *_JAVA, *options, f"-Xmx{heap}", "-cp", path, main, *words)
 
     def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:

@@ -1,7 +1,5 @@
 """Hosts with addresses of their own on this machine: network namespaces, joined by a bridge."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Trainings of several hosts, each with an address of its own, whose links go down and whose processes are killed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,13 +1,11 @@
 """docs/notebooks/pipeline.ipynb in a kernel of its own, as Jupyter runs it: a whole pipeline, which takes a while."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 
 from scripts.run_notebooks import NOTEBOOKS, code_cells, execute, keep_outputs
-from tests.workbench.notebook.outputs import kept, words_of
+from tests.workbench.test_notebooks import kept, words_of
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Another consumer of an exported model: TensorFlow's Java binding behind TensorFlow Serving's REST predict."""
 
-from __future__ import annotations
-
 import base64
 import json
 import statistics
@@ -13,8 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.engines.jars import UnavailableError
-from tests.engines.java_server import JavaServer, RefusedError, java_server
+from tests.engines.java_server import JavaServer, RefusedError, UnavailableError, java_server
 from tests.pipeline_runs import PipelineRun
 from tests.pipelines.taxi_rows import values
 from tests.pipelines.test_taxi_e2e import raw_rows

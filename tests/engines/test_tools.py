@@ -1,12 +1,10 @@
 """What is missing on a machine is a skipped test and one line; what is wrong is an error."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest
 
-from tests.engines import jars, tools
+from tests.engines import java_server, tools
 
 
 @pytest.fixture
@@ -28,26 +26,28 @@ def test_what_is_missing_skips_and_says_where_it_comes_from(no_tools):
 
 @pytest.mark.needs("mvn")
 def test_a_library_that_can_not_be_had_is_named(tmp_path: pathlib.Path, monkeypatch):
-    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(java_server, "CACHE", tmp_path / "cache")
     pom = tmp_path / "pom.xml"
     text = (pathlib.Path(__file__).parent / "model_server" / "pom.xml").read_text("utf-8")
     pom.write_text(text.replace("<version>2.8.9<", "<version>0.0.17<"), encoding="utf-8")
-    with pytest.raises(jars.UnavailableError, match=r"^com.google.code.gson:gson:jar:0.0.17 could"):
-        jars.fetch(pom)
-    assert not list(jars.CACHE.iterdir())
+    with pytest.raises(
+        java_server.UnavailableError, match=r"^com.google.code.gson:gson:jar:0.0.17 could"
+    ):
+        java_server.fetch(pom)
+    assert not list(java_server.CACHE.iterdir())
 
 
 @pytest.mark.needs("mvn")
 def test_a_pom_that_maven_does_not_read_is_an_error(tmp_path: pathlib.Path, monkeypatch):
-    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(java_server, "CACHE", tmp_path / "cache")
     (tmp_path / "pom.xml").write_text("<project>", encoding="utf-8")
     with pytest.raises(AssertionError, match="Maven failed"):
-        jars.fetch(tmp_path / "pom.xml")
+        java_server.fetch(tmp_path / "pom.xml")
 
 
 @pytest.mark.needs("mvn")
 def test_a_wanted_version_that_can_not_be_had_is_the_poms_instead(tmp_path, monkeypatch):
-    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(java_server, "CACHE", tmp_path / "cache")
     (tmp_path / "small").mkdir()
     pom = tmp_path / "small" / "pom.xml"
     dependency = "<groupId>com.google.code.gson</groupId><artifactId>gson</artifactId>"
@@ -59,6 +59,6 @@ def test_a_wanted_version_that_can_not_be_had_is_the_poms_instead(tmp_path, monk
         "</project>",
         encoding="utf-8",
     )
-    folder = jars.fetch(pom, gson_version="0.0.17")
+    folder = java_server.fetch(pom, gson_version="0.0.17")
     assert [jar.name for jar in folder.iterdir()] == ["gson-2.8.9.jar"]
-    assert jars.fetch(pom, gson_version="0.0.17") == folder
+    assert java_server.fetch(pom, gson_version="0.0.17") == folder

@@ -3,8 +3,6 @@
 XProf's packages do not go with TensorFlow 2.16's, so it has an environment apart: `make xprof`.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import pathlib

@@ -1,7 +1,5 @@
 """The tools that the engines need on this machine, and the line that says where a missing one comes from."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil

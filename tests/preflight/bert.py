@@ -4,8 +4,6 @@ python -m tests.preflight.bert                prints the processor seconds and t
 python -m tests.preflight.bert --effort -1    the same with the compiler's least effort
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

@@ -7,8 +7,6 @@ The last line of the standard output is JSON: a list of names; or bytes of HBM b
 compiler's refusal. `tests/preflight/tf_programs.py` has the same programs under the same names.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Steps of small models, lowered, and the options that compile them fast."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reports made by hand, for what turns them into text, JSON and pages."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -6,8 +6,6 @@
 JAX is in an environment of its own, `.make/jax`, which is made where it is missing.
 """
 
-from __future__ import annotations
-
 import json
 import pathlib
 import re

@@ -1,7 +1,5 @@
 """Compiling for slices: what is refused, and what becomes of a compiler that fails itself."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os
@@ -214,7 +212,7 @@ def _compile_processes() -> list[int]:
             command = (folder / "cmdline").read_text()
         except (OSError, ValueError, IndexError):
             continue
-        if parent == os.getpid() and "compiler.compile_process" in command:
+        if parent == os.getpid() and "compiler.tpu_compiler" in command:
             found.append(int(folder.name))
     return found
 

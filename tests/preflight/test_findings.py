@@ -1,7 +1,5 @@
 """Each class of op that no TPU runs: the problem names the op, the model's line and what to do."""
 
-from __future__ import annotations
-
 import pathlib
 
 import pytest

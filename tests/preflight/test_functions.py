@@ -1,7 +1,5 @@
 """Functions and Keras models as steps, with the real compiler."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

@@ -4,8 +4,6 @@ Programs and buffer assignments are written by hand as the compiler writes them,
 a tiny step are the compiler's own.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

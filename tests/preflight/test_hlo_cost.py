@@ -1,7 +1,5 @@
 """How often loops turn, and the operations of convolutions and products, in programs written by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

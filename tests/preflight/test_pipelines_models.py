@@ -1,7 +1,5 @@
 """The taxi and the digits model: training, evaluation, prediction and serving compile for real slices."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -90,7 +88,7 @@ def lowered(name: str, mode: str, replicas: int) -> LoweredStep:
     )
 
 
-# Of a taxi run's own export and prediction, tests/workbench/cli/test_preflight_e2e.py is in `make test`.
+# Of a taxi run's own export and prediction, tests/workbench/cli/test_demo_e2e.py is in `make test`.
 @pytest.fixture(scope="module", params=["digits", pytest.param("taxi", marks=pytest.mark.sweep)])
 def serving(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model's name and its serving step."""

@@ -1,7 +1,5 @@
 """The TPU programs of exported models: of version 1 and 2, with parts on the host and batching."""
 
-from __future__ import annotations
-
 import pathlib
 from typing import Any
 
@@ -13,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tests.bad_input import case, row
 from tests.preflight.lowered import CHECK_ONLY
 from tests.serving import exports
-from tests.serving.saved_models import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of, save_graph
+from tests.serving.exports import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of, save_graph
 from tfx_tpu_trainer.estimator import export, tpu
 from tfx_tpu_trainer.preflight._compiling import compile_steps
 from tfx_tpu_trainer.preflight._hlo_module import HloModule

@@ -1,7 +1,5 @@
 """The bounds and the estimate of a step against their formulas, on one slice and on several."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The programs of `jax_programs.py` in TensorFlow, under the same names."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Exports that all tests of a session read; what breaks one breaks a copy."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.serving.exports import train_and_export

@@ -1,6 +1,4 @@
-"""A module that ends as its argument says; see test_fresh_process.py."""
-
-from __future__ import annotations
+"""A module that ends as its argument says; see test_loading.py."""
 
 import os
 import signal

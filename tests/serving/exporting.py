@@ -3,8 +3,6 @@
 Before each export it prints a line, and another one after it.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 

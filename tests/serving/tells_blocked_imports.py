@@ -1,6 +1,4 @@
-"""A module that writes down which imports were blocked while it was imported; see test_fresh_process.py."""
-
-from __future__ import annotations
+"""A module that writes down which imports were blocked while it was imported; see test_loading.py."""
 
 import json
 import sys

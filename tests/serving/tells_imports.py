@@ -1,6 +1,4 @@
-"""A module that imports TensorFlow and writes down what has come with it; see test_fresh_process.py."""
-
-from __future__ import annotations
+"""A module that imports TensorFlow and writes down what has come with it; see test_loading.py."""
 
 import json
 import sys

@@ -1,16 +1,15 @@
 """What a metagraph holds, and which op runs where, in real exports and in copies that were edited."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 
 from tests.bad_input import case
 from tests.estimator.export import small_export
 from tests.estimator.export.small_export import call_model, linear
-from tests.serving.exports import edited, tpu_program
-from tests.serving.saved_models import save_metagraphs
+from tests.serving.exports import edited, save_graph, save_metagraphs, tpu_program
 from tfx_tpu_trainer.serving import describe_saved_model, place_ops, read_saved_model
+
+v1 = tf.compat.v1
 
 
 class _Doubler(tf.Module):
@@ -66,6 +65,13 @@ def test_ops_in_functions_count(tmp_path):
 
     graph = model.serve.get_concrete_function().graph
     assert meta_graph.num_ops > len(graph.get_operations())
+
+
+def test_exchanges_between_cores_are_ops_of_tpus(tmp_path):
+    exchanges = ["AllToAll", "CollectivePermute", "CrossReplicaSum", "XlaAllReduce"]
+    nodes = [v1.NodeDef(name=op, op=op) for op in ("Neg", *exchanges)]
+    path = save_graph(tmp_path / "model", v1.GraphDef(node=nodes), "serve", output="Neg:0")
+    assert describe_saved_model(path)[0].tpu_ops == tuple(exchanges)
 
 
 def test_nothing_is_loaded(tmp_path):

@@ -1,7 +1,5 @@
 """A process that exports is killed: what a server finds is complete, or not there."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Models in buckets, where a folder's files appear one by one; copies of one metagraph."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import row
-from tests.serving.saved_models import save_metagraphs
+from tests.serving.exports import save_metagraphs
 from tfx_tpu_trainer._support import whole_files
 from tfx_tpu_trainer.components.trainer.artifacts import copy_folder
 from tfx_tpu_trainer.serving import copy_metagraph, describe_saved_model, find_saved_model

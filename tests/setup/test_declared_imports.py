@@ -146,7 +146,7 @@ USES = {
         "from tfx_tpu_trainer.components.clusters import *\n"
         "import kfp.kubernetes, kfp_server_api, google.cloud.aiplatform"
     ),
-    "new": "import tfx_tpu_trainer.workbench.new.creating, tfx_tpu_trainer.workbench.new.measuring",
+    "new": "import tfx_tpu_trainer.workbench.new, tfx_tpu_trainer.workbench.new.measuring",
     "notebook": "import tfx_tpu_trainer.workbench.notebook.extension, tfx_tpu_trainer.workbench.notebook.pages",
     "preflight": "from tfx_tpu_trainer.preflight import *",
     "report": "from tfx_tpu_trainer.components.report import *",

@@ -4,8 +4,6 @@ TensorFlow opens a path by its scheme: local ones have none or `file://`, `gs://
 tensorflow-io add others.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any, Final

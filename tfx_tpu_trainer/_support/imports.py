@@ -1,7 +1,5 @@
 """Imports: of names when they are first used, of extras that may be missing, of TensorFlow with Keras 2."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Messages of others made fit to be shown: text without control characters, errors with the user's line of code."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

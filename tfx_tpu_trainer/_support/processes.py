@@ -1,7 +1,5 @@
 """A process: the command of a child that runs one of our modules, and the memory that may still be taken."""
 
-from __future__ import annotations
-
 import ctypes
 import pathlib
 import re

@@ -4,8 +4,6 @@ The views are in `progress_views.py` and `progress_bar.py`: log lines, a file fo
 notebook. Nothing here imports TensorFlow, and nothing is computed for display.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

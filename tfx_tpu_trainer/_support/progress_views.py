@@ -1,7 +1,5 @@
 """Progress as text: log lines, one every so many steps and at most every few seconds, and a small file for a runner."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

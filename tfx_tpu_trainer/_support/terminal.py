@@ -1,7 +1,5 @@
 """The terminal, on which the names and messages of others are text: see `printable` of `messages.py`."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -3,8 +3,6 @@
 A wait that is shorter than that says nothing, and costs a thread that sleeps.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import logging

@@ -14,8 +14,6 @@ A symbolic link stays: what it names is written. Devices and pipes, such as /dev
 and never replaced.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from tfx_tpu_trainer._support.imports import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_tpu_trainer.hardware._chips import CHIPS, Chip
-    from tfx_tpu_trainer.hardware._slices import Slice, find_slice, known_slices
+    from tfx_tpu_trainer.hardware._slices import CHIPS, Chip, Slice, find_slice, known_slices
     from tfx_tpu_trainer.hardware._tpu_spec import TpuSpec
 
 __all__ = [
@@ -23,8 +22,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "._chips": ["CHIPS", "Chip"],
-        "._slices": ["Slice", "find_slice", "known_slices"],
+        "._slices": ["CHIPS", "Chip", "Slice", "find_slice", "known_slices"],
         "._tpu_spec": ["TpuSpec"],
     },
     extra="tfx",

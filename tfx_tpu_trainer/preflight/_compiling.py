@@ -1,7 +1,5 @@
 """Compiles lowered steps for a slice of TPU chips with libtpu, each in a separate process."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -36,12 +34,12 @@ from tfx_tpu_trainer.preflight._results import (
     MemoryNeed,
     Problem,
 )
-from tfx_tpu_trainer.preflight.compiler.compile_process import CompileRequest, CompileResponse
+from tfx_tpu_trainer.preflight.compiler.tpu_compiler import CompileRequest, CompileResponse
 
 INSTALL = "pip install 'tfx-tpu-trainer[preflight]'"
 
 _FILE = "libtpu.so"
-_PROCESS = "tfx_tpu_trainer.preflight.compiler.compile_process"
+_PROCESS = "tfx_tpu_trainer.preflight.compiler.tpu_compiler"
 
 _LARGEST_SHOWN = 10
 

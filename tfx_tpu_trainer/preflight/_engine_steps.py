@@ -5,8 +5,6 @@ what a core fetches is what the places of `estimator/tpu/cores/` fetch. The bodi
 and eval_metrics run on the host and are left out; their tensors leave the TPU and are not.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile
@@ -31,10 +29,9 @@ from tfx_tpu_trainer.estimator.extending import (
 )
 from tfx_tpu_trainer.estimator.tpu import RunConfig
 from tfx_tpu_trainer.preflight._lowering import lower
-from tfx_tpu_trainer.preflight._outside_ops import without_outside_ops
 from tfx_tpu_trainer.preflight._report import bytes_text
 from tfx_tpu_trainer.preflight._results import Finding, LoweredStep
-from tfx_tpu_trainer.preflight._step_graph import StepGraph
+from tfx_tpu_trainer.preflight._step_graph import StepGraph, without_outside_ops
 
 v1 = tf.compat.v1
 

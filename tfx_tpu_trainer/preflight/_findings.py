@@ -1,7 +1,5 @@
 """Ops that no TPU runs, found before anything is lowered, and what in a program compiles but costs time or memory."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator

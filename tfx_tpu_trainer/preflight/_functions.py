@@ -1,7 +1,5 @@
 """Any function of TensorFlow as a step, with the variables that it captures; a Keras model's training step."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Mapping, Sequence

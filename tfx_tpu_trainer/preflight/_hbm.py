@@ -5,8 +5,6 @@ counts the chip's fast memory too, where most values of a small model stay. Its 
 twice and leaves constants out, and its `peak` is that of the fast memory where more happens there than in HBM.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ that begin as constants, so running nothing but those scalars tells how many tim
 data is not known before it runs, and counts once.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """How fast a program's input is: measured on this machine, scaled to the hosts of a slice."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import time
@@ -49,31 +47,18 @@ _TO_OLDER_CHIP_GB_PER_S = 16.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpeed:
-    """What an input_fn delivers.
+    """What an input_fn delivers."""
 
-    Attributes:
-        seconds: How long it was read, after its first batch.
-        rows: Rows that were read.
-        ends: How often it ended and was read again from its start.
-        cpus: CPUs of this machine.
-        cpus_used: How many of them the reading kept busy, on average.
-        row_bytes: Bytes of a row, features and labels.
-        hosts: Machines of the slice.
-        host_cpus: CPUs of each of them.
-        chips: Chips of the slice.
-        to_chip_gb_per_s: From a host to one chip, 10^9 bytes a second.
-    """
-
-    seconds: float
-    rows: int
-    ends: int
-    cpus: int
-    cpus_used: float
-    row_bytes: float
-    hosts: int
-    host_cpus: int
-    chips: int
-    to_chip_gb_per_s: float
+    seconds: float  # how long it was read, after its first batch
+    rows: int  # rows that were read
+    ends: int  # how often it ended and was read again from its start
+    cpus: int  # CPUs of this machine
+    cpus_used: float  # how many of them the reading kept busy, on average
+    row_bytes: float  # bytes of a row, features and labels
+    hosts: int  # machines of the slice
+    host_cpus: int  # CPUs of each of them
+    chips: int  # chips of the slice
+    to_chip_gb_per_s: float  # from a host to one chip, 10^9 bytes a second
 
     @property
     def rows_per_second(self) -> float:

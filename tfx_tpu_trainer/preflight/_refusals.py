@@ -1,7 +1,5 @@
 """Why TensorFlow or the TPU's compiler refuses a step: their messages, told as a problem with an op of the model."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence

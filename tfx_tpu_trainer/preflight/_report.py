@@ -183,19 +183,13 @@ class StepReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputLimit:
-    """The input of a training beside its step, over the whole slice.
+    """The input of a training beside its step, over the whole slice."""
 
-    Attributes:
-        input_rows: Rows a second that the hosts deliver.
-        bound_rows: Upper bound on the rows a second that the chips train.
-        estimated_rows: Their estimate.
-        transfer_share: Time of a step's rows from the hosts to the chips, as a share of the
-            estimated step; the runtime copies them while the step before runs.
-    """
-
-    input_rows: float
-    bound_rows: float
-    estimated_rows: float
+    input_rows: float  # rows a second that the hosts deliver
+    bound_rows: float  # upper bound on the rows a second that the chips train
+    estimated_rows: float  # their estimate
+    # Time of a step's rows from the hosts to the chips, as a share of the estimated step; the runtime copies them
+    # while the step before runs.
     transfer_share: float
 
     @property

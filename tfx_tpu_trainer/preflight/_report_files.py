@@ -1,7 +1,5 @@
 """A preflight's report as files: JSON for programs, a page for people."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a preflight finds out about a step: plain values, each of which turns into JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from tfx_tpu_trainer.preflight._hlo_cost import OpCost
@@ -33,27 +31,19 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Why a step cannot run on the TPU.
+    """Why a step cannot run on the TPU."""
 
-    Attributes:
-        stage: `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler refuses it.
-            `"memory"`: it does not fit in HBM. `"crash"`: the compiler's process died. `"timeout"`: it took too long.
-            `"set-up"`: what is requested does not fit together, so that nothing can be said of the model.
-        op_name: Name of the TensorFlow op at fault, or `None` where unknown.
-        op_type: Its type, or `None`.
-        source: `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
-        message: What is wrong, one or two sentences.
-        advice: What to do about it, one or two sentences.
-        details: The compiler's own text, shortened; may be empty.
-    """
-
+    # `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler refuses it. `"memory"`: it
+    # does not fit in HBM. `"crash"`: the compiler's process died. `"timeout"`: it took too long. `"set-up"`: what is
+    # requested does not fit together, so that nothing can be said of the model.
     stage: str
-    op_name: str | None = None
-    op_type: str | None = None
+    op_name: str | None = None  # name of the TensorFlow op at fault, or `None` where unknown
+    op_type: str | None = None  # its type, or `None`
+    # `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
     source: str | None = None
-    message: str
-    advice: str
-    details: str = ""
+    message: str  # what is wrong, one or two sentences
+    advice: str  # what to do about it, one or two sentences
+    details: str = ""  # the compiler's own text, shortened; may be empty
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
@@ -102,43 +92,26 @@ class LoweredStep:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """A buffer in HBM.
+    """A buffer in HBM."""
 
-    Attributes:
-        bytes: Its size with padding.
-        op_name: The TensorFlow op or variable that it belongs to; what the compiler calls it where
-            there is none.
-        shape: Such as `"f32[1024,512]{1,0:T(8,128)}"`.
-        category: `"argument"` (variables and inputs), `"output"` or `"temp"`.
-        unpadded_bytes: Its size without padding.
-    """
-
-    bytes: int
+    bytes: int  # its size with padding
+    # The TensorFlow op or variable that it belongs to; what the compiler calls it where there is none.
     op_name: str
-    shape: str
-    category: str
-    unpadded_bytes: int
+    shape: str  # such as `"f32[1024,512]{1,0:T(8,128)}"`
+    category: str  # `"argument"` (variables and inputs), `"output"` or `"temp"`
+    unpadded_bytes: int  # its size without padding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """HBM that a program needs on each TPU device, in bytes.
+    """HBM that a program needs on each TPU device, in bytes."""
 
-    Attributes:
-        argument_bytes: Variables and inputs.
-        output_bytes: Updated variables and results.
-        alias_bytes: Part of the outputs that takes the place of arguments.
-        temp_bytes: Everything in between: activations, for one.
-        generated_code_bytes: The program itself.
-        gap_bytes: Part of `temp_bytes` that no value fills when HBM is fullest: what XProf's memory viewer
-            leaves out of its peak.
-    """
-
-    argument_bytes: int
-    output_bytes: int
-    alias_bytes: int
-    temp_bytes: int
-    generated_code_bytes: int
+    argument_bytes: int  # variables and inputs
+    output_bytes: int  # updated variables and results
+    alias_bytes: int  # part of the outputs that takes the place of arguments
+    temp_bytes: int  # everything in between: activations, for one
+    generated_code_bytes: int  # the program itself
+    # Part of `temp_bytes` that no value fills when HBM is fullest: what XProf's memory viewer leaves out of its peak.
     gap_bytes: int = 0
 
     @property
@@ -155,20 +128,14 @@ class MemoryNeed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collective:
-    """What the devices of a compiled program tell each other by ops of one kind.
+    """What the devices of a compiled program tell each other by ops of one kind."""
 
-    Attributes:
-        kind: Such as `"all-reduce"` or `"all-gather"`, as XLA calls it.
-        between: `"replicas"`: the copies of the model, as in the sum of the gradients.
-            `"cores"`: the TPU devices that one copy is spread over.
-        count: Ops of the program; those of a loop's body count once.
-        bytes: What one device gives to them or gets from them, whichever is more, in bytes.
-    """
-
-    kind: str
+    kind: str  # such as `"all-reduce"` or `"all-gather"`, as XLA calls it
+    # `"replicas"`: the copies of the model, as in the sum of the gradients. `"cores"`: the TPU devices that one copy
+    # is spread over.
     between: str
-    count: int
-    bytes: int
+    count: int  # ops of the program; those of a loop's body count once
+    bytes: int  # what one device gives to them or gets from them, whichever is more, in bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Runs a preflight: lowers the steps of a model, compiles them for a slice and reports; for many sizes in a sweep."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
@@ -286,23 +284,16 @@ def _as_model(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepEntry:
-    """One batch size on one slice.
+    """One batch size on one slice."""
 
-    Attributes:
-        tpu: The slice, such as `"v5e:2x4"`.
-        batch_size: Rows of a step over all replicas.
-        outcome: `"fits"`; `"too large"` where it needs more HBM than there is, or where the compiler
-            gave up on it; `"failed"` where it does not compile at any size; `"skipped"` after a
-            larger one that fits or has failed; `"not divisible"` by the replicas.
-        detail: Need and limit, or what is wrong.
-        report: The report, where it was compiled.
-    """
-
-    tpu: str
-    batch_size: int
+    tpu: str  # the slice, such as `"v5e:2x4"`
+    batch_size: int  # rows of a step over all replicas
+    # `"fits"`; `"too large"` where it needs more HBM than there is, or where the compiler gave up on it; `"failed"`
+    # where it does not compile at any size; `"skipped"` after a larger one that fits or has failed; `"not divisible"`
+    # by the replicas.
     outcome: Outcome
-    detail: str
-    report: PreflightReport | None = None
+    detail: str  # need and limit, or what is wrong
+    report: PreflightReport | None = None  # the report, where it was compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

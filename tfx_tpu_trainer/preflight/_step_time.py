@@ -11,8 +11,6 @@ that real steps reach; kernels run one after the other. The shares were fitted t
 reading the input, the host, and what the vector units compute in values that are on the chip already.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -27,21 +25,13 @@ _LEAST_SHARE_SENT = {"all-gather": 0.5, "reduce-scatter": 0.5, "all-to-all": 0.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """Bounds of one step on a slice.
+    """Bounds of one step on a slice."""
 
-    Attributes:
-        compute_seconds: Its operations at the peak rate.
-        memory_seconds: Its reads and writes at the bandwidth of the memory.
-        collective_seconds: Its sums over the replicas on all links; 0 within one chip.
-        rows: Rows of the step over all replicas, or `None` where that is not known.
-        network_seconds: What slices must send each other (`bytes_sent`); 0 with one.
-    """
-
-    compute_seconds: float
-    memory_seconds: float
-    collective_seconds: float
-    rows: int | None = None
-    network_seconds: float = 0.0
+    compute_seconds: float  # its operations at the peak rate
+    memory_seconds: float  # its reads and writes at the bandwidth of the memory
+    collective_seconds: float  # its sums over the replicas on all links; 0 within one chip
+    rows: int | None = None  # rows of the step over all replicas, or `None` where that is not known
+    network_seconds: float = 0.0  # what slices must send each other (`bytes_sent`); 0 with one
 
     @property
     def step_seconds(self) -> float:
@@ -180,24 +170,16 @@ class OpTime:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The time of a step on a slice.
+    """The time of a step on a slice."""
 
-    Attributes:
-        compute_seconds: In kernels that the matrix units limit.
-        memory_seconds: In kernels that HBM limits, and in copies that nothing hides.
-        collective_seconds: In collectives that nothing hides; over several slices, with what goes over
-            the network between them, at its full rate.
-        launch_seconds: From one kernel to the next.
-        unknown_loops: Loops that count once because only data tells how often they run.
-        rows: Rows of the step over all replicas, or `None` where that is not known.
-    """
-
-    compute_seconds: float
-    memory_seconds: float
+    compute_seconds: float  # in kernels that the matrix units limit
+    memory_seconds: float  # in kernels that HBM limits, and in copies that nothing hides
+    # In collectives that nothing hides; over several slices, with what goes over the network between them, at its
+    # full rate.
     collective_seconds: float
-    launch_seconds: float
-    unknown_loops: int = 0
-    rows: int | None = None
+    launch_seconds: float  # from one kernel to the next
+    unknown_loops: int = 0  # loops that count once because only data tells how often they run
+    rows: int | None = None  # rows of the step over all replicas, or `None` where that is not known
 
     @property
     def step_seconds(self) -> float:

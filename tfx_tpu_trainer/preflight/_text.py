@@ -1,7 +1,5 @@
 """A preflight's report for the terminal."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 

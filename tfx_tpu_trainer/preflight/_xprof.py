@@ -10,8 +10,6 @@ the model. XProf computes its op tables and its roofline from them. A kernel of 
 long as all its runs together.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """An exported model: opened, described, checked, and made ready for a server. Nothing here knows TFX."""
 
-from __future__ import annotations
-
 from tfx_tpu_trainer.serving._check import (
     Check,
     Finding,
@@ -12,7 +10,6 @@ from tfx_tpu_trainer.serving._check import (
     read_serving_check,
     write_serving_check,
 )
-from tfx_tpu_trainer.serving._fresh_process import FreshProcess
 from tfx_tpu_trainer.serving._inspect import (
     MetaGraphDescription,
     OpPlacement,
@@ -21,8 +18,7 @@ from tfx_tpu_trainer.serving._inspect import (
     describe_saved_model,
     place_ops,
 )
-from tfx_tpu_trainer.serving._load import load_serving
-from tfx_tpu_trainer.serving._loading_process import LOADING_PROCESS, Sample
+from tfx_tpu_trainer.serving._loading import LOADING_PROCESS, FreshProcess, Sample, load_serving
 from tfx_tpu_trainer.serving._overview import overview
 from tfx_tpu_trainer.serving._requests import (
     RequestError,

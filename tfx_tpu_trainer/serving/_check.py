@@ -18,9 +18,15 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.estimator.extending import HOST_TAGS, TPU_TAGS
-from tfx_tpu_trainer.serving._fresh_process import FreshProcess
 from tfx_tpu_trainer.serving._inspect import OpPlacement, place_ops
-from tfx_tpu_trainer.serving._loading_process import Answers, Latency, Loaded, Sample, load_fresh
+from tfx_tpu_trainer.serving._loading import (
+    Answers,
+    FreshProcess,
+    Latency,
+    Loaded,
+    Sample,
+    load_fresh,
+)
 from tfx_tpu_trainer.serving._saved_model_file import meta_graph_with, read_saved_model
 
 CHECK_FILE = "serving_check.json"

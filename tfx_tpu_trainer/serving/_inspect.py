@@ -1,7 +1,5 @@
 """What a metagraph holds, and where each op would run, read from its proto: quick, and safe where it can't run."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import os
@@ -10,14 +8,16 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator.extending import SUM, all_nodes, graph_nodes, is_outside, ops_on_tpu
+from tfx_tpu_trainer.estimator.extending import (
+    all_nodes,
+    graph_nodes,
+    is_outside,
+    ops_on_tpu,
+)
 from tfx_tpu_trainer.serving._saved_model_file import read_saved_model
 
 # TensorFlow keeps initialisers among the signatures, under names that start like this.
 _INTERNAL_SIGNATURE_PREFIX = "__saved_model"
-
-# Ops that only a TPU runs and whose names don't say TPU.
-_TPU_ONLY_OPS = frozenset({SUM, "AllToAll", "CollectivePermute"})
 
 _CALL = "TPUPartitionedCall"
 _BATCHES = "BatchFunction"
@@ -132,7 +132,7 @@ def describe_meta_graph(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescr
             if not name.startswith(_INTERNAL_SIGNATURE_PREFIX)
         },
         num_ops=len(ops),
-        tpu_ops=tuple(sorted({op for op in ops if "TPU" in op or op in _TPU_ONLY_OPS})),
+        tpu_ops=tuple(sorted(set(filter(ops_on_tpu.is_for_tpus_alone, ops)))),
     )
 
 

@@ -1,7 +1,5 @@
 """All that can be said of an exported model without loading it, as JSON values."""
 
-from __future__ import annotations
-
 import collections
 import os
 from collections.abc import Iterator

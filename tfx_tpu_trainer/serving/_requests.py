@@ -4,8 +4,6 @@ A TPU compiles a program for each batch size at its first request of that size, 
 requests move that wait in front of the first user.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence

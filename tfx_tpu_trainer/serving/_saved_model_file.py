@@ -1,7 +1,5 @@
 """A SavedModel's files: found below a path that a user names, read without loading the model, checked, and copied."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Sequence

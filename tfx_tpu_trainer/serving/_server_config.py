@@ -4,8 +4,6 @@ They are text protos: `model.config` a `tensorflow.serving.ModelServerConfig`, t
 `tensorflow.serving.BatchingParameters`, whose Python class is not published.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ from the artifacts that there are. As with Kubeflow Pipelines, no `lifecycle.pre
 type.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import graphlib
 import json

@@ -1,7 +1,5 @@
 """The taxi pipeline, compiled for Kubeflow and run container by container; the trainer is killed on the way."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """A Flink session cluster of processes on this machine, with Beam's job server before it and worker pools behind it."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import socket

@@ -1,7 +1,5 @@
 """A worker pool on an address of its own; Beam's listens on all addresses, so that two can't have one port."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

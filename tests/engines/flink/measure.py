@@ -5,8 +5,6 @@ component under the DirectRunner and on Flink with one and two task slots, and p
 peak memory as a table of docs/beam.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -21,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from tests.engines import jars
+from tests.engines import java_server
 from tests.engines.flink.cluster import FlinkCluster
 from tfx_tpu_trainer.workbench.run.local_runner import child_environment
 
@@ -108,7 +106,7 @@ def _measure(
         arguments: Sequence[str] = DIRECT
         if slots:
             pom = pathlib.Path(__file__).with_name("pom.xml")
-            cluster = FlinkCluster(folder / "cluster", jars.fetch(pom), heap_mib=heap_mib)
+            cluster = FlinkCluster(folder / "cluster", java_server.fetch(pom), heap_mib=heap_mib)
             stack.enter_context(cluster)
             cluster.start_all()
             # The job of a hundred times the rows takes longer than a test's.

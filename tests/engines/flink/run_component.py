@@ -1,7 +1,5 @@
 """`python -m tests.engines.flink.run_component NAME INPUTS FOLDER ARGUMENTS`: one component in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import sys

@@ -1,7 +1,5 @@
 """The taxi pipeline's Beam components give on a Flink cluster what they give here, also when a TaskManager dies."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import importlib.metadata
@@ -16,8 +14,8 @@ import apache_beam as beam
 import pytest
 import tensorflow_data_validation as tfdv
 
-from tests.engines import jars
-from tests.engines.beam_inputs import taxi_inputs
+from tests.engines import java_server
+from tests.engines.beam_processes import taxi_inputs
 from tests.engines.flink.cluster import FlinkCluster
 from tests.pipeline_runs import PipelineRun
 from tests.pipelines.beam_results import (
@@ -61,8 +59,8 @@ class Runs:
 def libraries(note) -> Path:
     """Flink's and Beam's, of this environment's Beam where that can be had."""
     try:
-        return jars.fetch(Path(__file__).with_name("pom.xml"), beam_version=BEAM)
-    except jars.UnavailableError as error:
+        return java_server.fetch(Path(__file__).with_name("pom.xml"), beam_version=BEAM)
+    except java_server.UnavailableError as error:
         note(f"Flink: not run, {error}")
         pytest.skip(str(error))
 

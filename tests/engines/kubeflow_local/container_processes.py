@@ -4,8 +4,6 @@ The engine's DockerRunner imports it by that name. A container's image is not lo
 programs of `PROGRAMS` first on its PATH, as in our images.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import types

@@ -3,8 +3,6 @@
 Writes them out again; a field that it does not know is an error.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

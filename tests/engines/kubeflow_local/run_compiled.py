@@ -4,8 +4,6 @@ It reads the file, orders the tasks, hands parameters and artifacts from one to 
 their commands and reads what they have written. Runs in an environment of kfp alone, with TFX in that of PROGRAMS.
 """
 
-from __future__ import annotations
-
 import sys
 
 import container_processes

@@ -1,7 +1,5 @@
 """What we compile for Kubeflow Pipelines on the local engine of Kubeflow's own SDK; its containers are processes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Beam's job server with Spark's embedded master: driver and executors are threads of one process."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Mapping
 

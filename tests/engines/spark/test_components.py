@@ -1,7 +1,5 @@
 """The taxi pipeline's Beam components give on Spark what they give here."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import jars
-from tests.engines.beam_inputs import taxi_inputs
+from tests.engines import java_server
+from tests.engines.beam_processes import taxi_inputs
 from tests.engines.spark.job_server import SparkJobServer
 from tests.pipeline_runs import PipelineRun
 from tests.pipelines.beam_results import (
@@ -32,8 +30,8 @@ Run = Callable[[str], Path]
 def run(taxi_run: PipelineRun, tmp_path_factory, note) -> Iterator[Run]:
     """Runs a component on Spark; gives its outputs' folder."""
     try:
-        libraries = jars.fetch(Path(__file__).with_name("pom.xml"), beam_version=BEAM)
-    except jars.UnavailableError as error:
+        libraries = java_server.fetch(Path(__file__).with_name("pom.xml"), beam_version=BEAM)
+    except java_server.UnavailableError as error:
         note(f"Spark: not run, {error}")
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("spark")

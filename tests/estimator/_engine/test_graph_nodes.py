@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from tests.serving.saved_models import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of
+from tests.serving.exports import EACH_OTHER, IN_A_ROW, TWICE_EACH, library_of
 from tfx_tpu_trainer.estimator._engine.graph_nodes import (
     all_nodes,
     functions_of,

@@ -1,7 +1,5 @@
 """`tfx-tpu-trainer new`, as it is typed: what is refused, and what is written."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import runpy

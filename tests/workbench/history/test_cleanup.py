@@ -1,7 +1,5 @@
 """`tfx-tpu-trainer clean` on the runs of a real pipeline."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

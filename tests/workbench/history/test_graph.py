@@ -1,7 +1,5 @@
 """Diagrams of pipelines and of their runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os
@@ -17,9 +15,9 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tests.bad_input import row
 from tests.workbench.project.test_metadata import Writer
 from tfx_tpu_trainer.workbench.cli.main import main
+from tfx_tpu_trainer.workbench.history import run_log
 from tfx_tpu_trainer.workbench.history.graph import (
     FORMATS,
-    GRAPH_FILE,
     Edge,
     Graph,
     graph_of_pipeline,
@@ -133,12 +131,12 @@ def test_components_that_never_began_are_drawn_where_the_run_has_written_its_gra
     (folder / "config.json").write_text("{}")
     began = graph_of_run(runs, "sec").statuses["Gen"].started
     os.utime(folder / "config.json", (began - 1, began - 1))
-    _graph(("Gen", "Trainer", "Pusher")).write(folder / GRAPH_FILE)
+    _graph(("Gen", "Trainer", "Pusher")).write(folder / run_log.GRAPH_FILE)
     graph = graph_of_run(runs, "sec")
     assert graph.statuses["Pusher"].state is State.SKIPPED
     assert Edge("Trainer", "Pusher", ("examples",)) in graph.edges
     for damaged in ("", "[]", '{"name": 1}', '{"name": "a", "nodes": ["X"], "edges": []}'):
-        (folder / GRAPH_FILE).write_text(damaged)
+        (folder / run_log.GRAPH_FILE).write_text(damaged)
         assert set(graph_of_run(runs, "sec").nodes) == {"Gen", "Trainer"}
 
 

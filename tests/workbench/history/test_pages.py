@@ -1,7 +1,5 @@
 """`tfx-tpu-trainer history --html`, over a real metadata file and the folders that it names."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What stands in the log of a run, and what only in the debug log beside it."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """What becomes of a column, by what TFDV says of it."""
 
-from __future__ import annotations
-
 import datetime
 import math
 from pathlib import Path
@@ -9,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
-from tfx_tpu_trainer.workbench.new.dates import Dates
 from tfx_tpu_trainer.workbench.new.decisions import MOST_CLASSES, decide
 from tfx_tpu_trainer.workbench.new.measuring import Column, Table
-from tfx_tpu_trainer.workbench.new.reading import Source, Values
+from tfx_tpu_trainer.workbench.new.reading import Dates, Source, Values
 
 ROWS = 1000
 

@@ -1,7 +1,5 @@
 """A project as `tfx-tpu-trainer new` writes it, with no edit: its tests, a run, and TFX's own command line."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import math

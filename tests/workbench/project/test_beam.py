@@ -1,7 +1,5 @@
 """Beam arguments: what is missing is told when the config is read."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import json

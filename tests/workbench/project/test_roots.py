@@ -1,7 +1,5 @@
 """What the runner sees of trainings that have not ended, one that is writing meanwhile among them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

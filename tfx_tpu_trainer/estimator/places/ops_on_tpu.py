@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
+from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import EXCHANGES
 from tfx_tpu_trainer.estimator._engine.graph_nodes import called_functions, functions_of, upstream
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.outside_compilation import is_outside
@@ -87,6 +88,11 @@ def nodes_kept_outside(
 
 def _is_inside(node: Any) -> bool:
     return not is_outside(node)
+
+
+def is_for_tpus_alone(op: str) -> bool:
+    """Whether only a TPU's host runs an op; the names of exchanges between cores don't say so."""
+    return "TPU" in op or op in EXCHANGES
 
 
 def why_not_on_tpu(node: Any) -> str | None:

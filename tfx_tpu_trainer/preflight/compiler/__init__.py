@@ -2,5 +2,5 @@
 
 libtpu gives Google's own TPU compiler to any x86-64 Linux machine, behind PJRT, a public and versioned C API
 (`xla/pjrt/c/pjrt_c_api.h`). A compiler may abort, hang or take all memory, so it runs in a separate process
-(`compile_process.py`), which starts in a tenth of a second because nothing here imports TensorFlow.
+(`tpu_compiler.py`), which starts in a tenth of a second because nothing here imports TensorFlow.
 """

@@ -4,8 +4,6 @@ Layouts are those of `pjrt_c_api.h`, version 0.40. The API only ever grows: func
 the end of the table, members at the end of structures, each of which begins with its own size.
 """
 
-from __future__ import annotations
-
 import ctypes
 
 _HANDLE = ctypes.c_void_p

@@ -1,7 +1,5 @@
 """What `tfx-tpu-trainer doctor` does: examines the files of paths, side by side, and prints what it found."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import dataclasses
 import difflib

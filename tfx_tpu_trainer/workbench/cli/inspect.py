@@ -1,7 +1,5 @@
 """`tfx-tpu-trainer inspect PATH`: what a SavedModel holds, and whether it passed its check."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

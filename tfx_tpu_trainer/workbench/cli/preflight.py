@@ -1,7 +1,5 @@
 """`tfx-tpu-trainer preflight`: the TPU compiler on a model, before there is a TPU."""
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

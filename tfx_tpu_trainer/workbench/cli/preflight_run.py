@@ -19,7 +19,6 @@ from tfx_tpu_trainer._support.messages import is_of_this_package
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.components.user_module import (
     FeatureSpec,
-    UserModule,
     exits_are_errors,
     imported_from,
     load_file,
@@ -70,9 +69,9 @@ class PreflightFailed(click.ClickException):
 
 def run(options: Mapping[str, Any]) -> bool:
     """Runs the command."""
-    steps = _steps(options)
-    _check(options, steps)
-    with user_code(options):
+    with _user_code(options):
+        steps = _steps(options)
+        _check(options, steps)
         # Before TensorFlow is asked for anything: without a compiler nothing is of use.
         compiler = libtpu_version(options["libtpu_path"])
         if options["function"]:
@@ -93,7 +92,7 @@ def run(options: Mapping[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def user_code(options: Mapping[str, Any]) -> Iterator[None]:
+def _user_code(options: Mapping[str, Any]) -> Iterator[None]:
     """Lets a block import and run what the options name; its errors are one line each."""
     file = options["module_file"]
     code = file or options["module"] or options["function"]
@@ -139,12 +138,14 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         )
     if options["effort"] is not None and not -1 <= options["effort"] <= 1:
         raise PreflightFailed(f"--effort {options['effort']:g}: give a number from -1 to 1.")
-    for name in ("json", "html"):
-        if (path := options[f"{name}_file"]) is not None:
-            try:
-                check_can_be_written(f"--{name}", path)
-            except ValueError as error:
-                raise PreflightFailed(str(error)) from None
+    profile = options["profile"]
+    for name, path in (
+        ("json", options["json_file"]),
+        ("html", options["html_file"]),
+        ("profile", profile and os.path.join(profile, "plugins")),
+    ):
+        if path is not None:
+            check_can_be_written(f"--{name}", path)
     if options["transform_output"] and options["feature_spec"]:
         raise PreflightFailed("Give one of --transform_output and --feature_spec, not both.")
     if options["num_slices"] > 1 and (options["sweep"] or "serve" in steps):
@@ -165,13 +166,8 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         raise PreflightFailed(
             "--measure_input reads the module's own input_fn: leave --transform_output out."
         )
-    if options["profile"] is not None:
-        try:
-            check_can_be_written("--profile", os.path.join(options["profile"], "plugins"))
-        except ValueError as error:
-            raise PreflightFailed(str(error)) from None
     if options["sweep"]:
-        if seconds is not None or options["profile"]:
+        if seconds is not None or profile:
             raise PreflightFailed(
                 "--sweep can't be combined with --measure_input or --profile: leave one of them "
                 "out."
@@ -183,11 +179,6 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         if options["html_file"]:
             raise PreflightFailed("--sweep writes no page: leave --html out, or use --json.")
         return
-    check_one_of_each(options)
-
-
-def check_one_of_each(options: Mapping[str, Any]) -> None:
-    """Checks that there is one slice and one batch size."""
     if not options["tpu"]:
         raise PreflightFailed("--tpu is empty: give a slice, such as v5e:2x4.")
     for name in ("tpu", "batch_size"):
@@ -199,11 +190,8 @@ def check_one_of_each(options: Mapping[str, Any]) -> None:
 
 
 def _check_function(options: Mapping[str, Any]) -> None:
-    others = (
-        *("module_file", "module", "saved_model", "steps", "sweep", "input_partition_dims"),
-        "profile",
-    )
-    given = [name for name in others if options[name]]
+    others = "module_file module saved_model steps sweep input_partition_dims profile"
+    given = [name for name in others.split() if options[name]]
     if given:
         raise PreflightFailed(
             f"--function can't be combined with --{given[0]}: leave one of them out."
@@ -249,14 +237,11 @@ def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         return
     if "train" not in steps:
         raise PreflightFailed("--price needs the train step: include train in --steps.")
-    try:
-        prices = Prices.read(options["price_file"])
-        _length(options)
-        _deadline(options)
-        for name in options["tpu"]:
-            prices.of_slice(TpuSpec.read(name).tpu_slice.name)
-    except ValueError as error:
-        raise PreflightFailed(str(error)) from None
+    prices = Prices.read(options["price_file"])
+    _length(options)
+    _deadline(options)
+    for name in options["tpu"]:
+        prices.of_slice(TpuSpec.read(name).tpu_slice.name)
 
 
 def _length(options: Mapping[str, Any]) -> TrainingLength:
@@ -279,16 +264,12 @@ def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel |
         spec = FeatureSpec.of_transform(options["transform_output"], label_key=options["label_key"])
     elif options["feature_spec"]:
         spec = FeatureSpec.read(options["feature_spec"], label_key=options["label_key"])
-    model = model_of_module(
-        load_module_of(options), spec=spec, params=read_params(options["params"])
-    )
-    return dataclasses.replace(model, config=_config(options))
-
-
-def load_module_of(options: Mapping[str, Any]) -> UserModule:
-    """Returns the module of --module_file or --module."""
     file = options["module_file"]
-    return load_file(file) if file else load_module(options["module"])
+    module = load_file(file) if file else load_module(options["module"])
+    example = "a JSON object, such as '{\"rate\": 0.1}'"
+    params = _json("params", options["params"], kind=dict, example=example)
+    model = model_of_module(module, spec=spec, params=params)
+    return dataclasses.replace(model, config=_config(options))
 
 
 def _config(options: Mapping[str, Any]) -> RunConfig | None:
@@ -309,11 +290,6 @@ def _config(options: Mapping[str, Any]) -> RunConfig | None:
             per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
         )
     )
-
-
-def read_params(text: str | None) -> dict[str, Any] | None:
-    """Returns the values of --params."""
-    return _json("params", text, kind=dict, example="a JSON object, such as '{\"rate\": 0.1}'")
 
 
 def _json(name: str, text: str | None, *, kind: type, example: str) -> Any:

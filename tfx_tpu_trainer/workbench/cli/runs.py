@@ -189,7 +189,7 @@ def history(root: str | None, last: int, html: str | None, **project: Any) -> No
 
     with _in_one_line(ConfigError, OSError):
         if html is None:
-            from tfx_tpu_trainer.workbench.history.history import print_history
+            from tfx_tpu_trainer.workbench.history.summary import print_history
 
             print_history(found, last=last)
             return

@@ -1,7 +1,5 @@
 """Finds what old runs have left below a root that no later run needs, lists it and removes it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil
@@ -76,10 +74,9 @@ def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> N
     found = find(root, store, keep=keep)
     console.print(Text(f"{short_path(root)}: keeps {_kept_in_words(found)}"), soft_wrap=True)
     for left in found.left:
-        size = _in_words(left.size)
-        console.print(
-            Text(f"{size:>10}  {left.path.relative_to(root)}{_because(left.why)}"), soft_wrap=True
-        )
+        why = f": {left.why}" if left.why else ""
+        line = f"{_in_words(left.size):>10}  {left.path.relative_to(root)}{why}"
+        console.print(Text(line), soft_wrap=True)
     for training in found.resumable:
         console.print(
             Text(
@@ -305,10 +302,6 @@ def _kept_in_words(found: Leftovers) -> str:
         if run is not None and run not in found.newest:
             parts.append(f"run {run}, whose model was the last one {what}")
     return ", ".join(parts)
-
-
-def _because(why: str) -> str:
-    return f": {why}" if why else ""
 
 
 def _in_words(size: float) -> str:

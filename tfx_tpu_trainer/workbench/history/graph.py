@@ -14,14 +14,10 @@ from ml_metadata.proto import metadata_store_pb2
 
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import write_whole
-from tfx_tpu_trainer.workbench.history.history import find_run, seen_from_outside
-from tfx_tpu_trainer.workbench.project import metadata
-from tfx_tpu_trainer.workbench.project.config import ConfigError
+from tfx_tpu_trainer.workbench.history.run_log import GRAPH_FILE
+from tfx_tpu_trainer.workbench.history.summary import open_run
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 from tfx_tpu_trainer.workbench.project.roots import Root
-
-GRAPH_FILE, DIAGRAM_FILE = "graph.json", "graph.mmd"
-"""In a run's folder: the pipeline as declared, and the run as a Mermaid diagram."""
 
 _LONGEST_NAME = 36
 
@@ -105,18 +101,14 @@ def graph_of_pipeline(pipeline: Any) -> Graph:
 
 def graph_of_run(root: Root, name: str | None) -> Graph:
     """Returns the graph of a run, with where each of its components stands."""
-    store = root.store()
-    try:
-        run = find_run(metadata.run_names(store), name, root)
-    except metadata.UnreadableError as error:
-        raise ConfigError(f"{error}; give the root of a pipeline's runs with --root") from None
-    found = metadata.node_statuses(store, run)
-    statuses = seen_from_outside(found.values(), root.folder)
+    store, run, statuses = open_run(root, name)
+    found = {status.node for status in statuses}
     folder = root.log_folder(min((status.started for status in statuses), default=0.0))
     declared = Graph.read(folder / GRAPH_FILE) if folder is not None else None
-    if declared is None or not set(found) <= set(declared.nodes):
+    if declared is None or not found <= set(declared.nodes):
         # It was run by another program or an older version, or the folder is another run's.
-        declared = Graph("", tuple(found), _edges_of_run(store, found.values()))
+        nodes = tuple(status.node for status in statuses)
+        declared = Graph("", nodes, _edges_of_run(store, statuses))
     named = dataclasses.replace(declared, name=f"Run {run}")
     return named.of_run(statuses)
 

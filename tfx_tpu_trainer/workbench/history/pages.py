@@ -1,10 +1,8 @@
 """The pages of a root's runs: one about the training of a run, one that compares the newest runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import ml_metadata
@@ -21,9 +19,13 @@ from tfx_tpu_trainer.components.report import (
     gather_folder,
     render_sections,
 )
-from tfx_tpu_trainer.workbench.history.history import find_run, in_words, seen_from_outside
 from tfx_tpu_trainer.workbench.history.report import Failure, find_artifacts, was_blessed
-from tfx_tpu_trainer.workbench.history.summary import failure_of
+from tfx_tpu_trainer.workbench.history.summary import (
+    failure_of,
+    in_words,
+    open_run,
+    seen_from_outside,
+)
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus
@@ -40,10 +42,8 @@ _EXAMPLES, _STATISTICS = "Examples", "ExampleStatistics"
 
 def gather_run(root: Root, name: str | None) -> RunData:
     """Gathers what is known of the training of a run."""
-    store = root.store()
-    run = find_run(metadata.run_names(store), name, root)
-    statuses = metadata.node_statuses(store, run)
-    failure = failure_of(seen_from_outside(statuses.values(), root.folder))
+    store, run, statuses = open_run(root, name)
+    failure = failure_of(statuses)
     try:
         made = find_artifacts(store, run)
     except FileNotFoundError as error:
@@ -94,13 +94,11 @@ def _model_at(store: ml_metadata.MetadataStore, uri: str | None) -> Any:
     return max(found, key=lambda artifact: artifact.id, default=None)
 
 
-def _stopped_training(
-    root: Root, statuses: Mapping[str, NodeStatus], failure: Failure
-) -> str | None:
+def _stopped_training(root: Root, statuses: Sequence[NodeStatus], failure: Failure) -> str | None:
     """Returns the folder of checkpoints of the training that a run failed in: TFX removes its artifacts."""
-    if failure.node is None or failure.node not in statuses:
+    began = next((each.started for each in statuses if each.node == failure.node), None)
+    if began is None:
         return None
-    began = statuses[failure.node].started
     trainings = [
         training
         for pipeline in (root.folder / CHECKPOINTS).glob("*/")
@@ -113,10 +111,7 @@ def _stopped_training(
 def history_page(root: Root, *, last: int) -> str:
     """Makes the page of a root's newest runs."""
     store = root.store()
-    try:
-        names = metadata.run_names(store)[-last:]
-    except metadata.UnreadableError as error:
-        raise ConfigError(f"{error}; give the root of a pipeline's runs with --root") from None
+    names = metadata.run_names(store)[-last:]
     if not names:
         raise ConfigError(f"{str(root.folder)!r} has no runs; run the pipeline first")
     rows, runs = [], []

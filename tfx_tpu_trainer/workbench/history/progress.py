@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import ml_metadata
 from rich.console import Console, Group
@@ -70,19 +69,6 @@ class RunMonitor:
         return [found.get(node, NodeStatus(node)) for node in nodes]
 
 
-class Display(Protocol):
-    """What shows a run while it goes on."""
-
-    def update(
-        self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
-    ) -> None:
-        """Shows the components, in `note` what else is going on, and how far the running one says it is."""
-
-    def __enter__(self) -> Display: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-
 class LiveDisplay:
     """A table that redraws itself in place: for a terminal."""
 
@@ -93,7 +79,7 @@ class LiveDisplay:
     def update(
         self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
     ) -> None:
-        """See `Display`."""
+        """Shows the components, in `note` what else is going on, and how far the running one says it is."""
         table = Table.grid(padding=(0, 2))
         for status in statuses:
             mark = (
@@ -133,7 +119,7 @@ class PlainDisplay:
     def update(
         self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
     ) -> None:
-        """See `Display`; how far a component is stands in a line each half minute."""
+        """As `LiveDisplay` does; how far a component is stands in a line each half minute."""
         if note != self._note:
             self._note = note
             self._print(note)
@@ -155,6 +141,9 @@ class PlainDisplay:
 
     def __exit__(self, *error: object) -> None:
         return None
+
+
+Display = LiveDisplay | PlainDisplay
 
 
 def make_display(console: Console, *, plain: bool) -> Display:

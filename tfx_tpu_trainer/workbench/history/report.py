@@ -80,10 +80,6 @@ class RunReport:
     # The folder to start TensorBoard with; None where it is `model_run`.
     tensorboard: str | None = None
 
-    def with_tensorboard(self, folder: str | None) -> RunReport:
-        """The report, with another folder to start TensorBoard with."""
-        return dataclasses.replace(self, tensorboard=folder)
-
     def write(self, path: Path) -> None:
         """Writes the report as JSON, whole or not at all."""
         write_whole(path, json.dumps(dataclasses.asdict(self), indent=1))

@@ -23,6 +23,8 @@ from tfx_tpu_trainer._support.messages import is_of_this_package, printable
 
 LOG = "log.txt"
 DEBUG_LOG = "debug.txt"
+# The pipeline as declared, and the run as a Mermaid diagram.
+GRAPH_FILE, DIAGRAM_FILE = "graph.json", "graph.mmd"
 
 # A line that is longer is there for a program, or is a dump.
 LINE_LIMIT = 300

@@ -1,30 +1,123 @@
-"""The short table of what came out of a run, at its end or read again later, and where to look further."""
+"""Runs in a terminal: the list of a root's runs, and what came out of one of them, with where to look further."""
 
-from __future__ import annotations
-
+import dataclasses
+import datetime
+import difflib
 import json
 import math
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+import ml_metadata
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from tfx_tpu_trainer._support.terminal import standard_output
-from tfx_tpu_trainer.workbench.history.graph import DIAGRAM_FILE
-from tfx_tpu_trainer.workbench.history.history import find_run, in_words, seen_from_outside
 from tfx_tpu_trainer.workbench.history.progress import MARKS, STYLES
 from tfx_tpu_trainer.workbench.history.report import STEP, Failure, RunReport, collect, failed_nodes
-from tfx_tpu_trainer.workbench.history.run_log import DEBUG_LOG, LOG
-from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.history.run_log import DEBUG_LOG, DIAGRAM_FILE, LOG
+from tfx_tpu_trainer.workbench.project import metadata, roots
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 from tfx_tpu_trainer.workbench.project.roots import METADATA_FILE, TENSORBOARD, Root
+
+# What stands below a component's line stands below its name.
+_INDENT = 7
+_SHOWN = 5
+
+
+def print_history(root: Root, *, last: int) -> None:
+    """Shows the newest runs of a root, the newest last."""
+    console = standard_output()
+    store = root.store()
+    runs = metadata.run_names(store)
+    for number, run in enumerate(runs[-last:]):
+        if number:
+            console.print()
+        _print_run(console, store, run, root.folder)
+    if runs:
+        below = f"Paths without a leading / are below {root.folder}"
+        console.print(f"\n{below}", style="dim", soft_wrap=True)
+
+
+def _print_run(console: Console, store: ml_metadata.MetadataStore, run: str, root: Path) -> None:
+    statuses = seen_from_outside(metadata.node_statuses(store, run).values(), root)
+    console.print(Text(f"run {run}: {in_words(statuses)}", style="bold"), soft_wrap=True)
+    width = max((len(status.node) for status in statuses), default=0)
+    for status in statuses:
+        seconds = f"{status.seconds:9.1f} s" if status.state is not State.KILLED else ""
+        line = f"{status.execution_id:>5}  {status.node:<{width}}  {status.state.value:<8}{seconds}"
+        console.print(Text(line.rstrip(), style=STYLES.get(status.state, "")), soft_wrap=True)
+        if status.error:
+            # Sentences are folded; paths are there to be copied.
+            console.print(Padding(Text(status.error, style="red"), (0, 0, 0, _INDENT)))
+        for key, artifact in metadata.outputs(store, status.execution_id).items():
+            below = artifact.uri.removeprefix(f"{root}{os.sep}") or artifact.uri
+            console.print(f"{' ' * _INDENT}{key}: {below}", style="dim", soft_wrap=True)
+
+
+def open_run(
+    root: Root, name: str | None
+) -> tuple[ml_metadata.MetadataStore, str, list[NodeStatus]]:
+    """Opens ML Metadata, and finds the run that a name means and how its components stand."""
+    store = root.store()
+    run = _find_run(metadata.run_names(store), name, root)
+    statuses = metadata.node_statuses(store, run).values()
+    return store, run, seen_from_outside(statuses, root.folder)
+
+
+def _find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
+    if not runs:
+        raise ConfigError(f"{str(root.folder)!r} has no runs; run the pipeline first")
+    if name is None or name in runs:
+        return name or runs[-1]
+    meant = [run for run in runs if run.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigError(
+            f"{name!r} is the beginning of {len(meant)} runs' names; give more of one, such as "
+            f"{meant[-1]!r}"
+        )
+    nearest = difflib.get_close_matches(name, runs, n=1)
+    hint = f"did you mean {nearest[0]!r}? The" if nearest else "the"
+    newest = ", ".join(runs[-_SHOWN:])
+    raise ConfigError(f"unknown run {name!r} in {str(root.folder)!r}; {hint} newest are {newest}")
+
+
+def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
+    """The components of a run as they are, whatever a killed process has left in ML Metadata."""
+    # A killed process can't record its end, so ML Metadata says "running" for ever. The lock tells the truth: if
+    # nobody holds the root, or its holder began after these components, what is "running" here was killed.
+    statuses = list(statuses)
+    try:
+        since = roots.held_since(root)
+    except OSError:
+        return statuses
+    # The run that goes on just now need not have begun its first component: then the newest run is another one.
+    goes_on = since is not None and any(status.started >= since for status in statuses)
+    return statuses if goes_on else [metadata.killed_if_running(status) for status in statuses]
+
+
+def in_words(statuses: Sequence[NodeStatus]) -> str:
+    """A run's state, when it began and how long its components took."""
+    if not statuses:
+        return "no component has started"
+    states = {status.state for status in statuses}
+    state = next(
+        (state for state in (State.RUNNING, State.KILLED, State.FAILED) if state in states),
+        State.COMPLETE,
+    )
+    began = datetime.datetime.fromtimestamp(min(status.started for status in statuses))
+    seconds = sum(status.seconds for status in statuses)
+    return f"{state.value}, started {began:%Y-%m-%d %H:%M}, {seconds:.1f} s"
+
 
 _BARS = "▁▂▃▄▅▆▇█"
 # A terminal of 80 columns has room for as many beside their names and ends.
@@ -35,10 +128,7 @@ _WIDTH = 140
 
 def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] = ()) -> None:
     """Shows a run as its own summary did."""
-    store = root.store()
-    run = find_run(metadata.run_names(store), name, root)
-    found = metadata.node_statuses(store, run)
-    statuses = seen_from_outside(found.values(), root.folder)
+    store, run, statuses = open_run(root, name)
     began = min((status.started for status in statuses), default=0.0)
     folder = root.log_folder(began)
     failure = failure_of(statuses)
@@ -53,7 +143,7 @@ def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] =
             ) from None
     names = root.folder / TENSORBOARD
     if names.is_dir() and report.model_run:
-        report = report.with_tensorboard(str(names))
+        report = dataclasses.replace(report, tensorboard=str(names))
     console = standard_output(width=_WIDTH)
     console.print(f"Run {run}: {in_words(statuses)}", style="bold", soft_wrap=True)
     print_summary(

@@ -1,7 +1,5 @@
 """What a user gives for a new project: its folder, the kinds of columns, a BigQuery schema."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

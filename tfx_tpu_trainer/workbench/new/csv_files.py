@@ -1,7 +1,5 @@
 """CSV files: how one is written, its rows, and a copy that TFX's CsvExampleGen can read."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import dataclasses

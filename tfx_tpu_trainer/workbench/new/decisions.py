@@ -3,8 +3,6 @@
 Nothing here knows TensorFlow: the decisions are made from what TFDV has measured.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -13,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from tfx_tpu_trainer.workbench.new.arguments import Kind, ScaffoldError
-from tfx_tpu_trainer.workbench.new.dates import Order
 from tfx_tpu_trainer.workbench.new.measuring import Column, Table
+from tfx_tpu_trainer.workbench.new.reading import Order
 
 Task = Literal["regression", "classification"]
 

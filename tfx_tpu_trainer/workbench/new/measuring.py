@@ -13,8 +13,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
-from tfx_tpu_trainer.workbench.new.dates import Dates
-from tfx_tpu_trainer.workbench.new.reading import Source
+from tfx_tpu_trainer.workbench.new.reading import Dates, Source
 
 _STATISTICS = statistics_pb2.FeatureNameStatistics
 _TYPES: Mapping[int, Type] = {

@@ -1,7 +1,5 @@
 """From decisions to a folder of files, which cookiecutter renders aside: the whole folder appears at once."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -7,8 +7,6 @@ context.run(trainer)  # the results, as a table
 context.show(trainer.outputs["model_run"])  # the learning curve
 """
 
-from __future__ import annotations
-
 import os
 
 from tfx_tpu_trainer._support.imports import of_extra

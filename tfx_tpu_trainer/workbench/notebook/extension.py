@@ -1,7 +1,5 @@
 """`%load_ext tfx_tpu_trainer.workbench.notebook`: quiet cells, with the results below them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

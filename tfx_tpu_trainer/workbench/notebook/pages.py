@@ -1,7 +1,5 @@
 """Artifacts as pieces of HTML: what each has to tell, read from its files."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os

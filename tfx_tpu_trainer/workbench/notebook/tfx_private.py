@@ -4,8 +4,6 @@
 in which `context.show` looks, and what `context.run` returns.
 """
 
-from __future__ import annotations
-
 from tfx.orchestration.experimental.interactive.execution_result import ExecutionResult
 from tfx.orchestration.experimental.interactive.interactive_context import InteractiveContext
 from tfx.orchestration.experimental.interactive.visualizations import (

@@ -4,8 +4,6 @@ Beam itself says late what is missing: when the first job starts, in a pod, or a
 An option that it does not know it passes over.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.error

@@ -3,8 +3,6 @@
 Nothing in it belongs to a runner: the same components run locally, on Kubeflow and on Vertex.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.util

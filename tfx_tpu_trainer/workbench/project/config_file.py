@@ -3,8 +3,6 @@
 It imports neither TensorFlow nor TFX, so a wrong key or type is reported in a fraction of a second.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import types

@@ -1,7 +1,5 @@
 """What ML Metadata knows of a pipeline's runs: one reader for the progress display, the report and the history."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import time

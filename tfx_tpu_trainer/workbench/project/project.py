@@ -1,7 +1,5 @@
 """Finds a project: a folder with `config.yaml` and `pipeline.py`, and perhaps `config.py` and `data.py`."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import importlib

@@ -4,8 +4,6 @@ The pipeline runs in a child process that writes the log, and whose output is th
 only watches and reports, and imports neither TensorFlow nor TFX.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json
@@ -30,7 +28,7 @@ from tfx_tpu_trainer._support.progress_views import STATUS_VARIABLE, read_status
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.history import run_log
-from tfx_tpu_trainer.workbench.history.graph import DIAGRAM_FILE, GRAPH_FILE, Graph, to_mermaid
+from tfx_tpu_trainer.workbench.history.graph import Graph, to_mermaid
 from tfx_tpu_trainer.workbench.history.progress import Display, RunMonitor, make_display
 from tfx_tpu_trainer.workbench.history.report import Failure, RunReport
 from tfx_tpu_trainer.workbench.history.summary import print_summary, short_path
@@ -211,11 +209,11 @@ def _watch(
 
 def _draw(statuses: Sequence[NodeStatus], folder: Path) -> None:
     """Writes the run's diagram beside its log, where the pipeline was made."""
-    graph = Graph.read(folder / GRAPH_FILE)
+    graph = Graph.read(folder / run_log.GRAPH_FILE)
     if graph is None:
         return
     try:
-        write_whole(folder / DIAGRAM_FILE, to_mermaid(graph.of_run(statuses)))
+        write_whole(folder / run_log.DIAGRAM_FILE, to_mermaid(graph.of_run(statuses)))
     except OSError as error:
         # The run has ended, and `tfx-tpu-trainer graph` makes it again.
         click.echo(f"The diagram of the run can't be written: {printable(str(error))}", err=True)

@@ -4,9 +4,8 @@ The local runner starts it. It writes `plan.json` once ML Metadata can be read, 
 when the run has ended, whichever way. Its standard input is a pipe of the local runner's: it ends when that does.
 """
 
-from __future__ import annotations
-
 import contextlib
+import dataclasses
 import gc
 import importlib.metadata
 import json
@@ -24,7 +23,7 @@ import click
 import tfx_tpu_trainer
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.history import run_log
-from tfx_tpu_trainer.workbench.history.graph import GRAPH_FILE, graph_of_pipeline
+from tfx_tpu_trainer.workbench.history.graph import graph_of_pipeline
 from tfx_tpu_trainer.workbench.history.report import Failure, RunReport, collect, failed_nodes
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.beam import beam_problem, job_problem
@@ -146,7 +145,7 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
             tfx.orchestration.metadata.sqlite_metadata_connection_config(config.metadata_file)
         )
         plan = [component.id for component in pipeline.components]
-        graph_of_pipeline(pipeline).write(run_folder / GRAPH_FILE)
+        graph_of_pipeline(pipeline).write(run_folder / run_log.GRAPH_FILE)
         write_whole(run_folder / PLAN, json.dumps(plan))
         tfx.orchestration.LocalDagRunner().run(pipeline)
     # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
@@ -166,7 +165,7 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         return RunReport(failure=Failure(status.node, message))
     try:
         report = collect(store, run, serving_absent=config.serving_absent)
-        return report.with_tensorboard(_link_events(config, run_folder, report))
+        return dataclasses.replace(report, tensorboard=_link_events(config, run_folder, report))
     except Exception as error:
         _stop.ended()
         _logger.error("The pipeline ended, but its result can't be used:", exc_info=True)

@@ -1,7 +1,5 @@
 """The TPU's compiler by way of its C API, without TensorFlow around it."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import re
@@ -13,10 +11,13 @@ import pytest
 
 from tfx_tpu_trainer.hardware import known_slices
 from tfx_tpu_trainer.preflight.compiler import c_api
-from tfx_tpu_trainer.preflight.compiler.compile_process import CompileRequest, CompileResponse
-from tfx_tpu_trainer.preflight.compiler.tpu_compiler import serialized_options
+from tfx_tpu_trainer.preflight.compiler.tpu_compiler import (
+    CompileRequest,
+    CompileResponse,
+    serialized_options,
+)
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def ask(folder: Path, **changed: object) -> CompileResponse:
@@ -38,7 +39,7 @@ def ask(folder: Path, **changed: object) -> CompileResponse:
     command = [
         sys.executable,
         "-m",
-        "tfx_tpu_trainer.preflight.compiler.compile_process",
+        "tfx_tpu_trainer.preflight.compiler.tpu_compiler",
         str(folder),
     ]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)

@@ -1,6 +1,4 @@
-"""`tfx-tpu-trainer preflight` on the demo pipeline: what `make preflight` says is what a run has."""
-
-from __future__ import annotations
+"""inspect and preflight on what the demo pipelines leave behind; `make preflight` is of what a run has."""
 
 import json
 import pathlib
@@ -16,6 +14,34 @@ from tfx_tpu_trainer.preflight._report_files import read_json
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.project.config_file import load_config
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
+
+pytestmark = pytest.mark.e2e
+
+
+def test_taxi_is_checked_and_warmed_up(taxi_run: PipelineRun):
+    _is_checked_and_warmed_up(taxi_run)
+
+
+def test_digits_is_checked_and_warmed_up(digits_run: PipelineRun):
+    _is_checked_and_warmed_up(digits_run)
+
+
+def _is_checked_and_warmed_up(run: PipelineRun) -> None:
+    model = run.output_folder("TpuTrainer", "model")
+    ended = CliRunner().invoke(main, ["inspect", str(model), "--json"])
+    assert ended.exit_code == 0, ended.output
+    found = json.loads(ended.stdout)
+    assert found["check"]["passed"]
+    outcomes = {check["name"]: check["outcome"] for check in found["check"]["checks"]}
+    assert outcomes == {
+        "serve: answers as the estimator predicts": "passed",
+        "serve, tpu: loads": "passed",
+        "serve, tpu: all of the model on the TPU": "passed",
+        "serve, tpu: compiles": "passed",
+    }
+    assert found["warmup"] == [{"signature": "serving_default", "rows": 1, "records": 1}]
+    assert found["meta_graphs"][1]["ops"]["refused_by_tpu"] == []
+
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
 SPEC = REPOSITORY / "pipelines" / "taxi" / "feature_spec.json"
