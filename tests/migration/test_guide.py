@@ -1,7 +1,5 @@
 """The programs of docs/migration.md: each pair ends with the same numbers."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import runpy

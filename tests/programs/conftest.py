@@ -1,7 +1,5 @@
 """Cases: which program, how edited, where; what came of it goes into docs/programs.md when asked."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Sequence
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs.fetching import REPOSITORY
-from tests.programs.packages import PACKAGES
+from tests.programs.fetching import PACKAGES, REPOSITORY
 
 FILE = pathlib.Path(__file__).with_name("results.json")
 PAGE = REPOSITORY / "docs" / "programs.md"

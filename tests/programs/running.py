@@ -1,7 +1,5 @@
 """How a program of a package runs: in a process of its own, edited in the way that its case says."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import pathlib

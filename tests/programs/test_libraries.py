@@ -1,58 +1,193 @@
-"""Libraries that a model_fn uses: each in a TPUEstimator, in all places."""
+"""Libraries around an estimator, or in its model_fn: a driver of ours uses each in all the places that it can."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tests.programs.running import HandEdit
+
+HOST, TWO, ALL = ("host",), ("host", "2 cores"), ("host", "2 cores", "8 cores")
 PROBABILITY = ["tensorflow-probability==0.24.0", "dm-tree==0.1.10"]
-PLACES = pytest.mark.parametrize("place", ["host", "2 cores", "8 cores"])
 
+ADANET = {"package": "adanet==0.9.0"}
+# A TPUEstimator refuses tensors without a batch dimension in a host_call, and AdaNet's of TensorFlow 2 has none.
+SCALARS = HandEdit(
+    file="adanet/core/summary.py",
+    search="""data=tensor, description=description, step=step)
 
-@pytest.mark.program(
-    package="tensorflow-probability==0.24.0",
-    program="distributions in a TPUEstimator",
-    needs=["dm-tree==0.1.10"],
+    self._create_summary(_summary_fn, name,
+                         tf.reshape(tf.convert_to_tensor(value=tensor), []))""",
+    replace="""data=tf.reduce_mean(tensor), description=description, step=step)
+
+    self._create_summary(_summary_fn, name,
+                         tf.reshape(tf.convert_to_tensor(value=tensor), [1]))""",
 )
-@PLACES
-def test_probability(case):
-    case.drive("drive_probability")
-
-
-@pytest.mark.program(package="trfl==1.2.0", program="losses in a TPUEstimator", needs=PROBABILITY)
-@PLACES
-def test_trfl(case):
-    case.drive("drive_trfl")
-
-
-@pytest.mark.program(
-    package="tensorflow-privacy==0.7.3", program="dp_optimizer in a TPUEstimator", needs=PROBABILITY
+# TensorFlow's private module of feature columns has Keras's layer no more.
+DENSE_FEATURES = HandEdit(
+    file="tensorflow_ranking/python/feature.py",
+    search="feature_column_lib.DenseFeatures(",
+    replace="tf.compat.v1.keras.layers.DenseFeatures(",
 )
-@PLACES
-def test_privacy(case):
-    case.drive("drive_privacy")
+TRANSFORMER = [
+    # Looked up also where a TPUEstimator's is used.
+    HandEdit(
+        file="tensor2tensor/utils/trainer_lib.py",
+        search="run_config_cls = contrib.learn().RunConfig\n",
+        replace="run_config_cls = tf.estimator.RunConfig\n",
+    ),
+    # Its data is read by slim's parallel_reader, which is in the package tf_slim only.
+    HandEdit(
+        file="tensor2tensor/utils/contrib.py",
+        search="from tensorflow.contrib import slim as tf_slim",
+        replace="import tf_slim",
+    ),
+]
+GAN = {"package": "tensorflow-gan==2.1.0", "needs": PROBABILITY}
+HUB = {"package": "tensorflow-hub==0.13.0"}
+MESH = {
+    "package": "mesh-tensorflow==0.1.21",
+    "program": "a network over a mesh in an Estimator, with Adafactor",
+    "needs": ["gin-config==0.5.0"],
+}
+NEURAL_STRUCTURED = {"package": "neural-structured-learning==1.4.0"}
+SLIM = {"package": "tf-slim==1.1.0"}
+
+# The driver's words, the places, what the mark `program` tells of the case.
+CASES: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+    ("adanet Estimator", HOST, {**ADANET, "program": "adanet.Estimator"}),
+    (
+        "adanet AutoEnsembleEstimator",
+        HOST,
+        {**ADANET, "program": "adanet.AutoEnsembleEstimator of canned estimators"},
+    ),
+    ("adanet TPUEstimator", HOST, {**ADANET, "program": "adanet.TPUEstimator"}),
+    (
+        "adanet TPUEstimator",
+        ALL[1:],
+        {**ADANET, "program": "adanet.TPUEstimator", "edit": "by hand", "edits": [SCALARS]},
+    ),
+    (
+        "structured adversarial",
+        HOST,
+        {**NEURAL_STRUCTURED, "program": "estimator.add_adversarial_regularization"},
+    ),
+    (
+        "structured graph",
+        HOST,
+        {**NEURAL_STRUCTURED, "program": "estimator.add_graph_regularization"},
+    ),
+    (
+        "ranking",
+        HOST,
+        {
+            "package": "tensorflow-ranking==0.2.3",
+            "program": "model.make_groupwise_ranking_fn with a head",
+            "edit": "by hand",
+            "edits": [DENSE_FEATURES],
+        },
+    ),
+    ("hub module", ALL, {**HUB, "program": "hub.Module in a TPUEstimator"}),
+    ("hub column", HOST, {**HUB, "program": "text_embedding_column in a DNNClassifier"}),
+    ("mesh", HOST, {**MESH, "edit": "--repair", "repaired": ["mesh_tensorflow"]}),
+    (
+        "mesh",
+        HOST,
+        {
+            **MESH,
+            "edit": "--fix",
+            "fix": ["mesh_tensorflow/ops.py", "mesh_tensorflow/tpu_variables.py"],
+        },
+    ),
+    (
+        "t2t",
+        TWO,
+        {
+            "package": "tensor2tensor==1.15.7",
+            "program": "Transformer by its trainer_lib, in a TPUEstimator",
+            "needs": [
+                "tf-slim==1.1.0",
+                "mesh-tensorflow==0.1.21",
+                "tensorflow-gan==2.1.0",
+                "tensorflow-datasets==1.3.2",
+                *PROBABILITY,
+                "gin-config==0.5.0",
+                "gym==0.17.3",
+                "promise==2.3",
+            ],
+            "edit": "by hand",
+            "repaired": ["mesh_tensorflow"],
+            "edits": TRANSFORMER,
+        },
+    ),
+    ("tf_gan GANEstimator", HOST, {**GAN, "program": "tfgan.estimator.GANEstimator"}),
+    # The generator and the discriminator take turns.
+    ("tf_gan TPUGANEstimator", ALL, {**GAN, "program": "tfgan.estimator.TPUGANEstimator"}),
+    (
+        "tf_slim convolutions",
+        ALL,
+        {**SLIM, "program": "layers under an arg_scope, in a TPUEstimator"},
+    ),
+    ("tf_slim resnet", ALL, {**SLIM, "program": "nets.resnet_v2 in a TPUEstimator"}),
+    (
+        "model_fns probability",
+        ALL,
+        {
+            "package": "tensorflow-probability==0.24.0",
+            "program": "distributions in a TPUEstimator",
+            "needs": ["dm-tree==0.1.10"],
+        },
+    ),
+    (
+        "model_fns trfl",
+        ALL,
+        {"package": "trfl==1.2.0", "program": "losses in a TPUEstimator", "needs": PROBABILITY},
+    ),
+    (
+        "model_fns privacy",
+        ALL,
+        {
+            "package": "tensorflow-privacy==0.7.3",
+            "program": "dp_optimizer in a TPUEstimator",
+            "needs": PROBABILITY,
+        },
+    ),
+    # It asks its optimizer for what a CrossShardOptimizer does not have: several cores can't train with it.
+    (
+        "model_fns constrained",
+        HOST,
+        {
+            "package": "tensorflow-constrained-optimization==0.2",
+            "program": "ProxyLagrangianOptimizerV1 in a TPUEstimator",
+        },
+    ),
+    (
+        "model_fns kfac",
+        HOST,
+        {"package": "kfac==0.2.4", "program": "K-FAC in a TPUEstimator", "needs": PROBABILITY},
+    ),
+    (
+        "model_fns sonnet",
+        ALL,
+        {
+            "package": "dm-sonnet==1.36",
+            "program": "LSTM, BatchNorm and MLP in a TPUEstimator",
+            "needs": ["semantic-version==2.10.0", "contextlib2==21.6.0", *PROBABILITY],
+            "edit": "--repair",
+            "repaired": ["sonnet"],
+        },
+    ),
+]
 
 
-# It asks its optimizer for what a CrossShardOptimizer does not have: several cores can't train with it.
-@pytest.mark.program(
-    package="tensorflow-constrained-optimization==0.2",
-    program="ProxyLagrangianOptimizerV1 in a TPUEstimator",
-)
-@pytest.mark.parametrize("place", ["host"])
-def test_constrained_optimization(case):
-    case.drive("drive_constrained")
+def _each() -> Iterator[Any]:
+    for words, places, case in CASES:
+        for place in places:
+            name = f"{case['package']}-{words.partition(' ')[2]}-{place}-{case.get('edit', 'none')}"
+            yield pytest.param(words, place, marks=pytest.mark.program(**case), id=name)
 
 
-@pytest.mark.program(package="kfac==0.2.4", program="K-FAC in a TPUEstimator", needs=PROBABILITY)
-@pytest.mark.parametrize("place", ["host"])
-def test_kfac(case):
-    case.drive("drive_kfac")
-
-
-@pytest.mark.program(
-    package="dm-sonnet==1.36",
-    program="LSTM, BatchNorm and MLP in a TPUEstimator",
-    needs=["semantic-version==2.10.0", "contextlib2==21.6.0", *PROBABILITY],
-    edit="--repair",
-    repaired=["sonnet"],
-)
-@PLACES
-def test_sonnet(case):
-    case.drive("drive_sonnet")
+@pytest.mark.parametrize(("words", "place"), _each())
+def test_a_driver_of_the_library_runs(case, words):
+    driver, *rest = words.split()
+    case.drive(f"drive_{driver}", *rest)

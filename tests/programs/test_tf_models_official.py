@@ -1,7 +1,5 @@
 """Models of the TensorFlow Model Garden that were programs of tf.estimator, on their own synthetic data."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -3,8 +3,12 @@
 LinearSDCA and the RNN estimators exist as names only: creating one raises an error that names a replacement.
 """
 
-from tfx_tpu_trainer.estimator.canned._logit_fns import call_logit_fn
-from tfx_tpu_trainer.estimator.canned._unsupported import LinearSDCA, RNNClassifier, RNNEstimator
+from tfx_tpu_trainer.estimator.canned._experimental import (
+    LinearSDCA,
+    RNNClassifier,
+    RNNEstimator,
+    call_logit_fn,
+)
 from tfx_tpu_trainer.estimator.export._receivers import build_raw_supervised_input_receiver_fn
 from tfx_tpu_trainer.estimator.hooks import (
     InMemoryEvaluatorHook,

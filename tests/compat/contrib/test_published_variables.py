@@ -13,8 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.compat.contrib import published_networks
-from tests.programs.fetching import CACHE, REPOSITORY, UnreachableError, install
-from tests.programs.packages import PACKAGES, Package
+from tests.programs.fetching import CACHE, PACKAGES, REPOSITORY, Package, UnreachableError, install
 from tfx_tpu_trainer.compat import contrib
 from tfx_tpu_trainer.compat.contrib import slim
 

@@ -5,8 +5,6 @@ Also a program: it trains and prints what came of it, in whichever environment i
     python -m tests.estimator.canned.canned_runs RUN FOLDER STEPS
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -11,8 +11,6 @@ root whenever `canned_runs.py` changes; it writes `original_canned.json` and the
 Names of runs after it, each quoted, record these only.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import pathlib

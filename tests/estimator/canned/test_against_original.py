@@ -1,7 +1,5 @@
 """Each canned estimator against what the original made of the same rows from the same first values."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

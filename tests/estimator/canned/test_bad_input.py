@@ -1,7 +1,5 @@
 """What canned estimators refuse, with the value in the message."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any
@@ -159,25 +157,6 @@ def test_optimizers_are_checked(api, tmp_path):
         )
         with pytest.raises(ValueError, match=text):
             estimator.train(input_fn_of([0, 1, 1]), steps=1)
-
-
-@pytest.mark.parametrize(
-    "api", [ours, pytest.param(ours.v1, marks=pytest.mark.sweep)], ids=["v2", "v1"]
-)
-@pytest.mark.parametrize(
-    ("options", "labels", "features", "text"),
-    [
-        ({"n_classes": 3}, [0, 1, 3], {}, "3"),
-        ({}, [0, 1, -1], {}, "-1"),
-        ({"label_vocabulary": ["a", "b"]}, ["a", "b", "c"], {}, "c"),
-        ({"weight_column": "w"}, [0, 1, 1], {"w": np.ones([3, 2], np.float32)}, "2"),
-    ],
-    ids=["class", "negative", "vocabulary", "weights"],
-)
-def test_labels_and_weights_that_do_not_hold(api, options, labels, features, text, tmp_path):
-    estimator = api.LinearClassifier(numeric(), model_dir=str(tmp_path), **options)
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=re.escape(text)):
-        estimator.train(input_fn_of(labels, **features), steps=1)
 
 
 @pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])

@@ -1,7 +1,5 @@
 """Canned estimators on emulated TPU cores, and any other Estimator that `from_estimator` takes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,6 @@
 """Options of canned estimators that need no recording: what they do follows from their words."""
 
-from __future__ import annotations
-
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.canned.canned_runs import input_fn_of
+from tests.listings import DOCS, run_listings
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as ours
 
@@ -114,7 +114,8 @@ _SAVED = {
 }
 
 
-@pytest.mark.parametrize("kind", _SAVED)
+# All train through the heads' `minimize`; these two differ most in how they come to it.
+@mostly_swept("kind", _SAVED, kept=["combined", "head"])
 def test_an_optimizer_that_reads_its_count_resumes_the_originals_checkpoint(kind):
     make, saved, values = _SAVED[kind]
     estimator = make(lambda: _ReadingItsCount(0.1), [fc.numeric_column("x")])
@@ -164,7 +165,7 @@ _SHARED = {
 }
 
 
-@pytest.mark.parametrize("given", ["object", "function"])
+@mostly_swept("given", ["object", "function"], kept=["object"])
 def test_one_optimizer_of_both_halves_counts_and_resumes_as_in_the_original(tmp_path, given):
     def input_fn():
         x = np.arange(8, dtype=np.float32) / 8
@@ -308,3 +309,12 @@ def test_a_v1_estimators_optimizer_needs_no_var_list(tmp_path, name):
     }
     model = makers[name](model_dir=str(tmp_path), optimizer=Plain(0.01))
     assert trained(model, "targets")["global_step"] > 0
+
+
+def test_the_listings_of_the_docs_page_run(tmp_path, monkeypatch):
+    # They name no folder for their model.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names = run_listings(DOCS / "canned.md")
+    assert names["metrics"]["global_step"] == 32
+    assert names["metrics_of_cores"]["global_step"] == 42
+    assert set(names["metrics"]) == set(names["metrics_of_cores"])

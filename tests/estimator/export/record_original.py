@@ -8,8 +8,6 @@ root whenever `recorded_model.py`, `recorded_serving.py` or `saved_model_facts.p
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.export.record_original
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -4,8 +4,6 @@ Plain TensorFlow 1 style code that runs unchanged on TensorFlow 2.15 (`record_or
 ours, so that the two SavedModels can be compared op type by op type.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

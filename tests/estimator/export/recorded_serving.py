@@ -4,8 +4,6 @@ Plain TensorFlow 1 style code for TensorFlow 2.15 (`record_original.py`) and for
 the module with the original's, or our, `inference_on_tpu` and its companions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """What a SavedModel says of itself, as plain JSON values: tags, signatures, op types."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

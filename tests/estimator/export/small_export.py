@@ -1,7 +1,5 @@
 """Exports a model without an estimator around it: a checkpoint of first values, then the export."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

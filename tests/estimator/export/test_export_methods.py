@@ -1,7 +1,5 @@
 """What the estimators' export methods give to model_fn, take from it, and need."""
 
-from __future__ import annotations
-
 import logging
 import os
 import resource
@@ -124,15 +122,6 @@ def test_an_export_that_cannot_be_writes_nothing(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.behaviour(310)
-def test_two_exports_in_one_second_are_two_folders(trained, tmp_path):
-    estimator = make(trained, export_to_tpu=False)
-    paths = {estimator.export_saved_model(tmp_path, RECEIVER_FN) for _ in range(2)}
-    assert {os.path.basename(path.decode()) for path in paths} == set(os.listdir(tmp_path))
-    assert len(paths) == 2
-
-
-@pytest.mark.parametrize("use_tpu", [False, True])
 @pytest.mark.parametrize(
     ("flags", "tags"),
     [
@@ -142,26 +131,15 @@ def test_two_exports_in_one_second_are_two_folders(trained, tmp_path):
     ],
 )
 @pytest.mark.behaviour(311, 312, 313, 347)
-def test_graphs_by_the_flags(trained, tmp_path, use_tpu, flags, tags):
+def test_graphs_by_the_flags(trained, tmp_path, flags, tags):
     """No TPU, no batch size and no input_fn is needed, whatever use_tpu says."""
-    estimator = make(trained, use_tpu=use_tpu, **flags)
+    estimator = make(trained, use_tpu=True, **flags)
     path = estimator.export_saved_model(str(tmp_path), RECEIVER_FN).decode()
     assert [graph["tags"] for graph in saved_model_facts.read_facts(path)] == tags
     assert set(dict(tf.train.list_variables(f"{path}/variables/variables"))) == {
         "global_step",
         "weights",
     }
-
-
-@pytest.mark.behaviour(312)
-def test_without_a_tpu_graph_none_is_found(trained, tmp_path):
-    path = make(trained, export_to_tpu=False).export_saved_model(str(tmp_path), RECEIVER_FN)
-    with (
-        tf.Graph().as_default(),
-        v1.Session() as session,
-        pytest.raises(RuntimeError, match="could not be found"),
-    ):
-        v1.saved_model.load(session, ["serve", "tpu"], path.decode())
 
 
 @pytest.mark.behaviour(314)
@@ -190,15 +168,6 @@ def test_what_model_fn_gets(trained, tmp_path, version):
         {"rate": 1, "use_tpu": version == 2},
     ]
     assert estimator.params == {"rate": 1}
-
-
-@pytest.mark.behaviour(317)
-def test_without_export_outputs_the_default_has_all_predictions(trained, tmp_path):
-    path = make(trained).export_saved_model(str(tmp_path), RECEIVER_FN).decode()
-    for graph in saved_model_facts.read_facts(path):
-        assert {name: list(s["outputs"]) for name, s in graph["signatures"].items()} == {
-            "serving_default": ["y"]
-        }
 
 
 @pytest.mark.behaviour(348)
@@ -247,7 +216,7 @@ def test_the_old_name_warns_and_keeps_default_attributes(trained, tmp_path, capl
     assert not any(graph["default_attributes"] for graph in facts)
 
 
-@pytest.mark.behaviour(344, 345)
+@pytest.mark.behaviour(343, 344, 345)
 def test_the_old_name_takes_the_other_arguments_by_place(trained, tmp_path):
     source = tmp_path / "note.txt"
     source.write_text("note")
@@ -259,6 +228,8 @@ def test_the_old_name_takes_the_other_arguments_by_place(trained, tmp_path):
         f"{trained}/model/model.ckpt-0",
     )
     assert sorted(os.listdir(path)) == [b"assets.extra", b"saved_model.pbtxt", b"variables"]
+    with open(f"{path.decode()}/assets.extra/note.txt", encoding="utf-8") as file:
+        assert file.read() == "note"
     np.testing.assert_allclose(
         recorded_serving.serve(path.decode()), np.sum(ROWS, axis=1), atol=1e-6
     )
@@ -284,15 +255,6 @@ def test_a_plain_estimators_model_for_tpus(trained, tmp_path):
     np.testing.assert_allclose(recorded_serving.serve(path), expected, atol=1e-6)
     on_tpu = tpu_graph_on_host.serve(path, {"x": ROWS})["y"]
     np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
-
-
-@pytest.mark.behaviour(350)
-def test_a_plain_estimator_exports_for_cpus_itself(trained, tmp_path):
-    estimator = Estimator(
-        Model(), model_dir=str(trained / "model"), params={"rate": 1, "use_tpu": False}
-    )
-    path = estimator.export_saved_model(str(tmp_path), RECEIVER_FN).decode()
-    assert [graph["tags"] for graph in saved_model_facts.read_facts(path)] == [["serve"]]
 
 
 @pytest.mark.behaviour(351)
@@ -327,14 +289,6 @@ class TestNothingToExport:
         with pytest.raises(ValueError, match=f"Couldn't find trained model at {tmp_path}/model"):
             make(tmp_path).export_saved_model(str(tmp_path / "exports"), RECEIVER_FN)
         assert not (tmp_path / "exports").exists()
-
-    @pytest.mark.behaviour(340)
-    def test_a_checkpoint_that_is_not_there(self, trained, tmp_path):
-        path = f"{tmp_path}/nothing/model.ckpt-1"
-        with pytest.raises(ValueError, match=f"Couldn't find trained model at {path}"):
-            make(trained).export_saved_model(
-                str(tmp_path / "exports"), RECEIVER_FN, checkpoint_path=path
-            )
 
     @pytest.mark.behaviour(340)
     def test_an_empty_checkpoint_file(self, trained, tmp_path):

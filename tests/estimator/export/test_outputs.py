@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 from tensorflow.python.saved_model.model_utils import export_output as of_tensorflow

@@ -1,7 +1,5 @@
 """Exports of the graphs of training and evaluation: what they hold, compute and refuse."""
 
-from __future__ import annotations
-
 import logging
 import os
 
@@ -128,9 +126,7 @@ def test_all_modes_share_the_variables_of_training(trained, tmp_path):
 @pytest.mark.parametrize(
     ("modes", "tags", "has_slots"),
     [
-        (["train"], [["train"]], True),
         (["eval"], [["eval"]], False),
-        (["eval", "infer"], [["eval"], ["serve"]], False),
         (["infer", "train"], [["train"], ["serve"]], True),
     ],
 )
@@ -249,21 +245,23 @@ class TestRefused:
             estimator.experimental_export_all_saved_models(str(folder), receivers)
         assert os.listdir(folder) == []
 
-    @pytest.mark.behaviour(339)
-    def test_no_mode(self, trained, tmp_path):
-        self.refuse(
-            trained, tmp_path, {}, r"No valid modes for exporting found\. Got dict_keys\(\[\]\)"
-        )
-
-    @pytest.mark.behaviour(339)
-    def test_an_unknown_mode(self, trained, tmp_path):
-        message = r"No valid modes .* Got dict_keys\(\['predict', 'eval'\]\)\. The modes are 'train', 'eval', "
-        self.refuse(trained, tmp_path, {"predict": SERVING, "eval": SUPERVISED}, message)
-
-    @pytest.mark.behaviour(340)
-    def test_a_mode_without_a_receiver_function(self, trained, tmp_path):
-        message = r"An input_receiver_fn must be defined\. That of mode 'eval' is None"
-        self.refuse(trained, tmp_path, {"eval": None, "infer": SERVING}, message)
+    @pytest.mark.parametrize(
+        ("receivers", "message"),
+        [
+            ({}, r"No valid modes for exporting found\. Got dict_keys\(\[\]\)"),
+            (
+                {"predict": SERVING, "eval": SUPERVISED},
+                r"No valid modes .* Got dict_keys\(\['predict', 'eval'\]\)\. The modes are 'train', 'eval', ",
+            ),
+            (
+                {"eval": None, "infer": SERVING},
+                r"An input_receiver_fn must be defined\. That of mode 'eval' is None",
+            ),
+        ],
+    )
+    @pytest.mark.behaviour(339, 340)
+    def test_modes_that_cannot_be(self, trained, tmp_path, receivers, message):
+        self.refuse(trained, tmp_path, receivers, message)
 
     @pytest.mark.behaviour(340)
     def test_an_unknown_mode_of_one_export(self, trained, tmp_path):

@@ -1,7 +1,5 @@
 """A computation called on a TPU: refused where no TPU could run it, batched where a BatchConfig says so."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -1,7 +1,5 @@
 """What a model_fn calls to put itself on the TPU, with version 2 of the export."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -43,21 +41,6 @@ def model_fn(request):
     return recorded_serving.model_fn_for(
         tpu.TPUEstimatorSpec, export.PredictOutput, tpu, request.param
     )
-
-
-@pytest.mark.behaviour(325, 332, 333)
-def test_the_tpu_graph_predicts_what_the_host_does(model_fn, tmp_path):
-    """The weights are ones, so that a prediction is the sum of a row."""
-    path = export_with_version_2(model_fn, tmp_path)
-    of_host, of_tpu = saved_model_facts.read_facts(path)
-    assert of_host["tpu_calls"] == 0
-    assert of_host["batch_functions"] == []
-    assert of_tpu["tpu_calls"] == 1
-    assert of_tpu["signatures"] == of_host["signatures"]
-    expected = np.sum(ROWS, axis=1, keepdims=True)
-    np.testing.assert_allclose(recorded_serving.serve(path), expected, atol=1e-6)
-    on_tpu = tpu_graph_on_host.serve(path, {"x": ROWS})["y"]
-    np.testing.assert_allclose(on_tpu, expected, atol=1e-6)
 
 
 @pytest.mark.behaviour(334)
@@ -107,8 +90,9 @@ def whole_model_fn(inner_model_fn, **arguments):
 BATCHES = tpu.BatchConfig(**NUMBERS)
 
 
-@pytest.mark.parametrize("batch_config", [None, BATCHES])
-@pytest.mark.parametrize("spec", [EstimatorSpec, tpu.TPUEstimatorSpec])
+@pytest.mark.parametrize(
+    ("spec", "batch_config"), [(EstimatorSpec, BATCHES), (tpu.TPUEstimatorSpec, None)]
+)
 @pytest.mark.behaviour(332)
 def test_a_whole_model_keeps_its_signatures(spec, batch_config, tmp_path):
     calls = []

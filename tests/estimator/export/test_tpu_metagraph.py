@@ -1,7 +1,5 @@
 """The metagraph for TPUs: whatever a model_fn does, both graphs have one set of variables."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

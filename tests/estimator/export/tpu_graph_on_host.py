@@ -5,8 +5,6 @@ TPU's own ops, so that a test sees that variables, assets and tables arrive, and
 signature fetches the right one of the function's results.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import shutil

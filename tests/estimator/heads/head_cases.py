@@ -1,7 +1,5 @@
 """Heads, and what they are given: two batches of logits, labels and features each."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

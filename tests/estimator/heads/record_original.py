@@ -1,14 +1,12 @@
 """Records what the original's heads do, as JSON in `recorded/`.
 
 Not a test: it needs TensorFlow 2.15, the last with an estimator. Run by hand from the repository's
-root whenever `head_cases.py`, `head_facts.py` or `trained_model.py` changes:
+root whenever `head_cases.py`, `head_facts.py` or `head_facts.py` changes:
 
     uv venv --python 3.10 /tmp/original
     uv pip install --python /tmp/original/bin/python tensorflow==2.15.1
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.heads.record_original
 """
-
-from __future__ import annotations
 
 import json
 import pathlib
@@ -19,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.canned import head as v1_head
 
-from tests.estimator.heads import head_cases, head_facts, trained_model
+from tests.estimator.heads import head_cases, head_facts
 
 RECORDED = pathlib.Path(__file__).with_name("recorded")
 V1_HEADS = types.SimpleNamespace(
@@ -50,9 +48,9 @@ def main() -> None:
     }
     _write("v1_heads.json", {"heads": v1_heads})
     trained = {}
-    for name in trained_model.OPTIMIZERS:
+    for name in head_facts.OPTIMIZERS:
         with tempfile.TemporaryDirectory() as folder:
-            trained[name] = trained_model.trained_facts(
+            trained[name] = head_facts.trained_facts(
                 tf.estimator, tf.keras.optimizers.legacy, name, folder
             )
     _write("trained.json", {"optimizers": trained})

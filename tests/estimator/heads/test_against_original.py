@@ -1,7 +1,5 @@
 """Heads do what the original's did in TensorFlow 2.15.1, as `record_original.py` recorded it."""
 
-from __future__ import annotations
-
 import functools
 import json
 import pathlib
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 import tf_keras
 
-from tests.estimator.heads import head_cases, head_facts, trained_model
+from tests.estimator.heads import head_cases, head_facts
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import heads
 from tfx_tpu_trainer.estimator.heads import _v1
@@ -84,10 +82,10 @@ def test_a_v1_heads_modes_are_the_originals(name: str) -> None:
     compare(head_facts.head_facts(case.head(V1_HEADS), case), theirs)
 
 
-@cases(trained_model.OPTIMIZERS)
+@cases(head_facts.OPTIMIZERS)
 def test_an_estimator_with_a_head_trains_as_the_originals(name: str, tmp_path: Any) -> None:
     api = types.SimpleNamespace(
         Estimator=estimator.Estimator, BinaryClassHead=heads.BinaryClassHead
     )
-    ours = trained_model.trained_facts(api, tf_keras.optimizers.legacy, name, str(tmp_path))
+    ours = head_facts.trained_facts(api, tf_keras.optimizers.legacy, name, str(tmp_path))
     compare(ours, recorded("trained.json")["optimizers"][name])

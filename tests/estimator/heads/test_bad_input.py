@@ -1,7 +1,5 @@
 """What heads refuse: the original's conditions, with messages that name the value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +7,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import heads
+from tfx_tpu_trainer.estimator.heads import (
+    BinaryClassHead,
+    Head,
+    LogisticRegressionHead,
+    MultiClassHead,
+    MultiHead,
+    MultiLabelHead,
+    RegressionHead,
+)
 from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
 
 v1 = tf.compat.v1
@@ -18,7 +24,7 @@ LOGITS = np.zeros([2, 1], np.float32)
 THREE_LOGITS = np.zeros([2, 3], np.float32)
 
 
-class Unfinished(heads.Head):
+class Unfinished(Head):
     name = "unfinished"
     logits_dimension = 1
     loss_reduction = "sum"
@@ -38,136 +44,94 @@ class Unfinished(heads.Head):
         return eval_metrics
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: heads.BinaryClassHead(label_vocabulary="ab"), ValueError, "list or a tuple.*str"),
-        (lambda: heads.BinaryClassHead(label_vocabulary=["a", "a"]), ValueError, r"\['a'\] more"),
+_CONSTRUCTORS: dict[type[Exception], list[tuple[Callable[[], Any], str]]] = {
+    ValueError: [
+        (lambda: BinaryClassHead(label_vocabulary="ab"), "list or a tuple.*str"),
+        (lambda: BinaryClassHead(label_vocabulary=["a", "a"]), r"\['a'\] more"),
         (
-            lambda: heads.BinaryClassHead(thresholds=[0.5, 1.5]),
-            ValueError,
+            lambda: BinaryClassHead(thresholds=[0.5, 1.5]),
             r"thresholds not in \(0, 1\): \(\(0.5, 1.5\),\)",
         ),
+        (lambda: BinaryClassHead(loss_reduction="none"), "Invalid loss_reduction: none. See"),
+        (lambda: BinaryClassHead(loss_fn=lambda labels: 0), "argument: logits"),
         (
-            lambda: heads.BinaryClassHead(loss_reduction="none"),
-            ValueError,
-            "Invalid loss_reduction: none. See",
-        ),
-        (lambda: heads.BinaryClassHead(weight_column=3), TypeError, "string or NumericColumn.*int"),
-        (lambda: heads.BinaryClassHead(loss_fn=lambda labels: 0), ValueError, "argument: logits"),
-        (
-            lambda: heads.BinaryClassHead(loss_fn=lambda labels, logits, extra: 0),
-            ValueError,
+            lambda: BinaryClassHead(loss_fn=lambda labels, logits, extra: 0),
             r"unexpected args: \['extra'\]",
         ),
-        (lambda: heads.MultiClassHead(None), ValueError, "n_classes cannot be None"),
-        (lambda: heads.MultiClassHead(2), ValueError, "n_classes must be > 2: 2"),
-        (lambda: heads.MultiClassHead("3"), TypeError, "a number. Given: '3'"),
-        (lambda: heads.MultiLabelHead("3"), TypeError, "^'<' not supported between .* 'str' and"),
-        (lambda: heads.MultiLabelHead(3.5), TypeError, "whole number. Given: 3.5"),
-        (lambda: heads.BinaryClassHead(label_vocabulary=[]), ValueError, r"strings. Given: \[\]"),
-        (lambda: heads.BinaryClassHead(label_vocabulary=[1, 2]), ValueError, r"Given: \[1, 2\]"),
+        (lambda: MultiClassHead(None), "n_classes cannot be None"),
+        (lambda: MultiClassHead(2), "n_classes must be > 2: 2"),
+        (lambda: BinaryClassHead(label_vocabulary=[]), r"strings. Given: \[\]"),
+        (lambda: BinaryClassHead(label_vocabulary=[1, 2]), r"Given: \[1, 2\]"),
         (
-            lambda: heads.MultiClassHead(3, label_vocabulary=["a", "b"]),
-            ValueError,
+            lambda: MultiClassHead(3, label_vocabulary=["a", "b"]),
             r"len\(label_vocabulary\)=2, n_classes=3",
         ),
+        (lambda: MultiLabelHead(1), "n_classes must be > 1 for multi-label .* Given: 1"),
         (
-            lambda: heads.MultiLabelHead(1),
-            ValueError,
-            "n_classes must be > 1 for multi-label .* Given: 1",
-        ),
-        (
-            lambda: heads.MultiLabelHead(3, classes_for_class_based_metrics=[0, 3]),
-            ValueError,
+            lambda: MultiLabelHead(3, classes_for_class_based_metrics=[0, 3]),
             r"range \[0, 2\]. Given: 3",
         ),
         (
-            lambda: heads.MultiLabelHead(3, classes_for_class_based_metrics=["a"]),
-            ValueError,
+            lambda: MultiLabelHead(3, classes_for_class_based_metrics=["a"]),
             r"label_vocabulary must be provided .*\['a'\]",
         ),
         (
-            lambda: heads.MultiLabelHead(
+            lambda: MultiLabelHead(
                 2, label_vocabulary=["a", "b"], classes_for_class_based_metrics=["c"]
             ),
-            ValueError,
             r"^'c' is not in list: .* \['c'\] are not in label_vocabulary",
         ),
-        (lambda: heads.RegressionHead(0), ValueError, "Invalid label_dimension 0"),
-        (lambda: heads.MultiHead([]), ValueError, r"Must specify heads. Given: \[\]"),
-        (lambda: heads.MultiHead([heads.RegressionHead()]), ValueError, "must have name specified"),
+        (lambda: RegressionHead(0), "Invalid label_dimension 0"),
+        (lambda: MultiHead([]), r"Must specify heads. Given: \[\]"),
+        (lambda: MultiHead([RegressionHead()]), "must have name specified"),
+        (lambda: MultiHead([RegressionHead(name="a")] * 2), r"unique names. Given: \['a', 'a'\]"),
+        (lambda: MultiHead([RegressionHead(name="a")], head_weights=[1.0, 2.0]), "same size"),
+        (lambda: v1_heads.RegressionHead(loss_reduction="none"), "Invalid loss_reduction: none"),
+    ],
+    TypeError: [
+        (lambda: BinaryClassHead(weight_column=3), "string or NumericColumn.*int"),
+        (lambda: MultiClassHead("3"), "a number. Given: '3'"),
+        (lambda: MultiLabelHead("3"), "^'<' not supported between .* 'str' and"),
+        (lambda: MultiLabelHead(3.5), "whole number. Given: 3.5"),
+        (lambda: Head(), "abstract"),
         (
-            lambda: heads.MultiHead([heads.RegressionHead(name="a")] * 2),
-            ValueError,
-            r"unique names. Given: \['a', 'a'\]",
-        ),
-        (
-            lambda: heads.MultiHead([heads.RegressionHead(name="a")], head_weights=[1.0, 2.0]),
-            ValueError,
-            "same size",
-        ),
-        (
-            lambda: v1_heads.RegressionHead(loss_reduction="none"),
-            ValueError,
-            "Invalid loss_reduction: none",
-        ),
-        (lambda: heads.Head(), TypeError, "abstract"),
-        (
-            lambda: heads.MultiHead(5),
-            TypeError,
+            lambda: MultiHead(5),
             r"^'int' object is not iterable: heads must be a list, such as .*; got 5\.$",
         ),
+        (lambda: MultiHead(RegressionHead(name="a")), "heads must be a list"),
+        (lambda: MultiHead([RegressionHead]), r"heads\[0\].* a class: call it"),
         (
-            lambda: heads.MultiHead(heads.RegressionHead(name="a")),
-            TypeError,
-            "heads must be a list",
-        ),
-        (
-            lambda: heads.MultiHead([heads.RegressionHead(name="a"), 5]),
-            AttributeError,
-            r"^'int' object has no attribute 'logits_dimension': heads\[1\] must be a Head.*got 5",
-        ),
-        (
-            lambda: heads.MultiHead([heads.RegressionHead]),
-            TypeError,
-            r"heads\[0\].* a class: call it",
-        ),
-        (
-            lambda: heads.MultiHead([heads.RegressionHead(name="a")], head_weights=5),
-            TypeError,
+            lambda: MultiHead([RegressionHead(name="a")], head_weights=5),
             r"head_weights must be a list, such as \[1.0, 2.0\]; got 5",
         ),
         (
-            lambda: heads.MultiHead([heads.RegressionHead(name="a")], head_weights=["x"]),
-            TypeError,
+            lambda: MultiHead([RegressionHead(name="a")], head_weights=["x"]),
             "head_weights must be a number; got 'x'",
         ),
+        (lambda: BinaryClassHead(loss_fn=5), "^unsupported callable: loss_fn.*got 5"),
+        (lambda: BinaryClassHead(thresholds=5), "thresholds must be a list.*got 5"),
         (
-            lambda: heads.BinaryClassHead(loss_fn=5),
-            TypeError,
-            "^unsupported callable: loss_fn.*got 5",
-        ),
-        (
-            lambda: heads.BinaryClassHead(thresholds=5),
-            TypeError,
-            "thresholds must be a list.*got 5",
-        ),
-        (
-            lambda: heads.MultiLabelHead(3, classes_for_class_based_metrics=5),
-            TypeError,
+            lambda: MultiLabelHead(3, classes_for_class_based_metrics=5),
             "classes_for_class_based_metrics must be a list.*got 5",
         ),
-        (lambda: heads.RegressionHead(2.5), TypeError, "label_dimension must be a whole.*got 2.5"),
+        (lambda: RegressionHead(2.5), "label_dimension must be a whole.*got 2.5"),
+        (lambda: RegressionHead(inverse_link_fn=5), "inverse_link_fn must be a function; got 5"),
+    ],
+    AttributeError: [
         (
-            lambda: heads.RegressionHead(inverse_link_fn=5),
-            TypeError,
-            "inverse_link_fn must be a function; got 5",
+            lambda: MultiHead([RegressionHead(name="a"), 5]),
+            r"^'int' object has no attribute 'logits_dimension': heads\[1\] must be a Head.*got 5",
         ),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "message", "error"),
+    [(*each, error) for error, given in _CONSTRUCTORS.items() for each in given],
 )
 def test_a_heads_constructor_refuses(
-    make: Callable[[], Any], error: type[Exception], message: str
+    make: Callable[[], Any], message: str, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=message):
         make()
@@ -177,99 +141,90 @@ def test_a_heads_constructor_refuses(
     ("call", "message"),
     [
         (
-            lambda: heads.BinaryClassHead().loss([[0], [2]], LOGITS),
+            lambda: BinaryClassHead().loss([[0], [2]], LOGITS),
             "Labels must be <= 2 - 1. The greatest label is 2.0",
         ),
-        (lambda: heads.BinaryClassHead().loss(None, LOGITS), "labels Tensor. Given: None"),
-        (lambda: heads.BinaryClassHead().loss([["a"], ["b"]], LOGITS), "label_vocabulary"),
+        (lambda: BinaryClassHead().loss(None, LOGITS), "labels Tensor. Given: None"),
+        (lambda: BinaryClassHead().loss([["a"], ["b"]], LOGITS), "label_vocabulary"),
         (
-            lambda: heads.BinaryClassHead(label_vocabulary=["a", "b"]).loss([["a"], ["c"]], LOGITS),
+            lambda: BinaryClassHead(label_vocabulary=["a", "b"]).loss([["a"], ["c"]], LOGITS),
             r"labels that it lacks: \[b'c'\]",
         ),
         (
-            lambda: heads.BinaryClassHead(label_vocabulary=["a", "b"]).loss([[0], [1]], LOGITS),
+            lambda: BinaryClassHead(label_vocabulary=["a", "b"]).loss([[0], [1]], LOGITS),
             "should be string .* Instead got .*int32",
         ),
         (
-            lambda: heads.BinaryClassHead().loss(tf.sparse.from_dense([[1], [1]]), LOGITS),
+            lambda: BinaryClassHead().loss(tf.sparse.from_dense([[1], [1]]), LOGITS),
             "SparseTensor labels are not supported",
         ),
         (
-            lambda: heads.BinaryClassHead().loss([[1, 0], [0, 1]], LOGITS),
+            lambda: BinaryClassHead().loss([[1, 0], [0, 1]], LOGITS),
             r"Mismatched label shape. Expected labels dimension=1.  Received 2",
         ),
         (
-            lambda: heads.BinaryClassHead().loss([[1], [0], [1]], LOGITS),
+            lambda: BinaryClassHead().loss([[1], [0], [1]], LOGITS),
             r"expected_labels_shape: \(2, 1\). labels_shape: \(3, 1\)",
         ),
         (
-            lambda: heads.BinaryClassHead().loss([[1], [0]], THREE_LOGITS),
+            lambda: BinaryClassHead().loss([[1], [0]], THREE_LOGITS),
             r"logits_dimension\], got \(2, 3\)",
         ),
         (
-            lambda: heads.BinaryClassHead().loss([1], [0.0]),
+            lambda: BinaryClassHead().loss([1], [0.0]),
             r"logits must have rank at least 2.  Received rank 1",
         ),
         (
-            lambda: heads.BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"x": [1.0]}),
+            lambda: BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"x": [1.0]}),
             r"Feature weight is not in features dictionary.*\['x'\]",
         ),
         (
-            lambda: heads.BinaryClassHead("weight").loss(
-                [[1], [0]], LOGITS, {"weight": [1.0, 2.0, 3.0]}
-            ),
+            lambda: BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"weight": [1.0, 2.0, 3.0]}),
             r"logits_shape: \(2, 1\). weights_shape: \(3, 1\). They are the feature 'weight'",
         ),
         (
-            lambda: heads.BinaryClassHead("weight").loss(
-                [[1], [0]], LOGITS, {"weight": ["a", "b"]}
-            ),
+            lambda: BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"weight": ["a", "b"]}),
             "castable to float. Given dtype: .*string.* of the feature 'weight'",
         ),
         (
-            lambda: heads.BinaryClassHead("weight").loss(
+            lambda: BinaryClassHead("weight").loss(
                 [[1], [0]], LOGITS, {"weight": tf.sparse.from_dense([[1.0], [2.0]])}
             ),
             "SparseTensor is not supported. key: weight",
         ),
         (
-            lambda: heads.BinaryClassHead(
-                loss_fn=lambda labels, logits: tf.reduce_mean(logits)
-            ).loss([[1], [0]], LOGITS),
+            lambda: BinaryClassHead(loss_fn=lambda labels, logits: tf.reduce_mean(logits)).loss(
+                [[1], [0]], LOGITS
+            ),
             r"shape \[D0, D1, ... DN, 1\]. logits_shape: \(2, 1\). loss_shape: \(\)",
         ),
         (
-            lambda: heads.BinaryClassHead().predictions(LOGITS, ["logits", "top_k"]),
+            lambda: BinaryClassHead().predictions(LOGITS, ["logits", "top_k"]),
             "PredictionKeys, given: 'top_k'",
         ),
         (
-            lambda: heads.MultiClassHead(3).loss([[0.0], [1.0]], THREE_LOGITS),
+            lambda: MultiClassHead(3).loss([[0.0], [1.0]], THREE_LOGITS),
             "should be integer. Instead got .*float32",
         ),
+        (lambda: MultiClassHead(3).loss([[3], [-1]], THREE_LOGITS), "Labels must be <= 3 - 1"),
         (
-            lambda: heads.MultiClassHead(3).loss([[3], [-1]], THREE_LOGITS),
-            "Labels must be <= 3 - 1",
-        ),
-        (
-            lambda: heads.MultiLabelHead(3).loss(np.full([2, 3], 2), THREE_LOGITS),
+            lambda: MultiLabelHead(3).loss(np.full([2, 3], 2), THREE_LOGITS),
             "integer indicator Tensor with values in .* The greatest label is 2",
         ),
         (
-            lambda: heads.MultiLabelHead(3).loss(tf.sparse.from_dense([[3], [1]]), THREE_LOGITS),
+            lambda: MultiLabelHead(3).loss(tf.sparse.from_dense([[3], [1]]), THREE_LOGITS),
             r"values in \[0, 3\).*greatest label is 3",
         ),
         (
-            lambda: heads.MultiLabelHead(3).loss(
-                tf.sparse.from_dense([["a"], ["b"]]), THREE_LOGITS
-            ),
+            lambda: MultiLabelHead(3).loss(tf.sparse.from_dense([["a"], ["b"]]), THREE_LOGITS),
             "Instead got .*string.*: give the head a label_vocabulary",
         ),
         (
-            lambda: heads.LogisticRegressionHead().loss([[0.5], [1.5]], LOGITS),
+            lambda: LogisticRegressionHead().loss([[0.5], [1.5]], LOGITS),
             r"range \[0, 1\].*greatest label is 1.5",
         ),
         (
-            lambda: heads.RegressionHead(2, "weight").loss(
+            lambda: RegressionHead(2, "weight").loss(
                 np.zeros([2, 2]), np.zeros([2, 2]), {"weight": np.ones([2, 3])}
             ),
             r"logits_dimension\], logits_shape.* They are the feature 'weight'",
@@ -284,21 +239,21 @@ def test_a_heads_loss_refuses(call: Callable[[], Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("head", "labels", "message"),
     [
-        (lambda: heads.MultiClassHead(3), [[0], [3]], r"Labels must be <= n_classes - 1"),
+        (lambda: MultiClassHead(3), [[0], [3]], r"Labels must be <= n_classes - 1"),
         (
-            lambda: heads.MultiClassHead(3, label_vocabulary=["a", "b", "c"]),
+            lambda: MultiClassHead(3, label_vocabulary=["a", "b", "c"]),
             [["a"], ["d"]],
             r"\[labels that it lacks: \] \[d\]",
         ),
         (
-            lambda: heads.MultiClassHead(3),
+            lambda: MultiClassHead(3),
             [[0], [1], [2]],
             r"\[expected_labels_shape: \] \[2 1\] \[labels_shape: \] \[3 1\]",
         ),
     ],
 )
 def test_labels_that_are_known_when_they_come_are_refused_by_the_session(
-    head: Callable[[], heads.Head], labels: Any, message: str
+    head: Callable[[], Head], labels: Any, message: str
 ) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         logits = v1.placeholder(tf.float32, [None, 3])
@@ -312,7 +267,7 @@ def test_labels_that_are_known_when_they_come_are_refused_by_the_session(
 def test_logits_of_an_unknown_shape_are_checked_by_the_session() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         logits = v1.placeholder(tf.float32)
-        predictions = heads.MultiClassHead(3).predictions(logits, ["probabilities"])
+        predictions = MultiClassHead(3).predictions(logits, ["probabilities"])
         shown = session.run(predictions, {logits: THREE_LOGITS})
         np.testing.assert_allclose(shown["probabilities"], np.full([2, 3], 1 / 3))
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"logits_dimension"):
@@ -329,16 +284,16 @@ def test_logits_of_an_unknown_shape_are_checked_by_the_session() -> None:
     ],
 )
 def test_a_multi_head_refuses(given: dict[str, Any], message: str) -> None:
-    head = heads.MultiHead([heads.RegressionHead(name="a"), heads.BinaryClassHead(name="b")])
+    head = MultiHead([RegressionHead(name="a"), BinaryClassHead(name="b")])
     labels = {"a": [[1.0], [0.0]], "b": [[1], [0]]}
     with pytest.raises(ValueError, match=message):
         head.loss(**{"logits": np.zeros([2, 2], np.float32), "labels": labels, **given})
 
 
 def test_heads_of_a_multi_head_must_reduce_alike() -> None:
-    alike = [heads.RegressionHead(name="a"), heads.RegressionHead(name="b", loss_reduction="sum")]
+    alike = [RegressionHead(name="a"), RegressionHead(name="b", loss_reduction="sum")]
     with pytest.raises(ValueError, match="'sum_over_batch_size', 'sum'"):
-        _ = heads.MultiHead(alike).loss_reduction
+        _ = MultiHead(alike).loss_reduction
 
 
 def test_a_head_of_ones_own_must_say_how_it_makes_a_spec() -> None:
@@ -348,17 +303,15 @@ def test_a_head_of_ones_own_must_say_how_it_makes_a_spec() -> None:
         Unfinished().create_estimator_spec({}, "train", LOGITS, LOGITS)
 
 
-@pytest.mark.parametrize(
-    "head", [heads.RegressionHead(), heads.MultiHead([heads.RegressionHead(name="a")])]
-)
-def test_an_unknown_mode_is_refused(head: heads.Head) -> None:
+@pytest.mark.parametrize("head", [RegressionHead(), MultiHead([RegressionHead(name="a")])])
+def test_an_unknown_mode_is_refused(head: Head) -> None:
     labels = LOGITS if head.name is None else {"a": LOGITS}
     with tf.Graph().as_default(), pytest.raises(ValueError, match="mode=fit unrecognized"):
         head.create_estimator_spec({}, "fit", tf.zeros([2, 1]), labels)
 
 
 def test_strings_of_an_unknown_shape_are_looked_up_when_they_run() -> None:
-    head = heads.BinaryClassHead(label_vocabulary=["no", "yes"])
+    head = BinaryClassHead(label_vocabulary=["no", "yes"])
     with tf.Graph().as_default(), v1.Session() as session:
         given = v1.placeholder(tf.string)
         loss = head.loss(given, LOGITS)
@@ -371,7 +324,7 @@ def test_strings_of_an_unknown_shape_are_looked_up_when_they_run() -> None:
 
 @pytest.mark.parametrize("dtype", [tf.float64, tf.int32])
 def test_a_loss_fn_may_give_any_number_type(dtype: tf.DType) -> None:
-    head = heads.BinaryClassHead("weight", loss_fn=lambda labels, logits: tf.ones([2, 1], dtype))
+    head = BinaryClassHead("weight", loss_fn=lambda labels, logits: tf.ones([2, 1], dtype))
     loss = head.loss([[1], [0]], LOGITS, {"weight": [1.0, 3.0]})
     assert (loss.dtype, loss.numpy()) == (dtype, 2)
 
@@ -382,7 +335,7 @@ def test_a_loss_fn_may_give_any_number_type(dtype: tf.DType) -> None:
 )
 def test_dense_labels_of_a_multi_label_head_are_numbers(value: Any, dtype: str, fix: str) -> None:
     def loss() -> tf.Tensor:
-        return heads.MultiLabelHead(3).loss(tf.constant([[value] * 3] * 2), THREE_LOGITS)
+        return MultiLabelHead(3).loss(tf.constant([[value] * 3] * 2), THREE_LOGITS)
 
     with pytest.raises(
         TypeError, match=f"^Cannot convert 1 to EagerTensor of dtype {dtype}.*{fix}"
@@ -394,7 +347,7 @@ def test_dense_labels_of_a_multi_label_head_are_numbers(value: Any, dtype: str, 
 
 
 def test_a_label_that_a_multi_label_heads_vocabulary_lacks_is_out_of_bounds() -> None:
-    head = heads.MultiLabelHead(3, label_vocabulary=["a", "b", "c"])
+    head = MultiLabelHead(3, label_vocabulary=["a", "b", "c"])
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"^Indices are not valid \(out of bounds\).* labels that it lacks: \[b'd'\]",
@@ -403,31 +356,31 @@ def test_a_label_that_a_multi_label_heads_vocabulary_lacks_is_out_of_bounds() ->
 
 
 def test_a_class_that_the_vocabulary_lacks_is_predicted_as_unknown() -> None:
-    head = heads.BinaryClassHead(label_vocabulary=["no"])
+    head = BinaryClassHead(label_vocabulary=["no"])
     classes = head.predictions(np.array([[-1.0], [1.0]], np.float32))["classes"]
     assert classes.numpy().tolist() == [[b"no"], [b"UNK"]]
 
 
 def test_weights_may_be_true_and_false() -> None:
-    loss = heads.BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"weight": [True, False]})
+    loss = BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"weight": [True, False]})
     assert loss.numpy() == pytest.approx(np.log(2.0) / 2)
 
 
 @pytest.mark.parametrize(
     ("head", "given", "message"),
     [
-        (lambda: heads.BinaryClassHead("weight"), {"weight": [[2.0]]}, "weights shape"),
-        (lambda: heads.RegressionHead(1, "weight"), {"weight": [[1.0, 2.0]] * 2}, "weights shape"),
-        (lambda: heads.MultiClassHead(3, "weight"), {"weight": [[1.0, 2.0]] * 2}, "weights shape"),
+        (lambda: BinaryClassHead("weight"), {"weight": [[2.0]]}, "weights shape"),
+        (lambda: RegressionHead(1, "weight"), {"weight": [[1.0, 2.0]] * 2}, "weights shape"),
+        (lambda: MultiClassHead(3, "weight"), {"weight": [[1.0, 2.0]] * 2}, "weights shape"),
         (
-            lambda: heads.BinaryClassHead(loss_fn=lambda labels, logits: tf.ones([2])),
+            lambda: BinaryClassHead(loss_fn=lambda labels, logits: tf.ones([2])),
             {},
             r"loss_fn must return .*\[logits_shape: \] \[2 1\] \[loss_shape: \] \[2\]",
         ),
     ],
 )
 def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
-    head: Callable[[], heads.Head], given: dict[str, Any], message: str
+    head: Callable[[], Head], given: dict[str, Any], message: str
 ) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         features = {name: tf.constant(value) for name, value in given.items()}
@@ -442,7 +395,7 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
     [
         # What TensorFlow 2.15's heads say in the session; ours go on.
         (
-            lambda: heads.RegressionHead(2),
+            lambda: RegressionHead(2),
             [1.0, 0.0],
             None,
             (
@@ -452,7 +405,7 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
             ),
         ),
         (
-            lambda: heads.RegressionHead(2, "weight"),
+            lambda: RegressionHead(2, "weight"),
             [[1.0, 0.0]] * 2,
             [[1.0]] * 3,
             (
@@ -461,7 +414,7 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
             ),
         ),
         (
-            lambda: heads.MultiLabelHead(2, "weight"),
+            lambda: MultiLabelHead(2, "weight"),
             [[1, 0]] * 2,
             [[1.0]] * 3,
             (
@@ -470,7 +423,7 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
             ),
         ),
         (
-            lambda: heads.RegressionHead(2, "weight"),
+            lambda: RegressionHead(2, "weight"),
             [[1.0, 0.0]] * 2,
             1.0,
             "[Feature (key: weight) cannot have rank 0.",
@@ -478,7 +431,7 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
     ],
 )
 def test_the_session_refuses_shapes_in_the_words_of_the_original(
-    head: Callable[[], heads.Head], labels: Any, weights: Any, told: str
+    head: Callable[[], Head], labels: Any, weights: Any, told: str
 ) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
         features = {}
@@ -495,11 +448,11 @@ def test_the_session_refuses_shapes_in_the_words_of_the_original(
 def test_weights_of_one_axis_less_are_told_of_as_they_are_given() -> None:
     logits = np.ones([2, 2, 1], np.float32)
     with pytest.raises(ValueError, match=r"logits_shape: \(2, 2, 1\). weights_shape: \(3, 1\)."):
-        heads.RegressionHead(1, "weight").loss(logits, logits, {"weight": np.ones([3, 1])})
+        RegressionHead(1, "weight").loss(logits, logits, {"weight": np.ones([3, 1])})
 
 
 def test_an_evaluation_refuses_weights_of_a_known_wrong_shape_when_it_is_built() -> None:
-    head = heads.RegressionHead(1, "weight")
+    head = RegressionHead(1, "weight")
     message = r"^weights can not be broadcast to values. Mismatch at dim 1. values.shape=\(2, 1\)"
     with tf.Graph().as_default():
         features, zeros = {"weight": tf.ones([2, 3])}, tf.zeros([2, 1])
@@ -508,7 +461,7 @@ def test_an_evaluation_refuses_weights_of_a_known_wrong_shape_when_it_is_built()
 
 
 def test_labels_without_rows_are_refused_in_the_words_of_the_mode() -> None:
-    head, short = heads.MultiClassHead(3), "labels must have rank at least 2.  Received rank 0"
+    head, short = MultiClassHead(3), "labels must have rank at least 2.  Received rank 0"
     with pytest.raises(ValueError, match=f"^{short}"):
         head.loss(1, THREE_LOGITS)
     with tf.Graph().as_default(), pytest.raises(ValueError, match=f"^labels shape .*{short}"):
@@ -516,7 +469,7 @@ def test_labels_without_rows_are_refused_in_the_words_of_the_mode() -> None:
 
 
 def test_weights_of_logits_whose_width_comes_with_them() -> None:
-    head, weights = heads.RegressionHead(2, "weight"), np.array([[1.0, 2.0], [3.0, 4.0]])
+    head, weights = RegressionHead(2, "weight"), np.array([[1.0, 2.0], [3.0, 4.0]])
     for shape in (None, [None, None]):
         with tf.Graph().as_default(), v1.Session() as session:
             logits = v1.placeholder(tf.float32, shape)

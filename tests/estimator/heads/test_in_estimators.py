@@ -1,7 +1,5 @@
 """Heads in model_fns of an Estimator: subclasses, strategies, exports."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import tempfile
@@ -12,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tests.estimator.heads import trained_model
+from tests.estimator.heads import head_facts
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import export, heads
 
@@ -79,10 +77,10 @@ def test_replicas_of_a_strategy_train_as_one(reduction: str, tmp_path: Any) -> N
                 str(tmp_path / name), train_distribute=of_all, eval_distribute=of_all
             ),
         )
-        made.train(lambda batch=batch: trained_model.input_fn().unbatch().batch(batch), steps=4)
+        made.train(lambda batch=batch: head_facts.input_fn().unbatch().batch(batch), steps=4)
         assert made.get_variable_value("global_step") == 4
         weights.append(made.get_variable_value("w"))
-        metrics.append(made.evaluate(trained_model.input_fn))
+        metrics.append(made.evaluate(head_facts.input_fn))
         # Of the losses of replicas evaluation takes the mean.
         del metrics[-1]["loss"]
     np.testing.assert_allclose(*weights, rtol=1e-5)
@@ -95,7 +93,7 @@ def test_every_signature_of_an_export_can_be_served(tmp_path: Any) -> None:
 
     def input_fn() -> tf.data.Dataset:
         names = tf.constant(["no", "yes"])
-        return trained_model.input_fn().map(lambda x, y: (x, tf.gather(names, y)))
+        return head_facts.input_fn().map(lambda x, y: (x, tf.gather(names, y)))
 
     made.train(input_fn, steps=2)
     receiver = export.build_parsing_serving_input_receiver_fn(

@@ -1,7 +1,5 @@
 """Heads in a TPUEstimator: emulated cores give one host's numbers."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Optimizers: instances, names and functions, of three kinds, in the heads' train ops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small Keras models, of Keras 2 or Keras 3, and rows for them."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -7,8 +7,6 @@ Run by TensorFlow 2.15, the last with an estimator, this writes `original_keras.
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.keras.record_original
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 

@@ -1,7 +1,5 @@
 """Keras 2 models whose estimators the original has recorded, and what is recorded of them."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Callable
 from typing import Any

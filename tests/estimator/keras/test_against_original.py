@@ -1,15 +1,18 @@
-"""Estimators of Keras 2 models against those of the original, as `record_original.py` recorded them."""
+"""Estimators of Keras 2 models against those of the original, as `record_original.py` recorded them.
 
-from __future__ import annotations
+The listings of docs/keras.md run, too.
+"""
 
 import functools
 import json
+import tempfile
 
 import numpy as np
 import pytest
 
 from tests.estimator.keras import recorded_models
 from tests.estimator.keras.models import keras_of
+from tests.listings import DOCS, run_listings
 from tfx_tpu_trainer import estimator as tfe
 
 ORIGINAL = json.loads(recorded_models.RECORDING.read_text("utf-8"))
@@ -80,3 +83,15 @@ def test_statistics_are_kept_where_the_original_loses_them(tmp_path):
     original = ORIGINAL["with_statistics"]["untrained"]
     np.testing.assert_allclose(original["score"], model(row).numpy()[0], rtol=1e-5)
     assert abs(original["score"][0] - ours["score"][0]) > 0.01
+
+
+def test_the_listings_of_the_docs_page_run(tmp_path, monkeypatch):
+    # They name no folder for their model.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    names = run_listings(DOCS / "keras.md")
+    assert set(names["metrics"]) == set(names["metrics_of_cores"]) == {"loss", "mae", "global_step"}
+    # The rows and the batches are the same: so are the steps.
+    for name, value in names["metrics"].items():
+        np.testing.assert_allclose(names["metrics_of_cores"][name], value, rtol=1e-4)
+    row = np.ones([1, 4], "float32")
+    assert not np.allclose(names["restored"](row), names["model"](row))

@@ -1,7 +1,5 @@
 """What `model_to_estimator` and `keras_to_estimator` take and refuse."""
 
-from __future__ import annotations
-
 import pathlib
 
 import numpy as np
@@ -184,48 +182,6 @@ def test_a_model_with_nothing_to_train(tmp_path, refused):
         estimator.train(models.input_fn(), steps=1)
 
 
-def _save(model, folder, form):
-    path = str(folder / f"model{form}")
-    if form:
-        model.save(path)
-    else:
-        model.save(path, save_format="tf")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("library", "form"),
-    [
-        ("tf_keras", ""),
-        ("keras", ".keras"),
-        pytest.param("tf_keras", ".h5", marks=pytest.mark.sweep),
-        pytest.param("tf_keras", ".keras", marks=pytest.mark.sweep),
-    ],
-)
-@pytest.mark.behaviour(431)
-def test_a_saved_model(library, form, tmp_path):
-    keras = keras_of(library)
-    model = models.small(keras)
-    path = _save(model, tmp_path, form)
-    estimator = tfe.model_to_estimator(keras_model_path=path, model_dir=tmp_path / "there")
-    expected = model.predict(models.rows()[0], verbose=0)
-    np.testing.assert_allclose(models.predicted(estimator), expected, atol=1e-6)
-    estimator.train(models.input_fn(), steps=1)
-
-
-@pytest.mark.behaviour(431)
-def test_a_saved_model_that_is_elsewhere(tmp_path):
-    path = _save(models.small(keras_of("tf_keras")), tmp_path, ".h5")
-    tf.io.gfile.copy(path, "ram://models/small.h5", overwrite=True)
-    tfe.model_to_estimator(keras_model_path="ram://models/small.h5", model_dir=tmp_path / "there")
-    assert (tmp_path / "there" / "keras" / "keras_model.h5").exists()
-    with pytest.raises(OSError, match=r"^No file or directory found at ram://models/big.h5"):
-        tfe.model_to_estimator(keras_model_path="ram://models/big.h5", model_dir=tmp_path)
-    (tmp_path / "text.h5").write_text("text")
-    with pytest.raises(ValueError, match=r"text.h5' is not a saved Keras model"):
-        tfe.model_to_estimator(keras_model_path=str(tmp_path / "text.h5"), model_dir=tmp_path)
-
-
 @both_keras
 @pytest.mark.behaviour(432)
 def test_custom_objects(library, tmp_path):
@@ -239,7 +195,8 @@ def test_custom_objects(library, tmp_path):
     model.compile("sgd", "mse")
     # The layer is there with the model: its class is not looked up by its name.
     tfe.model_to_estimator(model, model_dir=tmp_path / "model")
-    path = _save(model, tmp_path, ".keras")
+    path = str(tmp_path / "model.keras")
+    model.save(path)
     says = r"^(?!keras_model_path)[\s\S]*Doubled[\s\S]*can't load it.*custom_objects="
     with pytest.raises(TypeError, match=says):
         tfe.model_to_estimator(keras_model_path=path, model_dir=tmp_path)

@@ -1,7 +1,5 @@
 """An estimator of a Keras model computes what Keras computes."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
@@ -9,11 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.keras import models
-from tests.estimator.keras.models import (
-    keras2_first,
-    keras3_first,
-    keras_of,
-)
+from tests.estimator.keras.models import keras2_first, keras3_first, keras_of
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer import estimator as tfe
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
@@ -396,3 +390,55 @@ def test_arrays_are_features_and_labels_by_name_and_by_position(kind, tmp_path):
         predicted = next(estimator.predict(lambda: given[0], yield_single_examples=False))
         for name, values in zip(("sum", "difference"), expected):
             np.testing.assert_allclose(predicted[name], values, rtol=1e-5)
+
+
+# Keras 2's WideDeepModel trains each of its two parts with an optimizer of its own.
+_FEW = 3
+_OF_TWO_PARTS = {
+    "legacy": lambda keras: [keras.optimizers.legacy.SGD(0.1), keras.optimizers.legacy.Adam(0.1)],
+    "todays": lambda keras: ["sgd", "adam"],
+}
+
+
+def _wide_deep(keras, optimizers):
+    deep = keras.Sequential([keras.layers.Dense(3, activation="relu"), keras.layers.Dense(1)])
+    model = keras.experimental.WideDeepModel(keras.experimental.LinearModel(), deep)
+    model.compile(optimizers, "mse", metrics=["mae"])
+    features, _ = models.rows()
+    model([features, features])
+    return models.give_values(model)
+
+
+@mostly_swept("kind", _OF_TWO_PARTS, kept=["todays"])
+def test_a_wide_deep_model_trains_as_keras_does_and_goes_on_from_a_checkpoint(kind, tmp_path):
+    keras = keras_of("tf_keras")
+    features, labels = models.rows()
+    input_fn = models.dataset_fn(((features, features), labels), batch=models.ROWS, epochs=_FEW)
+    estimator = tfe.model_to_estimator(
+        _wide_deep(keras, _OF_TWO_PARTS[kind](keras)), model_dir=tmp_path
+    )
+    estimator.train(input_fn, steps=_FEW - 1)
+    estimator.train(input_fn, steps=1)
+    result = estimator.evaluate(input_fn, steps=1)
+    trained = _wide_deep(keras, _OF_TWO_PARTS[kind](keras))
+    for _ in range(_FEW):
+        trained.train_on_batch([features, features], labels)
+    expected = trained.evaluate(
+        [features, features], labels, batch_size=models.ROWS, verbose=0, return_dict=True
+    )
+    # The original raises the global step once for each optimizer.
+    assert result == pytest.approx({**expected, "global_step": _FEW}, rel=1e-5)
+
+
+def test_several_optimizers_of_a_model_that_does_not_tell_what_each_trains(tmp_path):
+    keras = keras_of("tf_keras")
+    model = models.small(keras)
+    model.compile(["sgd", "adam"], "mse")
+    says = r"^The `optimizer` in `compile` should be a single optimizer\..*'small' has 2"
+    with pytest.raises(ValueError, match=says):
+        tfe.model_to_estimator(model, model_dir=tmp_path)
+    mixed = [v1.train.FtrlOptimizer(0.1), "adam"]
+    estimator = tfe.model_to_estimator(_wide_deep(keras, mixed), model_dir=tmp_path)
+    features, labels = models.rows()
+    with pytest.raises(ValueError, match=r"are of different kinds.*optimizers of one kind"):
+        estimator.train(lambda: ((features, features), labels), steps=1)

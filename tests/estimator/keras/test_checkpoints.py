@@ -1,7 +1,5 @@
 """Checkpoints of Keras models: Keras reads the estimator's, and the estimator Keras's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Exports of Keras models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -26,18 +24,6 @@ def _served(path, signature="serving_default"):
         name: value.numpy()
         for name, value in loaded.signatures[signature](x=tf.constant(models.rows()[0])).items()
     }
-
-
-@keras3_first
-@pytest.mark.behaviour(423, 430)
-def test_an_export_before_any_training(library, tmp_path):
-    model = models.small(keras_of(library))
-    expected = model.predict(models.rows()[0], verbose=0)
-    estimator = tfe.model_to_estimator(model, model_dir=tmp_path / "model")
-    path = estimator.export_saved_model(str(tmp_path / "export"), _receiver_fn)
-    served = _served(path)
-    assert set(served) == {"out"}
-    np.testing.assert_allclose(served["out"], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("checkpoint_format", ["checkpoint", "saver"])
@@ -88,8 +74,9 @@ def _two_outputs(keras):
 
 
 @keras2_first
-@pytest.mark.behaviour(430)
+@pytest.mark.behaviour(423, 430)
 def test_an_output_of_its_own_kind(library, tmp_path):
+    # Before any training: the values are those of the model.
     model = _two_outputs(keras_of(library))
     outputs = {"score": tfe.export.RegressionOutput, "kinds": tfe.export.PredictOutput}
     estimator = tfe.model_to_estimator(model, model_dir=tmp_path / "model", export_outputs=outputs)

@@ -1,7 +1,5 @@
 """Keras 2 models that were made in a graph, as with eager execution off, become estimators."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

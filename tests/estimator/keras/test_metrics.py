@@ -1,7 +1,5 @@
 """Compiled metrics of an estimator are those of Keras's own evaluation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """A Keras model trains, evaluates and predicts the same on one core, on four and with Keras."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

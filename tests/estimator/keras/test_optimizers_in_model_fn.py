@@ -1,7 +1,5 @@
 """Keras optimizers that a model_fn uses itself give the variables that they give eagerly."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

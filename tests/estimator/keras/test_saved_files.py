@@ -1,7 +1,5 @@
 """The file of a Keras model is read before Keras loads it: code in it, what it names, what it expands to."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -79,6 +77,7 @@ _LAMBDAS = ("the layer 'doubled' runs Python code of the file", "give safe_mode=
         )
     ],
 )
+@pytest.mark.behaviour(431)
 def test_code_of_the_file_is_refused_and_runs_where_the_caller_says_so(
     library, name, layer_of, tmp_path, refused
 ):
@@ -92,6 +91,7 @@ def test_code_of_the_file_is_refused_and_runs_where_the_caller_says_so(
     found = list(estimator.predict(lambda: tf.data.Dataset.from_tensors(rows)))
     expected = model.predict(rows, verbose=0)
     np.testing.assert_allclose([next(iter(each.values())) for each in found], expected, atol=1e-5)
+    estimator.train(models.dataset_fn((rows, np.ones([3, 4, 1], "float32")), batch=3), steps=1)
 
 
 def _change_config(path, change):
@@ -425,6 +425,7 @@ def test_an_address_that_no_file_system_of_tensorflow_opens_is_named(path, tmp_p
         _load(path, tmp_path)
 
 
+@pytest.mark.behaviour(431)
 def test_where_a_file_that_is_elsewhere_is_read_and_copied_to_is_logged(tmp_path, caplog):
     path = _saved(models.small(keras_of("tf_keras")), tmp_path / "a.h5")
     tf.io.gfile.copy(path, "ram://kept/a.h5", overwrite=True)
@@ -432,5 +433,11 @@ def test_where_a_file_that_is_elsewhere_is_read_and_copied_to_is_logged(tmp_path
         _load("ram://kept/a.h5", tmp_path)
     copied = str(tmp_path / "there" / "keras" / "keras_model.h5")
     assert f"'ram://kept/a.h5' is copied to {copied!r}" in caplog.text
+    assert os.path.exists(copied)
     _load(f"file://{path}", tmp_path / "local")
     assert not (tmp_path / "local" / "there" / "keras" / "keras_model.h5").exists()
+    with pytest.raises(OSError, match=r"^No file or directory found at ram://kept/b.h5"):
+        _load("ram://kept/b.h5", tmp_path / "none")
+    (tmp_path / "text.h5").write_text("text")
+    with pytest.raises(ValueError, match=r"text.h5' is not a saved Keras model"):
+        _load(str(tmp_path / "text.h5"), tmp_path / "none")

@@ -1,7 +1,5 @@
 """The calls of an estimator, one after the other, each checked by what it leaves behind."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any

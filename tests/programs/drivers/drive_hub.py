@@ -43,19 +43,11 @@ def model_fn(features, labels, mode, params):
     if mode == tf.estimator.ModeKeys.PREDICT:
         return models.predicted(mode, {"y": found})
     loss = tf.losses.mean_squared_error(labels, found)
-    train_op = None
-    if mode == tf.estimator.ModeKeys.TRAIN:
-        optimizer = tf.train.GradientDescentOptimizer(0.05)
-        if CORES:
-            optimizer = tf.tpu.CrossShardOptimizer(optimizer)
-        train_op = optimizer.minimize(loss, tf.train.get_global_step())
     metrics = (
         lambda y, found: {"error": tf.metrics.mean_absolute_error(y, found)},
         [labels, found],
     )
-    return tf.estimator.tpu.TPUEstimatorSpec(
-        mode, loss=loss, train_op=train_op, eval_metrics=metrics
-    )
+    return models.spec(mode, loss, metrics, lambda: tf.train.GradientDescentOptimizer(0.05), CORES)
 
 
 def classifier():

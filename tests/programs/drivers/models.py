@@ -1,7 +1,5 @@
 """What drivers of libraries share: rows of two kinds, and a TPUEstimator around a model_fn that uses a library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +41,29 @@ def predicted(mode: str, predictions: dict[str, tf.Tensor]) -> Any:
     """Returns the spec of a prediction, which can be exported."""
     outputs = {"serving_default": tf.estimator.export.PredictOutput(predictions)}
     return tf.estimator.tpu.TPUEstimatorSpec(mode, predictions, export_outputs=outputs)
+
+
+def spec(
+    mode: str,
+    loss: tf.Tensor,
+    metrics: Any,
+    make_optimizer: Callable[[], Any],
+    cores: int,
+    *,
+    to_minimize: Any = None,
+) -> Any:
+    """Returns the spec of training or evaluation; on cores the optimizer sums over them."""
+    train_op = None
+    if mode == tf.estimator.ModeKeys.TRAIN:
+        optimizer = make_optimizer()
+        if cores:
+            optimizer = tf.tpu.CrossShardOptimizer(optimizer)
+        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+            minimized = loss if to_minimize is None else to_minimize
+            train_op = optimizer.minimize(minimized, global_step=tf.train.get_global_step())
+    return tf.estimator.tpu.TPUEstimatorSpec(
+        mode, loss=loss, train_op=train_op, eval_metrics=metrics
+    )
 
 
 def all_calls(

@@ -1,7 +1,5 @@
 """Baseline estimators: one bias for all rows, so they learn what labels are like on average."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any, Final
@@ -242,7 +240,7 @@ class V1BaselineRegressor(Estimator):
         config: RunConfig | None = None,
         loss_reduction: str = v1.losses.Reduction.SUM,
     ) -> None:
-        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction)
+        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction=loss_reduction)
         model_fn = _v1_baseline_model_fn(head, optimizer, weight_column)
         super().__init__(model_fn, model_dir, config)
 

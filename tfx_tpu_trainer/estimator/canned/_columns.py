@@ -1,7 +1,5 @@
 """Feature columns of canned estimators: checked before a graph is made, and as a spec to parse Examples with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

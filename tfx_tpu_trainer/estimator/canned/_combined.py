@@ -1,7 +1,5 @@
 """Wide and deep estimators: a linear and a deep model, each with its optimizer, summed up."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -397,7 +395,7 @@ class V1DNNLinearCombinedRegressor(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
-        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction)
+        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction=loss_reduction)
         linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
         layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
         deep = Deep(dnn_feature_columns, dnn_optimizer, *layers)

@@ -426,7 +426,7 @@ class V1DNNRegressor(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
         batch_norm: bool = False,
     ) -> None:
-        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction)
+        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction=loss_reduction)
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
         model_fn = _v1_dnn_model_fn(head, deep, input_layer_partitioner)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

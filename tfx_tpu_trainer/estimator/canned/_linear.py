@@ -325,7 +325,7 @@ class V1LinearRegressor(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
         sparse_combiner: str = "sum",
     ) -> None:
-        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction)
+        head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction=loss_reduction)
         linear = Linear(feature_columns, optimizer, sparse_combiner)
         model_fn = _v1_linear_model_fn(head, linear, partitioner)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

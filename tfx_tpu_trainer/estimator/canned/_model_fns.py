@@ -1,7 +1,5 @@
 """What the model_fns of all canned estimators share: checked features, partitioners, the op of a training step."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias

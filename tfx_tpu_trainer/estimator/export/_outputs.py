@@ -297,15 +297,20 @@ def named_tensors(tensors: Any, single_name: str, *, label: str) -> dict[str, tf
         tensors = {single_name: tensors}
     named = {}
     for key, tensor in tensors.items():
-        name = "/".join(key) if isinstance(key, tuple) else key
-        if not isinstance(name, str):
-            raise ValueError(f"{label} output key must be a string; got {name!r}.")
+        name = _joined(key, label)
         if not isinstance(tensor, tf.Tensor):
             raise ValueError(
                 f"{label} output value must be a Tensor; got {tensor!r} for key: {name!r}."
             )
         named[name] = tensor
     return named
+
+
+def _joined(key: Any, label: str) -> str:
+    name = "/".join(key) if isinstance(key, tuple) else key
+    if not isinstance(name, str):
+        raise ValueError(f"{label} output key must be a string; got {name!r}.")
+    return name
 
 
 def _group(tensors: Any, group: str) -> dict[str, tf.Tensor] | None:
@@ -324,10 +329,7 @@ def _named_metrics(metrics: Any) -> dict[str, tf.Tensor]:
         metrics = {_METRICS: metrics}
     named = {}
     for key, metric in metrics.items():
-        joined = "/".join(key) if isinstance(key, tuple) else key
-        if not isinstance(joined, str):
-            raise ValueError(f"{_METRICS} output key must be a string; got {joined!r}.")
-        name = _in_group(joined, _METRICS)
+        name = _in_group(_joined(key, _METRICS), _METRICS)
         value, update = metric_ops.value_and_update(name, metric)
         if not isinstance(value, tf.Tensor):
             raise ValueError(f"{name} output value must be a Tensor; got {value!r}.")

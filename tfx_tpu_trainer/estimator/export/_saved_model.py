@@ -1,7 +1,5 @@
 """Writes a model as a SavedModel that CPU hosts and TPU hosts both load, in a version folder that appears whole."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -23,11 +21,12 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.restored_variables import (
 )
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator.export._cpu_metagraph import (
+from tfx_tpu_trainer.estimator.export._meta_graph import (
+    MetaGraph,
+    ModelCall,
     build_cpu_meta_graph,
     build_supervised_meta_graph,
 )
-from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph, ModelCall
 from tfx_tpu_trainer.estimator.export._tpu_metagraph import build_tpu_meta_graph
 
 v1 = tf.compat.v1

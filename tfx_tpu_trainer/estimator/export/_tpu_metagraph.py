@@ -19,8 +19,6 @@ def model_fn(features, labels, mode, params):
 ```
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

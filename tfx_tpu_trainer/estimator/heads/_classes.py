@@ -1,7 +1,5 @@
 """Classes of heads: their vocabulary, their ids in labels, and what is predicted of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -10,7 +8,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._engine.tf_private import kept_outside
 from tfx_tpu_trainer.estimator._number_checks import as_items, holds
 from tfx_tpu_trainer.estimator.export._outputs import ClassificationOutput
-from tfx_tpu_trainer.estimator.heads import _shapes
+from tfx_tpu_trainer.estimator.heads import _losses
 from tfx_tpu_trainer.estimator.heads._head import PredictionKeys
 
 v1 = tf.compat.v1
@@ -157,7 +155,7 @@ def class_ids(
     )
     found = table.lookup(labels)
     known = tf.greater_equal(found, 0)
-    return _shapes.required(
+    return _losses.required(
         found,
         tf.reduce_all(known),
         message,
@@ -201,7 +199,7 @@ def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> t
 
 def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
     """Returns the labels of rows that may have any number of them, one column for each class."""
-    _shapes.check_labels_given(labels)
+    _losses.check_labels_given(labels)
     if not isinstance(labels, tf.SparseTensor):
         labels = tf.convert_to_tensor(labels)
         if labels.dtype in (tf.bool, tf.string):

@@ -1,7 +1,5 @@
 """Heads that predict one class for each row: of two classes, or of more."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -9,7 +7,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._number_checks import as_items
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput, RegressionOutput
-from tfx_tpu_trainer.estimator.heads import _classes, _losses, _shapes
+from tfx_tpu_trainer.estimator.heads import _classes, _losses
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads._metrics import Measure
 from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
@@ -95,7 +93,7 @@ class BinaryClassHead(SingleHead):
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
         """Returns logits, probabilities and classes; see `Head.predictions`."""
         keys = _classes.check_keys(keys, _BINARY_KEYS)
-        logits = _shapes.check_logits(logits, self.logits_dimension)
+        logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
             two_logits = tf.concat((tf.zeros_like(logits), logits), -1, name="two_class_logits")
             makers = {
@@ -109,7 +107,7 @@ class BinaryClassHead(SingleHead):
             return {key: makers[key]() for key in _BINARY_KEYS if key in keys}
 
     def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
-        dense = _shapes.dense_labels(given, logits, 1)
+        dense = _losses.dense_labels(given, logits, 1)
         if self._label_vocabulary is not None:
             dense = _classes.class_ids(dense, self._label_vocabulary)
         elif dense.dtype == tf.string:
@@ -234,7 +232,7 @@ class MultiClassHead(SingleHead):
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
         """Returns logits, probabilities and classes; see `Head.predictions`."""
         keys = _classes.check_keys(keys, _MULTI_KEYS)
-        logits = _shapes.check_logits(logits, self.logits_dimension)
+        logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
             makers = {
                 PredictionKeys.LOGITS: lambda: logits,
@@ -244,7 +242,7 @@ class MultiClassHead(SingleHead):
             return {key: makers[key]() for key in _MULTI_KEYS if key in keys}
 
     def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
-        dense = _shapes.dense_labels(given, logits, 1)
+        dense = _losses.dense_labels(given, logits, 1)
         if self._label_vocabulary is not None:
             return _classes.class_ids(dense, self._label_vocabulary)
         if not dense.dtype.is_integer:

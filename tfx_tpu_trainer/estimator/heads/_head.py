@@ -1,7 +1,5 @@
 """The base of all heads, and the names that they give to metrics, predictions and signatures."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

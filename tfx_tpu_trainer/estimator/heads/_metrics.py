@@ -5,9 +5,8 @@ Heads of `tf.estimator` measure with Keras metrics, those of `tf.compat.v1.estim
 up differently.
 """
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -59,9 +58,10 @@ class Measure:
 
     def keras(self) -> Any:
         """Makes a Keras metric."""
-        from tfx_tpu_trainer.estimator.heads import _keras_metrics
+        # Keras 2's, which a graph can update, whatever `tf.keras` is; the import takes a second.
+        from tf_keras import metrics
 
-        return _KERAS[self.kind](_keras_metrics, self.threshold, scope_name(self.key))
+        return _KERAS[self.kind](metrics, self.threshold, scope_name(self.key))
 
     # Keras's metrics branch on no tensor: converting their code would take seconds for nothing.
     @tf.autograph.experimental.do_not_convert
@@ -149,6 +149,23 @@ def _streaming_auc(curve: str) -> Callable[..., tuple[tf.Tensor, Any]]:
     return metric
 
 
+@functools.cache
+def _accuracy_baseline() -> type:
+    from tf_keras.metrics import Mean
+
+    class AccuracyBaseline(Mean):
+        """The accuracy of always predicting the more frequent of two classes.
+
+        It is updated with the labels: of their mean m, the baseline is the greater of m and 1 - m.
+        """
+
+        def result(self) -> Any:
+            most = tf.maximum(self.total, self.count - self.total)
+            return tf.math.divide_no_nan(most, self.count)
+
+    return AccuracyBaseline
+
+
 def _keras_accuracy(keras: Any, threshold: float | None, name: str) -> Any:
     if threshold is None:
         return keras.Accuracy(name=name)
@@ -158,7 +175,7 @@ def _keras_accuracy(keras: Any, threshold: float | None, name: str) -> Any:
 _KERAS: Final[Mapping[str, Callable[[Any, float | None, str], Any]]] = {
     "mean": lambda keras, _, name: keras.Mean(name=name),
     "regularization": lambda keras, _, name: keras.Mean(name=name),
-    "baseline": lambda keras, _, name: keras.AccuracyBaseline(name=name),
+    "baseline": lambda *given: _accuracy_baseline()(name=given[-1]),
     "accuracy": _keras_accuracy,
     "precision": lambda keras, threshold, name: keras.Precision(thresholds=threshold, name=name),
     "recall": lambda keras, threshold, name: keras.Recall(thresholds=threshold, name=name),

@@ -1,7 +1,5 @@
 """Several objectives at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ from tfx_tpu_trainer.estimator._number_checks import as_items, check_is_number
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput
 from tfx_tpu_trainer.estimator.heads import _losses
 from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys, SignatureKeys, check_head
-from tfx_tpu_trainer.estimator.heads._shapes import check_labels_given
+from tfx_tpu_trainer.estimator.heads._losses import check_labels_given
 from tfx_tpu_trainer.estimator.heads._single_head import BuiltInHead
 
 v1 = tf.compat.v1
@@ -125,13 +123,13 @@ class MultiHead(BuiltInHead):
 
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
         """Makes the metrics of the loss of each head; `update_metrics` adds the heads' own."""
-        from tfx_tpu_trainer.estimator.heads import _keras_metrics
+        from tf_keras.metrics import Mean
 
         keys = [_loss_key(name) for name, _ in self._named()]
         if regularization_losses:
             keys.append(self._summary_key(MetricKeys.LOSS_REGULARIZATION))
         with v1.name_scope(None, "merge_eval"):
-            return {key: _keras_metrics.Mean(name=key) for key in keys}
+            return {key: Mean(name=key) for key in keys}
 
     # As in the original, these heads take no mode.
     def update_metrics(  # type: ignore[override]

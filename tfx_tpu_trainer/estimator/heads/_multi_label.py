@@ -1,7 +1,5 @@
 """Any number of classes for each row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -9,7 +7,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._number_checks import as_items
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput
-from tfx_tpu_trainer.estimator.heads import _classes, _losses, _shapes
+from tfx_tpu_trainer.estimator.heads import _classes, _losses
 from tfx_tpu_trainer.estimator.heads._classification import AT_THRESHOLD
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads._metrics import Measure, Pick
@@ -103,7 +101,7 @@ class MultiLabelHead(SingleHead):
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
         """Returns logits, the probability of each class, and the classes; see `Head.predictions`."""
         keys = _classes.check_keys(keys, _KEYS)
-        logits = _shapes.check_logits(logits, self.logits_dimension)
+        logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
             makers = {
                 PredictionKeys.LOGITS: lambda: logits,
@@ -150,7 +148,7 @@ class MultiLabelHead(SingleHead):
 
     def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
         indicators = _classes.indicators(given, self._n_classes, self._label_vocabulary)
-        return _shapes.dense_labels(indicators, logits, self._n_classes)
+        return _losses.dense_labels(indicators, logits, self._n_classes)
 
     def _own_losses(self, logits: tf.Tensor, processed: tf.Tensor) -> tf.Tensor:
         of_classes = tf.nn.sigmoid_cross_entropy_with_logits(

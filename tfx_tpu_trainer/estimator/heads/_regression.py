@@ -1,7 +1,5 @@
 """Numbers for each row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +7,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._number_checks import holds
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput, RegressionOutput
-from tfx_tpu_trainer.estimator.heads import _classes, _losses, _shapes
+from tfx_tpu_trainer.estimator.heads import _classes, _losses
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads._metrics import Measure
 from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
@@ -35,6 +33,8 @@ class RegressionHead(SingleHead):
         >>> sorted(head.predictions(logits))
         ['predictions']
     """
+
+    _weights_per_logit = True
 
     def __init__(
         self,
@@ -83,13 +83,9 @@ class RegressionHead(SingleHead):
     def _loss_dimension(self) -> int:
         return self._label_dimension
 
-    @property
-    def _weights_per_logit(self) -> bool:
-        return True
-
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
         """Returns predictions and, where a function made them, logits; see `Head.predictions`."""
-        logits = _shapes.check_logits(logits, self.logits_dimension)
+        logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
             if self._inverse_link_fn is None:
                 made = {PredictionKeys.PREDICTIONS: logits}
@@ -102,7 +98,7 @@ class RegressionHead(SingleHead):
         return {key: tensor for key, tensor in made.items() if key in wanted}
 
     def _processed_labels(self, logits: tf.Tensor, given: Any) -> tf.Tensor:
-        dense = _shapes.dense_labels(given, logits, self._label_dimension)
+        dense = _losses.dense_labels(given, logits, self._label_dimension)
         if dense.dtype == tf.string:
             raise ValueError(f"Labels dtype should be a number. Instead got {dense}.")
         return tf.cast(dense, tf.float32)

@@ -1,7 +1,5 @@
 """How the heads of this package make a spec, and what those of one objective have in common."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +8,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput
-from tfx_tpu_trainer.estimator.heads import _losses, _shapes
+from tfx_tpu_trainer.estimator.heads import _losses
 from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys
 from tfx_tpu_trainer.estimator.heads._losses import WeightColumn
 from tfx_tpu_trainer.estimator.heads._metrics import Measure, MeasuredBatch
@@ -135,6 +133,9 @@ class SingleHead(BuiltInHead):
     and exported; how all that becomes a spec is said here.
     """
 
+    # Whether every logit may have a weight of its own.
+    _weights_per_logit = False
+
     def __init__(
         self,
         *,
@@ -182,11 +183,6 @@ class SingleHead(BuiltInHead):
         """The last axis of the rows' losses."""
         return 1
 
-    @property
-    def _weights_per_logit(self) -> bool:
-        """Whether every logit may have a weight of its own."""
-        return False
-
     def _check_loss_reduction(self, reduction: Any) -> str:
         return _losses.check_reduction(reduction)
 
@@ -204,7 +200,7 @@ class SingleHead(BuiltInHead):
         """Returns the loss that training makes small; see `Head.loss`."""
         del mode
         with v1.name_scope(None, "losses"):
-            logits = _shapes.check_logits(logits, self.logits_dimension)
+            logits = _losses.check_logits(logits, self.logits_dimension)
             rows, weights, _ = self._rows(logits, labels, features)
             loss = self._reduce(rows, weights)
             regularization = _losses.total_regularization(regularization_losses)
@@ -283,7 +279,7 @@ class SingleHead(BuiltInHead):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> MeasuredBatch:
-        logits = _shapes.check_logits(logits, self.logits_dimension)
+        logits = _losses.check_logits(logits, self.logits_dimension)
         rows, weights, processed = self._rows(logits, labels, features)
         return MeasuredBatch(
             losses=rows,

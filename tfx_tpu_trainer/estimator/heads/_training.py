@@ -1,7 +1,5 @@
 """From a loss and an optimizer, however it is given, to the op that makes one step of training."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import copy
 import sys

@@ -5,9 +5,7 @@ The same heads with what was different then: losses are summed by default, metri
 the graph's `UPDATE_OPS`, and the average loss is among the summaries.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +30,10 @@ _REDUCTIONS = tuple(
 
 class _V1Head(SingleHead):
     """What is different in all V1 heads."""
+
+    def __init__(self, *arguments: Any, loss_reduction: str = SUM, **named: Any) -> None:
+        """Takes the arguments of the head of `tf.estimator`; `loss_reduction` by name only."""
+        super().__init__(*arguments, loss_reduction=loss_reduction, **named)
 
     def _check_loss_reduction(self, reduction: Any) -> str:
         return _losses.check_reduction(reduction, _REDUCTIONS)
@@ -124,59 +126,21 @@ class _V1Head(SingleHead):
 class BinaryClassHead(_V1Head, _classification.BinaryClassHead):
     """The head of a V1 classifier of two classes; see `heads.BinaryClassHead`."""
 
-    def __init__(
-        self,
-        weight_column: Any = None,
-        thresholds: Iterable[float] | None = None,
-        label_vocabulary: Sequence[str] | None = None,
-        loss_reduction: str = SUM,
-        loss_fn: Callable[..., Any] | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Checks the arguments; they are those of `heads.BinaryClassHead`.
-
-        Raises:
-            TypeError: If `label_vocabulary` is no list or tuple, as in the original's V1 head.
-        """
+    def __init__(self, *arguments: Any, label_vocabulary: Any = None, **named: Any) -> None:
+        """Checks the vocabulary first, which is a TypeError in the original's V1 head."""
         if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
             raise TypeError(
                 f"label_vocabulary should be a list or tuple. Given type: {type(label_vocabulary)}."
             )
-        super().__init__(weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name)
+        super().__init__(*arguments, label_vocabulary=label_vocabulary, **named)
 
 
 class MultiClassHead(_V1Head, _classification.MultiClassHead):
     """The head of a V1 classifier of three classes or more; see `heads.MultiClassHead`."""
 
-    def __init__(
-        self,
-        n_classes: int,
-        weight_column: Any = None,
-        label_vocabulary: Sequence[str] | None = None,
-        loss_reduction: str = SUM,
-        loss_fn: Callable[..., Any] | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Checks the arguments; they are those of `heads.MultiClassHead`."""
-        super().__init__(n_classes, weight_column, label_vocabulary, loss_reduction, loss_fn, name)
-
 
 class RegressionHead(_V1Head, _regression.RegressionHead):
     """The head of a V1 regressor; see `heads.RegressionHead`."""
-
-    def __init__(
-        self,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        loss_reduction: str = SUM,
-        loss_fn: Callable[..., Any] | None = None,
-        inverse_link_fn: Callable[[tf.Tensor], tf.Tensor] | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Checks the arguments; they are those of `heads.RegressionHead`."""
-        super().__init__(
-            label_dimension, weight_column, loss_reduction, loss_fn, inverse_link_fn, name
-        )
 
 
 def classification_head(
@@ -190,4 +154,4 @@ def classification_head(
         return BinaryClassHead(
             weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction
         )
-    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction=loss_reduction)

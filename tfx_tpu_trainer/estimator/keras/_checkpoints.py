@@ -1,7 +1,5 @@
 """Object-based checkpoints that a Keras model can read, and a model's first checkpoint."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from typing import Any, Final

@@ -6,8 +6,6 @@ layers in a graph, as every model_fn does, breaks the layers that were made eage
 A model of a graph is made again eagerly, and then traced as any other.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What an estimator needs of a Keras model: the interface to both Keras versions, and that to Keras 3."""
 
-from __future__ import annotations
-
 import abc
 import contextlib
 import inspect

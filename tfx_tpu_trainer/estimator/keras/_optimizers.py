@@ -1,7 +1,5 @@
 """The optimizer of a compiled Keras model, as one that trains in an estimator's graph."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

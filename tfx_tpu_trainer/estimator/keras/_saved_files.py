@@ -6,8 +6,6 @@ functions pass, among them the one that switches `safe_mode` off. So all configs
 them is run.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import json

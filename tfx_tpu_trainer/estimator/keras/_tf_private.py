@@ -12,8 +12,6 @@
 | `FuncGraph.control_outputs`, `FuncGraph.variables` | what a traced function changes and reads | find both among the graph's operations |
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 from collections.abc import Callable, Iterator, Sequence

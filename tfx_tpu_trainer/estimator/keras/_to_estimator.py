@@ -1,7 +1,5 @@
 """A compiled Keras model as an estimator: `model_to_estimator`, and `keras_to_estimator` for TPU cores."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Keras code traced once, and copied into the default graph with variables that stand for the eager ones."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,11 +1,12 @@
 """Mirrors `tf.compat.v1.estimator.experimental`."""
 
-from tfx_tpu_trainer.estimator.canned._logit_fns import (
+from tfx_tpu_trainer.estimator.canned._experimental import (
+    KMeans,
+    LinearSDCA,
     call_logit_fn,
     dnn_logit_fn_builder,
     linear_logit_fn_builder,
 )
-from tfx_tpu_trainer.estimator.canned._unsupported import KMeans, LinearSDCA
 from tfx_tpu_trainer.estimator.export._receivers import build_raw_supervised_input_receiver_fn
 from tfx_tpu_trainer.estimator.hooks import (
     InMemoryEvaluatorHook,

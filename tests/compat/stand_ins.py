@@ -1,13 +1,8 @@
-"""Files in place of those that the guide downloads."""
-
-from __future__ import annotations
+"""A file in place of the one that the Estimator guide downloads."""
 
 import csv
 import pathlib
 import random
-
-import numpy as np
-import tensorflow as tf
 
 COLUMNS = (
     "survived",
@@ -42,21 +37,6 @@ def titanic_csv(path: str) -> str:
             writer.writerow(COLUMNS)
             writer.writerows(_passenger(source) for _ in range(ROWS))
     return path
-
-
-def load(name: str, *, as_supervised: bool) -> dict[str, tf.data.Dataset]:
-    """Returns pictures of no cats and no dogs, in the place of `tensorflow_datasets.load`.
-
-    Args:
-        name: `"cats_vs_dogs"`.
-        as_supervised: Whether elements are pairs of picture and label; they always are.
-    """
-    assert name == "cats_vs_dogs"
-    assert as_supervised
-    source = np.random.RandomState(8)
-    pictures = source.randint(0, 256, [96, 40, 48, 3], dtype=np.uint8)
-    labels = source.randint(0, 2, [96]).astype(np.int64)
-    return {"train": tf.data.Dataset.from_tensor_slices((pictures, labels))}
 
 
 def _passenger(source: random.Random) -> list[object]:
