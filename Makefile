@@ -1,6 +1,6 @@
 # Every target sets the environment up first; after the first time that takes well under a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth soak test test-matrix test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint house format docs docs-serve notebooks dist lock clean clean-runs
+.PHONY: help setup demo preflight xprof published-tpus bench bench-latest growth tables soak test test-matrix test-unit test-all test-latest test-latest-quick test-engines test-programs chaos lint house format docs docs-serve notebooks dist lock clean clean-runs
 
 PYTHON := .make/venv/bin/python
 LATEST_PYTHON := .make/latest/venv/bin/python
@@ -60,6 +60,9 @@ bench-latest: setup ## The same on TFX 1.21
 
 growth: setup ## Measure how cost grows with rows, variables, layers, cores, slices, predictions, bytes and hosts
 	@$(PYTHON) -m benchmarks.growth $(ARGS)
+
+tables: setup ## Make and run unedited projects of public tables, and compare them with gradient boosting
+	@$(PYTHON) -m benchmarks.tables $(ARGS)
 
 soak: setup ## Train, evaluate, predict and export for 300 rounds in one process: does anything grow (docs/reliability.md)
 	@$(PYTHON) -m benchmarks.soak $(ARGS)
@@ -174,6 +177,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
 	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
 	@$(LOCK_1_16) $(ARGS) requirements/jax-oracle.in --output-file requirements/jax-oracle.lock
+	@$(LOCK_1_16) $(ARGS) --no-deps requirements/tables.in --output-file requirements/tables.lock
 	@$(LOCK_1_16) $(ARGS) requirements/xprof.in --output-file requirements/xprof.lock
 	@$(LOCK_1_16) $(ARGS) requirements/kubeflow.in --output-file requirements/kubeflow.lock
 	@$(LOCK_1_21) $(ARGS) setup.py --extra all --extra dev \

