@@ -129,6 +129,22 @@ def test_the_verdict_comes_first_and_in_a_sentence(changes, says):
     assert says in Page(render(run_of(**changes))).text
 
 
+@pytest.mark.parametrize(
+    ("verdict", "training", "says"),
+    [
+        (Verdict(blessed=False, says=""), 0.047, "It overfits: the training loss is far below"),
+        (Verdict(blessed=False, says=""), 2.0, "It does not overfit (training 2, evaluation 2.23)"),
+        (None, 0.047, "It overfits: the training loss is far below"),
+        (None, 2.0, None),
+        (Verdict(blessed=True, says=""), 0.047, None),
+    ],
+)
+def test_losses_far_apart_are_called_overfitting(verdict, training, says):
+    series = (series_of([3.0, training]), series_of([0.6, 2.23], source="eval"))
+    text = Page(render(run_of(verdict=verdict, learning=Learning(series=series)))).text
+    assert says in text if says else "overfit" not in text
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_model_that_has_diverged_is_called_so(value):
     measured = Measured(global_step=1, num_examples=1, seconds=1.0, metrics={"loss": value})

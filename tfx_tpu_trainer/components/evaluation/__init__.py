@@ -32,6 +32,8 @@ with of_extra("tfx", for_what="tfx_tpu_trainer.components.evaluation"):
     )
     from tfx_tpu_trainer.components.evaluation._learning_curve import (
         LearningCurve,
+        compare_losses,
+        overfits,
         read_learning_curve,
     )
     from tfx_tpu_trainer.components.evaluation._model_evaluation import (
@@ -50,8 +52,10 @@ __all__ = [
     "SliceMetrics",
     "Verdict",
     "check_eval_config",
+    "compare_losses",
     "list_models",
     "metric_properties",
+    "overfits",
     "read_eval_metrics",
     "read_learning_curve",
     "read_model_evaluation",

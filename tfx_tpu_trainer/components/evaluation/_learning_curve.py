@@ -212,6 +212,43 @@ def read_learning_curve(folder: str) -> LearningCurve | None:
         raise ValueError(f"{path} can't be read: {str(error).rstrip('.')}.") from error
 
 
+def compare_losses(training: float, evaluation: float) -> str:
+    """Says what a model's losses on rows that it has seen and on others point to.
+
+    Args:
+        training: The loss of the last recorded training step.
+        evaluation: The loss of the last evaluation.
+
+    Returns:
+        A sentence that names overfitting where the evaluation's loss is more than twice the training's, and
+        otherwise what may keep the model from learning.
+    """
+    losses = f"training {training:.4g}, evaluation {evaluation:.4g}"
+    if overfits(training, evaluation):
+        return (
+            f"It overfits: the training loss is far below the evaluation's ({losses}). Train for "
+            "fewer steps, with more dropout, a smaller model or more rows."
+        )
+    return (
+        f"It does not overfit ({losses}). Train for more steps or at another learning rate, and "
+        "check that the features say something about the label."
+    )
+
+
+def overfits(training: float, evaluation: float) -> bool:
+    """Tells whether a training loss is far below the evaluation's: less than half of it.
+
+    Args:
+        training: The loss of the last recorded training step. A negative one, such as a log-likelihood's, has no
+            half to compare and never overfits here.
+        evaluation: The loss of the last evaluation.
+
+    Returns:
+        Whether the model fits the rows that it has seen much better than others.
+    """
+    return 0 <= training < evaluation / 2
+
+
 def _point_to_json(point: Point) -> dict[str, Any]:
     metrics = point.metrics
     return {

@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.whole_files import write_whole
+from tfx_tpu_trainer.components.evaluation import compare_losses, overfits
 from tfx_tpu_trainer.components.report._charts import (
     Chart,
     Mark,
@@ -173,13 +174,16 @@ def _verdict(run: RunData) -> Section:
             title="Verdict",
             says=short(says[:1].upper() + says[1:]),
             mood="good" if run.verdict.blessed else "bad",
-            notes=tuple(_judged(run.verdict)),
+            notes=(*_judged(run.verdict), *_losses_compared(run, blessed=run.verdict.blessed)),
         )
     done = "Trained, evaluated and exported" if run.exported else "Trained and evaluated"
     return Section(
         title="Verdict",
         says=f"{done}: {_in_words(measured.metrics)}.",
-        notes=("No gate had judged the model when this page was written.",),
+        notes=(
+            "No gate had judged the model when this page was written.",
+            *_losses_compared(run, blessed=None),
+        ),
     )
 
 
@@ -193,6 +197,21 @@ def _judged(verdict: Verdict) -> Iterator[str]:
     of_run = f", of run {verdict.baseline_run}" if verdict.baseline_run else ""
     since = f", written {time_text(verdict.baseline_since)}" if verdict.baseline_since else ""
     yield f"The baseline is {verdict.baseline}{of_run}{since}."
+
+
+def _losses_compared(run: RunData, *, blessed: bool | None) -> Iterator[str]:
+    """Yields what the losses point to: for a model that was refused always, for one not judged if it overfits."""
+    series = [each for each in run.learning.series if each.name == "loss"]
+    training = [each.values[-1] for each in series if each.source == TRAINING]
+    evaluation = [each.values[-1] for each in series if each.source != TRAINING]
+    if run.measured and not evaluation:
+        evaluation = [
+            run.measured.metrics[name] for name in _LOSSES[:1] if name in run.measured.metrics
+        ]
+    if blessed or not training or not evaluation:
+        return
+    if blessed is False or overfits(training[0], evaluation[0]):
+        yield compare_losses(training[0], evaluation[0])
 
 
 def _in_words(metrics: Mapping[str, float]) -> str:

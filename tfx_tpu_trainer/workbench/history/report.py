@@ -80,6 +80,15 @@ class RunReport:
     # The folder to start TensorBoard with; None where it is `model_run`.
     tensorboard: str | None = None
 
+    def compared_losses(self) -> str | None:
+        """Says what the losses of a model that was not blessed point to; None where one is unknown."""
+        from tfx_tpu_trainer.components.evaluation import compare_losses
+
+        measured = self.learning_curve[-1] if self.learning_curve else self.eval_metrics
+        if self.blessed is not False or self.train_loss is None or "loss" not in measured:
+            return None
+        return compare_losses(self.train_loss, measured["loss"])
+
     def write(self, path: Path) -> None:
         """Writes the report as JSON, whole or not at all."""
         write_whole(path, json.dumps(dataclasses.asdict(self), indent=1))

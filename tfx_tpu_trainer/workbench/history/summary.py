@@ -232,6 +232,8 @@ def results_table(report: RunReport) -> Table:
     }
     word, style = verdicts[report.blessed]
     table.add_row("the gate", Text(report.verdict or word, style=style))
+    if losses := report.compared_losses():
+        _add(table, "the losses", losses)
     _add(table, "pushed to", short_path(report.pushed) if report.pushed else "nowhere")
     for tags, signatures in report.signatures.items():
         _add(table, f"SavedModel [{tags}]", ", ".join(signatures))
