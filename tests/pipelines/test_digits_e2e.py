@@ -53,15 +53,19 @@ def test_a_second_run_is_answered_from_the_cache(digits_run: PipelineRun) -> Non
 @pytest.mark.sweep
 @pytest.mark.e2e
 def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun) -> None:
-    other = completed(run_local("digits", digits_run.root, "trainer.train_steps=5"))
+    other = run_local(
+        "digits", digits_run.root, "trainer.train_steps=5", options=["--plain", "--check"]
+    )
+    assert other.exit_code == 3, other.output
     assert other.statuses["Transform"].state is State.CACHED
     assert other.statuses["TpuTrainer"].state is State.COMPLETE
-    # Five steps are too few: the gate says so, nothing is pushed, and that is no failure of the run.
+    # Five steps are too few: the gate says so and nothing is pushed. Only --check makes a failure of it.
     assert other.report.blessed is False
     assert other.report.pushed is None
     assert "accuracy" in other.report.verdict
     assert "not blessed" in other.output
-    assert "nowhere" in other.output
+    assert "nothing pushed" in other.output
+    assert "Not blessed. It does not overfit" in other.output
 
 
 # tests/components/trainer/test_estimators.py runs a pipeline on emulated cores.

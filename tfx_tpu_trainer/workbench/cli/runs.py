@@ -136,6 +136,7 @@ def quiet_tensorflow() -> Iterator[None]:
     help="Overrides one setting; repeatable.",
 )
 @click.option("--plain", is_flag=True, help="Prints plain lines instead of a live display.")
+@click.option("--check", is_flag=True, help="Ends with exit code 3 if the model is not blessed.")
 def run(
     folder: str | None,
     name: str | None,
@@ -143,13 +144,14 @@ def run(
     root: str | None,
     overrides: tuple[str, ...],
     plain: bool,
+    check: bool,
 ) -> None:
     """Runs a project's pipeline on this machine.
 
     A project is a folder with config.yaml and pipeline.py (docs/pipelines.md).
 
     The exit code is 0 if the run ended, whether or not its model was blessed, 1 if a component failed, 2 if nothing
-    ran, and 130 if Ctrl-C stopped it.
+    ran, 130 if Ctrl-C stopped it, and with --check 3 if the gate did not bless the model.
     """
     check_one_project(folder, name)
     with runner_extra():
@@ -162,6 +164,7 @@ def run(
             root=root,
             overrides=overrides,
             plain=plain,
+            check=check,
         )
     )
 

@@ -70,6 +70,8 @@ class RunReport:
     blessed: bool | None = None
     verdict: str = ""
     pushed: str | None = None
+    # The component that pushes blessed models; None where the pipeline has none.
+    pusher: str | None = None
     # The folder of the exported model that is described and asked: the pushed one where there is one.
     model: str | None = None
     # Signature names by tags, such as `serve, tpu`.
@@ -117,6 +119,8 @@ class RunArtifacts:
     blessing: Any
     # What the Pusher did.
     pushed_model: Any
+    # The name of the Pusher.
+    pusher: str | None
     examples: Any
 
 
@@ -136,6 +140,7 @@ def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
         model_run=model_run,
         blessing=_artifact(produced, "blessing"),
         pushed_model=_artifact(produced, "pushed_model"),
+        pusher=next((node for node in produced if "pushed_model" in produced[node]), None),
         examples=_artifact(produced, "examples"),
     )
 
@@ -169,6 +174,7 @@ def collect(
         blessed=was_blessed(blessing),
         verdict=blessing.custom_properties["verdict"].string_value if blessing else "",
         pushed=pushed,
+        pusher=made.pusher,
         model=served,
         signatures=_signatures(served) if served else {},
         prediction=predict_one(served, examples.uri, serving_absent)

@@ -164,7 +164,7 @@ def print_summary(
     log: Path | None,
 ) -> None:
     """Prints what came out of a run."""
-    console.print(components_table(statuses))
+    console.print(components_table(statuses, report))
     cached = [status.node for status in statuses if status.state is State.CACHED]
     if cached:
         console.print(
@@ -182,10 +182,14 @@ def print_summary(
     if report.failure is not None:
         where = f"{report.failure.node} failed" if report.failure.node else "The run failed"
         console.print(Text(f"{where}: {report.failure.message}", style="bold red"), soft_wrap=True)
+    elif report.blessed is False:
+        advice = report.compared_losses() or "Change the model or the gate's bounds."
+        console.print(Text(f"Not blessed. {advice}", style="bold yellow"), soft_wrap=True)
 
 
-def components_table(statuses: Sequence[NodeStatus]) -> Table:
+def components_table(statuses: Sequence[NodeStatus], report: RunReport) -> Table:
     """Each component's state and seconds."""
+    idle = report.pusher if report.pushed is None else None
     table = Table(
         title="Components",
         title_justify="left",
@@ -201,13 +205,17 @@ def components_table(statuses: Sequence[NodeStatus]) -> Table:
         table.add_row(
             MARKS.get(status.state, ""),
             status.node,
-            "cached" if status.state is State.CACHED else status.state.value,
+            "nothing pushed" if status.node == idle else _in_a_word(status.state),
             f"{status.seconds:.1f}" if status.execution_id is not None else "",
             style=STYLES.get(status.state, ""),
         )
     table.add_section()
     table.add_row("", "total", "", f"{sum(status.seconds for status in statuses):.1f}")
     return table
+
+
+def _in_a_word(state: State) -> str:
+    return "cached" if state is State.CACHED else state.value
 
 
 def results_table(report: RunReport) -> Table:
@@ -232,8 +240,6 @@ def results_table(report: RunReport) -> Table:
     }
     word, style = verdicts[report.blessed]
     table.add_row("the gate", Text(report.verdict or word, style=style))
-    if losses := report.compared_losses():
-        _add(table, "the losses", losses)
     _add(table, "pushed to", short_path(report.pushed) if report.pushed else "nowhere")
     for tags, signatures in report.signatures.items():
         _add(table, f"SavedModel [{tags}]", ", ".join(signatures))

@@ -43,6 +43,8 @@ from tfx_tpu_trainer.workbench.run.run_child import SIGNALS
 POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
 PROGRESS = "progress.json"
+NOT_BLESSED = 3
+"""Exit code of `run --check` where the gate did not bless the model."""
 # Some more than a training has for its checkpoint.
 STOP_SECONDS = 30
 _NOT_POLITE = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
@@ -55,8 +57,9 @@ def run_to_end(
     root: str | None = None,
     overrides: Sequence[str] = (),
     plain: bool = False,
+    check: bool = False,
 ) -> int:
-    """Runs a project's pipeline, shows its progress and prints what came out, errors too."""
+    """Runs a project's pipeline, shows its progress and prints what came out, errors too; returns the exit code."""
     console = standard_output(width=PLAIN_WIDTH)
     began = time.time()
     config = None
@@ -65,7 +68,7 @@ def run_to_end(
         config = project.config(config_file=config_file, root=root, overrides=overrides)
         _check_inputs(project, config)
         with _locked_root(config) as lock:
-            failed = run(project, config, console=console, plain=plain, lock=lock)
+            report = run(project, config, console=console, plain=plain, lock=lock)
     except ConfigError as error:
         for line in str(error).splitlines():
             click.echo(f"error: {printable(line)}", err=True)
@@ -84,7 +87,9 @@ def run_to_end(
         rest = f"; {how_to_go_on(config, began=began)}" if config else ""
         click.echo(f"stopped{rest}", err=True)
         return 130
-    return 1 if failed else 0
+    if report.failure is not None:
+        return 1
+    return NOT_BLESSED if check and report.blessed is False else 0
 
 
 def _check_inputs(project: Project, config: PipelineConfig) -> None:
@@ -109,7 +114,7 @@ def _check_inputs(project: Project, config: PipelineConfig) -> None:
 
 def run(
     project: Project, config: PipelineConfig, *, console: Console, plain: bool, lock: IO[str]
-) -> bool:
+) -> RunReport:
     """Runs a pipeline in a child process, shows its progress and prints the summary."""
     try:
         monitor = RunMonitor(config.metadata_file)
@@ -155,7 +160,7 @@ def run(
     print_summary(
         console, statuses=statuses, report=report, metadata_file=config.metadata_file, log=log
     )
-    return report.failure is not None
+    return report
 
 
 def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
