@@ -158,7 +158,7 @@ def test_first_model_is_rubber_stamped(judge):
     assert (verdict.blessed, verdict.rubber_stamp) == (True, True)
     assert verdict.unchecked == ("accuracy",)
     assert verdict.summary() == (
-        "blessed (rubber stamp: no baseline model yet, change of accuracy not checked): "
+        "blessed (first model: no baseline yet, change of accuracy not checked): "
         "accuracy is 0.8 (>= 0.75)"
     )
     # Its value threshold counts.

@@ -175,7 +175,7 @@ class TestExecutor:
         assert written.blessing.get_int_custom_property("current_model_id") == 12
         assert not written.blessing.has_custom_property("baseline_model_id")
         assert written.blessing.get_string_custom_property("verdict") == (
-            "blessed (rubber stamp: no baseline model yet, change of accuracy not checked): "
+            "blessed (first model: no baseline yet, change of accuracy not checked): "
             "accuracy is 0.75 (>= 0.7)"
         )
         result = tfma.load_validation_result(written.evaluation.uri)
@@ -402,7 +402,7 @@ def test_four_runs_of_a_pipeline(run_pipeline, tmp_path):
     first_model = _newest(tmp_path, "Model").id
     assert verdict()["blessed"].int_value == 1
     assert verdict()["current_model_id"].int_value == first_model
-    assert verdict()["verdict"].string_value.startswith("blessed (rubber stamp")
+    assert verdict()["verdict"].string_value.startswith("blessed (first model")
     assert pushed() == 1
 
     run_pipeline(0.81)

@@ -40,7 +40,7 @@ def _accuracy(run: PipelineRun) -> float:
 
 @pytest.mark.e2e
 def test_the_first_model_is_rubber_stamped_and_pushed(digits_run: PipelineRun) -> None:
-    assert "blessed (rubber stamp: no baseline model yet" in digits_run.report.verdict
+    assert "blessed (first model: no baseline yet" in digits_run.report.verdict
     assert digits_run.report.pushed is not None
     evaluation = digits_run.output_folder("EvalMetricsGate", "evaluation")
     assert tfma.load_validation_result(str(evaluation)).rubber_stamp
@@ -51,7 +51,7 @@ def test_the_first_model_is_rubber_stamped_and_pushed(digits_run: PipelineRun) -
 @pytest.mark.e2e
 def test_the_second_is_compared_with_the_first_and_pushed(compared: PipelineRun) -> None:
     assert compared.report.blessed is True
-    assert "rubber stamp" not in compared.report.verdict
+    assert "first model" not in compared.report.verdict
     assert "the baseline's" in compared.report.verdict
     assert compared.report.pushed is not None
     evaluation = compared.output_folder("EvalMetricsGate", "evaluation")
@@ -163,7 +163,7 @@ def test_runs_of_a_pipeline_find_their_baselines_by_the_pointer(tmp_path):
             return json.load(file)
 
     blessed, verdict = run(0.8)
-    assert blessed == 1 and verdict.startswith("blessed (rubber stamp")
+    assert blessed == 1 and verdict.startswith("blessed (first model")
     first = pointed_to()
     assert first["metrics"] == {"accuracy": 0.8, "loss": pytest.approx(0.2)}
 

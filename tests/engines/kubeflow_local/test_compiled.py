@@ -142,7 +142,7 @@ def test_the_second_run_of_a_gate_finds_the_firsts_model_by_the_pointer(tmp_path
         return ended.verdict, json.loads(Path(pointer).read_text())["uri"]
 
     verdict, first = run(0.8)
-    assert verdict.startswith("blessed (rubber stamp")
+    assert verdict.startswith("blessed (first model")
     verdict, second = run(0.81)
     assert "accuracy is 0.81, the baseline's 0.8" in verdict
     assert second != first

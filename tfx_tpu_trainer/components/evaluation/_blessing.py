@@ -88,7 +88,7 @@ class Verdict:
             return "no blessing written: eval_config has no thresholds"
         verdict = "blessed" if self.blessed else "not blessed"
         if self.rubber_stamp:
-            verdict += f" (rubber stamp: no baseline model yet, change of {unchecked} not checked)"
+            verdict += f" (first model: no baseline yet, change of {unchecked} not checked)"
         reasons = self.passes if self.blessed else [failure.message for failure in self.failures]
         more = len(reasons) - _MOST_REASONS
         shown = [*reasons[:_MOST_REASONS], *([f"and {more} more"] if more > 0 else [])]
