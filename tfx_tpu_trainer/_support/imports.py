@@ -28,7 +28,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 @contextlib.contextmanager
 def of_extra(extra: str, *, for_what: str) -> Iterator[None]:
-    """Names the extra of what the imports of a block need."""
+    """Names the extra to install where an import of the block fails."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -95,7 +95,7 @@ def choose_keras_2(*, warns: bool = False) -> None:
 
 @contextlib.contextmanager
 def keras_2_is_asked_for(function: str) -> Iterator[None]:
-    """Says of a name that Keras 3 does not have how to get Keras 2."""
+    """Says how to get Keras 2 where the block uses a name that Keras 3 does not have."""
     try:
         yield
     except (AttributeError, ImportError) as error:

@@ -42,7 +42,7 @@ def _escaped(character: str) -> str:
 
 
 def is_of_this_package(path: str) -> bool:
-    """Whether a file, such as that of a stack frame, is one of this package's."""
+    """Tells whether a file, such as that of a stack frame, is one of this package's."""
     return path.startswith(_PREFIX)
 
 

@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Final
 
+# Version 1 of cgroups writes nearly 2^63 where there is no limit.
 _NO_CGROUP_LIMIT = 1 << 60
 
 SAFE_PATH: Final = "import sys; sys.path[:] = filter(None, sys.path); "
@@ -36,6 +37,8 @@ def available_memory(root: str = "/") -> int:
     ):
         most = _number(folder / limit)
         if most is not None and most < _NO_CGROUP_LIMIT:
+            # The usage counts pages of files, which the kernel drops before it kills: they are
+            # available.
             used = _number(folder / usage) or 0
             found.append(most - used + _cached(folder / "memory.stat"))
     return max(0, min(found))

@@ -328,6 +328,8 @@ def _failure_explained(path: str, temporary: str) -> Iterator[None]:
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
             raise
+        # TensorFlow's local file system says `PATH; REASON`, the latter in the words of
+        # `os.strerror`.
         at, _, reason = error.message.rpartition("; ")
         if not is_local(path) or not at or not (at.startswith(temporary) or path.startswith(at)):
             raise
@@ -349,6 +351,7 @@ def _failed(number: int, path: str) -> OSError:
 def _removed_on_failure(path: str) -> Iterator[None]:
     try:
         yield
+    # Ctrl-C and a signal too. What goes wrong here must not hide what went wrong before.
     except BaseException:
         with contextlib.suppress(Exception):
             _remove(path)

@@ -98,7 +98,7 @@ def _add_packages(modules: dict[str, types.ModuleType]) -> None:
 
 
 def _values() -> dict[str, dict[str, Any]]:
-    """Module below tensorflow_estimator.python.estimator -> its public values."""
+    """Returns the public values of each module below tensorflow_estimator.python.estimator."""
     return {
         module: {name: _value(module, name) for name in names} for module, names in MODULES.items()
     }

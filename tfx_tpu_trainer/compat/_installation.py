@@ -81,6 +81,8 @@ def install(*, emulate: bool | None = None) -> Installation:
         except BaseException:
             log.undo()
             raise
+        # Only now: where a change fails, those before it are taken back, and nothing counts as
+        # installed.
         _installed = log
     return Installation(made_here=True)
 
@@ -235,6 +237,8 @@ class _ChangingLoader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: types.ModuleType) -> None:
+        # From here on the module is as its own loader made it: `inspect`, `pkgutil` and a reload
+        # ask a module for its loader, and would find one that they don't know.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -331,12 +335,12 @@ class _ReadyLoader(importlib.abc.Loader):
 
 
 def is_alias(value: Any) -> bool:
-    """Whether a value is a module that `make_module` made."""
+    """Tells whether a value is a module that `make_module` made."""
     return is_module(value) and getattr(attribute(value, "__spec__"), "origin", None) == ORIGIN
 
 
 def is_module(value: Any) -> bool:
-    """Whether a value is a module; `isinstance` would ask the value, and some proxies raise."""
+    """Tells whether a value is a module; `isinstance` would ask the value, and some proxies raise."""
     return issubclass(type(value), types.ModuleType)
 
 

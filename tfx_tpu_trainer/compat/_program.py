@@ -67,6 +67,8 @@ def _run(program: Callable[[], object]) -> int:
     except SystemExit:
         raise
     except BaseException as error:
+        # The frames at the top are ours and runpy's; a program that fails by itself shows its own
+        # alone, as under `python`.
         traceback = error.__traceback__
         while traceback is not None and _is_a_runners(traceback.tb_frame.f_code.co_filename):
             traceback = traceback.tb_next
@@ -111,6 +113,8 @@ def _without_importing(traceback: types.TracebackType | None) -> types.Traceback
         elif not (file.startswith("<frozen importlib") and _is_called_by_us(traceback)):
             frames.append(traceback)
         traceback = traceback.tb_next
+    # `tb_next` can be set, so that the traceback is relinked and not printed by hand: debuggers and
+    # `sys.excepthook` of the program see the same frames.
     for frame, following in zip(frames, [*frames[1:], None]):
         frame.tb_next = following
     return frames[0] if frames else None

@@ -148,6 +148,8 @@ def load_repair(original: str) -> Repair | None:
     """Returns the repair of a text that was kept."""
     try:
         kept = json.loads(_file(original).read_bytes())
+        # The digest is that of the values, so that a file that was edited or damaged is as good as
+        # none: what runs in the place of a user's program must be what the doctor wrote.
         repair = Repair(kept["text"], kept["tensorflow"], tuple(kept["left"]))
         return repair if kept["digest"] == _digest_of(repair) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -182,7 +184,7 @@ def _digest(text: str) -> str:
 
 @functools.cache
 def _makers_digest() -> str:
-    """A digest of the modules that make repairs: those of another version may make others."""
+    """Returns a digest of the modules that make repairs: those of another version may make others."""
     digest = hashlib.sha256()
     for file in (Path(__file__), *sorted(_DOCTOR.rglob("*.py"))):
         digest.update(file.read_bytes())
@@ -217,10 +219,13 @@ def _updatecache(filename: str, module_globals: dict[str, Any] | None = None) ->
 _IMPORTS: Final = ("import ", "from ")
 
 
-# Tracebacks and debuggers name lines, and the file on disk is the original: line 90 of the repaired text has to be
-# line 90 of the file. A diff gives the blocks that changed; a block that grew puts the surplus statements behind the
-# one before them with `;`, a block that shrank is filled with empty lines. One of two statements that are joined is an
-# import. Where it does not work out, or means something else, the repaired text is used as it is.
+# Tracebacks and debuggers name lines, and the file on disk is the original: line 90 of the repaired
+# text has to be line 90 of the file. A diff gives the blocks that changed. A block that grew puts
+# the surplus statements behind the one before them with `;`, and a block that shrank is filled with
+# empty lines. Of two statements that are joined, one is an import. Example: `import b` is added
+# between `import a` and `x = 1`; the first line becomes `import a; import b`, and `x = 1` stays on
+# line 2. Where the lines do not work out, or the result means something else, the repaired text is
+# used as it is.
 def keep_lines(original: str, repaired: str) -> str:
     """Lays a repaired program out in the original's lines.
 
@@ -229,6 +234,8 @@ def keep_lines(original: str, repaired: str) -> str:
     """
     old, new = original.split("\n"), repaired.split("\n")
     laid: list[str] = []
+    # With autojunk a line that is frequent in a file of 200 lines or more is no anchor, and blocks
+    # that did not change count as changed.
     opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     for _, first, end, new_first, new_end in opcodes:
         for number, line in enumerate(new[new_first:new_end]):
@@ -323,7 +330,9 @@ _LIBRARIES: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 
 
 def _is_installed(file: Path, root: Path) -> bool:
-    """Whether a file below a program's folder is of an environment, or of a package index."""
+    """Tells whether a file below a program's folder belongs to an environment, or was installed."""
+    # Only the folders between the two: a program that is itself below `site-packages` is the user's
+    # own when it is run by its path.
     between = file.relative_to(root).parts[:-1]
     folders = [root.joinpath(*between[: number + 1]) for number in range(len(between))]
     return any(each.name in _INSTALLED or (each / "pyvenv.cfg").exists() for each in folders)
@@ -347,6 +356,8 @@ class RepairingFinder(importlib.abc.MetaPathFinder):
         if spec is None or not spec.origin or spec.origin not in self._repairs.files:
             return None
         loader: Any = spec.loader
+        # Exactly these two types. A subclass is another tool's loader, such as one that rewrites
+        # `assert`, and what it does to the module would be lost. Such a module runs unrepaired.
         if type(loader) is importlib.machinery.SourceFileLoader:
             spec.loader = RepairingFileLoader(fullname, spec.origin, self._repairs)
         elif type(loader) is zipimport.zipimporter:
@@ -378,6 +389,7 @@ class RepairingFileLoader(importlib.machinery.SourceFileLoader):
         except (ImportError, UnicodeDecodeError, SyntaxError):
             # No text in the encoding that it claims: Python says so.
             return super().get_code(fullname)
+        # Else the program would inherit this module's `from __future__ import annotations`.
         return compile(source or "", self.path, "exec", dont_inherit=True)
 
 
@@ -414,6 +426,9 @@ def serve_workers(repairs: Repairs | None) -> None:
     start = _Start(None if repairs is None else repairs.files.roots)
 
     def get_preparation_data(name: str) -> dict[str, Any]:
+        # multiprocessing pickles this dict for the new process, which unpickles all of it before it
+        # acts on the keys that it knows. So the start is done before the program's file is
+        # imported, and `_KEY` itself is passed over.
         data = original(name)
         module = _name_of(data.get("init_main_from_path"))
         if repairs is not None and module is not None:
@@ -432,6 +447,7 @@ class _Start:
     roots: Sequence[str] | None
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        # Unpickling calls the function. What it returns, `None`, is the value in the worker.
         return start_worker, (self.roots,)
 
 

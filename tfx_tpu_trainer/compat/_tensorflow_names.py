@@ -80,6 +80,7 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
         emulate = environment_emulates()
     elif emulate:
         log.set_environment(EMULATE_VARIABLE, "1")
+    # All checks come before the first change, so that a refusal leaves the process as it was.
     changes = _Changes(log, emulate=emulate)
     for name, module in changes.modules.items():
         log.set_module(name, module)
@@ -89,6 +90,8 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
         )
     )
     log.add_last_finder(MovedModulesFinder())
+    # The watcher changes what is imported from now on; what is imported already is changed here.
+    # The list is a copy: a change may import.
     for name, module in list(sys.modules.items()):
         change = changes.change_of(name)
         if change is not None:
@@ -344,6 +347,8 @@ def _resolve(path: str) -> Any:
     if not _is_told(path) or advice.becomes is None or advice.calls_only:
         return None
     if advice.becomes.startswith("tensorflow.") and not advice.becomes.startswith(_PRIVATE):
+        # By attributes of `tf`: an import of `tensorflow.x` would execute a module of the API
+        # again, and give another object than the program has.
         return functools.reduce(getattr, advice.becomes.split(".")[1:], tf)
     return pkgutil.resolve_name(advice.becomes)
 
@@ -361,7 +366,7 @@ def _own_module(part: str) -> Any:
 
 
 def _is_module(path: str) -> bool:
-    """Whether there is a module of contrib, some of whose names are there today."""
+    """Tells whether there is a module of contrib, some of whose names are there today."""
     part, *rest = path.split(".")
     if not part:
         return True
@@ -382,6 +387,7 @@ def _rule(path: str) -> tuple[str, Any]:
     """Returns the doctor's rule for a name, and the part of contrib that it speaks of."""
     rules = importlib.import_module("tfx_tpu_trainer.compat.doctor.rules")
     # Some private modules have a rule of their own.
+    # Falls out of the loop with the rule of the public name, where neither has a rule of its own.
     for name in (path, _public(path)):
         key, advice = rules.look_up(rules.canonical(f"{_CONTRIB}.{name}".rstrip(".")))
         if key == f"{_CONTRIB}.{name}":
@@ -390,7 +396,7 @@ def _rule(path: str) -> tuple[str, Any]:
 
 
 def _is_told(path: str) -> bool:
-    """Whether a rule speaks of this name, and not only of a module above it."""
+    """Tells whether a rule is about this name, and not only about a module above it."""
     return _rule(path)[0] in (f"{_CONTRIB}.{path}", f"{_CONTRIB}.{_public(path)}")
 
 

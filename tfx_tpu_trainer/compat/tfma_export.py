@@ -233,7 +233,7 @@ def receive_evaluation(eval_input_receiver_fn: ReceiverFn) -> EvalInputReceiver:
 
 
 def _outputs(receiver: EvalInputReceiver) -> dict[str, tf.Tensor]:
-    """The dense features and labels by name; a label's name wins."""
+    """Returns the dense features and labels by name; a label's name wins."""
     features = receiver.features
     named = {
         str(name): value
@@ -255,7 +255,7 @@ def _named_labels(receiver: EvalInputReceiver) -> dict[str, Any]:
 
 
 def _is_raw_and_sparse(value: Any) -> bool:
-    """Whether a feature is as it was parsed and may be missing.
+    """Tells whether a feature is as it was parsed and may be missing.
 
     TFMA reads raw features itself, and knows a missing value there; made dense it would be a zero.
     """

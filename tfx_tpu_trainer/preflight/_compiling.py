@@ -159,6 +159,8 @@ def compile_steps(
     return tuple(_Compilation(step, tpu_slice, library, options).run() for step in steps)
 
 
+# Each compilation is a process of its own: libtpu aborts where a condition inside it does not hold,
+# its memory can be limited only for a whole process, and a compiler that hangs can only be killed.
 class _Compilation:
     """The compilation of one step for one slice."""
 
@@ -219,6 +221,8 @@ class _Compilation:
         if response is None:
             errors = ended.stderr.decode(errors="replace")
             return self._result(problem=_crash_problem(ended.returncode, errors))
+        # The dump is the same program with its buffer assignment, which the API does not give.
+        # Where a libtpu dumps nothing, the statistics alone have to do (`_memory_need`).
         program = _dumped(folder) or response.program
         return self._read(dataclasses.replace(response, program=program))
 
@@ -298,6 +302,10 @@ def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> Memory
 
     At the edge where the compiler begins to refuse a model, HBM is full with these.
     """
+    # The assignment holds every buffer once: arguments, outputs and values in between. An output
+    # that takes an argument's place is one buffer, but the statistics count it as both, hence
+    # `alias`. Example: variables of 4 GiB, updated in place, in buffers of 6 GiB leave 6 - 4 - 4 +
+    # 4 = 2 GiB.
     temp = stats["temp"]
     if buffers is not None:
         temp = buffers.bytes - stats["argument"] - stats["output"] + stats["alias"]
@@ -324,6 +332,8 @@ def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
 
 
 def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
+    # An exported model is served by single cores, each with the whole model, whatever slice they
+    # are of.
     serves = step.name.startswith("serve")
     devices = step.num_replicas * step.num_partitions
     if devices == tpu_slice.num_devices or (serves and step.num_replicas == 1):

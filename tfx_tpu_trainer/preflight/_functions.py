@@ -218,6 +218,10 @@ def _signature_of(
 
 def _step_of(graph: Any, rows: int | None, num_replicas: int, num_partitions: int) -> StepGraph:
     graph_def = graph.as_graph_def()
+    # In a function's graph a captured variable is an argument, of the type resource. A step has
+    # variables instead: each such placeholder becomes a VarHandleOp with the variable's name, and
+    # what reads the one reads the other. Example: `Read(placeholder_1)` becomes `Read(kernel)`.
+    # Captured tensors, such as constants from outside, stay inputs of the step.
     variables = {id(variable.handle): variable for variable in graph.variables}
     names: dict[str, str] = {}
     taken = {node.name for node in graph_def.node}

@@ -51,6 +51,9 @@ def padded_bytes(shape: Any) -> int:
         return sum(padded_bytes(each) for each in shape.tuple_shapes)
     # From the slowest to the fastest changing dimension.
     sizes = [shape.dimensions[axis] for axis in reversed(shape.layout.minor_to_major)]
+    # Example: f32[100,3] in the layout {1,0:T(8,128)} takes 104 x 128 elements, 53,248 bytes for
+    # 1,200. Only the first tile pads. A second one, as in T(8,128)(2,1) of bfloat16, orders the
+    # elements within the first, and divides it.
     if shape.layout.tiles:
         tile = shape.layout.tiles[0].dimensions
         for place, size in enumerate(reversed(tile), start=1):
@@ -147,7 +150,8 @@ class Traffic:
         if opcode == "async-start":
             return self._async_bytes(instruction, operands)
         if opcode.endswith("-start"):
-            # Of a sum over the replicas; where its result goes differs from one to the next.
+            # A collective, such as a sum over the replicas. Where its result goes differs from one
+            # kind to the next, so it is left out, as a lower bound may.
             return sum(
                 _in_hbm(each.shape) for each in {each.id: each for each in operands}.values()
             )
@@ -184,6 +188,8 @@ class Traffic:
         parameters = {
             each.parameter_number: each for each in fused.instructions if each.opcode == "parameter"
         }
+        # One array may be several operands of a fusion, of which one reads a part and another one
+        # all: it comes from HBM once, and the larger of the two is what comes.
         read: dict[int, int] = {}
         for number, operand in enumerate(operands):
             if in_main_memory(operand.shape):
@@ -195,6 +201,9 @@ class Traffic:
 
 def _read_in(fused: Any, by_id: Mapping[int, Any], parameter: Any) -> int:
     """Returns the bytes that a fusion reads of one of its parameters."""
+    # A parameter is read in part as long as all its users take slices of it. One user that takes
+    # all of it ends that. An update in place (the first operand of a dynamic-update-slice) reads
+    # nothing of it.
     whole = unpadded_bytes(parameter.shape)
     read = 0
     for user in fused.instructions:
@@ -259,6 +268,8 @@ def read_buffers(program: bytes) -> HbmBuffers | None:
         if each.color == _HBM and not each.is_thread_local
     ]
     sizes = {each.id: each.size for each in assignment.logical_buffers}
+    # A trace is found by any one of the values that it moves, here the first: all of them are in
+    # one allocation.
     # By its values, since the number that a trace has for its allocation may be of an earlier numbering.
     allocations = {part.logical_buffer_id: each for each in in_hbm for part in each.assigned}
     gaps = 0

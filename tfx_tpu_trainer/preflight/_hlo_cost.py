@@ -34,6 +34,8 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "EQ": operator.eq,
     "NE": operator.ne,
 }
+# They hand a scalar on as it is: copied, reshaped, or as another type. Nothing is rounded on the
+# way, since floats are never read (`_constant`).
 _HAND_ON = frozenset(
     {"bitcast", "broadcast", "convert", "copy", "copy-done", "copy-start", "opt-barrier", "reshape"}
 )
@@ -74,6 +76,8 @@ class Loops:
         self.runs[computation_id] += times
         self.calls[computation_id] += calls
         for instruction in self._computations[computation_id].instructions:
+            # A loop of no trips counts once, as one of unknown trips does: XLA's own cost analysis
+            # has counted its body once, and `flops_of_more_trips` only adds to that.
             trips = 1
             if instruction.opcode == "while":
                 trips = self.trip_counts[instruction.id] or 1
@@ -131,6 +135,8 @@ class _Scalars:
         instruction = self._by_id[number]
         if instruction.opcode != "tuple":
             return self.of(number)
+        # Arrays are not followed: no count depends on one, and whoever followed them would walk
+        # through the whole model, once for each trip.
         return [
             self.of(each) if _is_scalar(self._by_id[each].shape) else _UNKNOWN
             for each in instruction.operand_ids
@@ -155,6 +161,8 @@ class _Scalars:
             called = self._computations[instruction.called_computation_ids[0]]
             arguments = {place: self.of(each) for place, each in enumerate(operands)}
             return _Scalars(self._computations, called, arguments).of(called.root_id)
+        # Before the general case, where an unknown operand makes the result unknown: here one may
+        # decide alone.
         if opcode in ("and", "or"):
             return _logical(opcode, [self.of(each) for each in operands])
         return self._of_known(instruction, [self.of(each) for each in operands])
@@ -173,7 +181,8 @@ class _Scalars:
 
 
 def _logical(opcode: str, values: Sequence[Any]) -> Any:
-    # One side decides, whatever the other is: "no" an and, "yes" an or.
+    # One side may decide, whatever the other is: a false one decides `and`, a true one `or`.
+    # Example: `i < n and not found`, where `found` is unknown, is false as soon as i reaches n.
     deciding = opcode == "or"
     if any(value is not _UNKNOWN and bool(value) is deciding for value in values):
         return deciding
@@ -228,6 +237,8 @@ def _convolution_flops(instruction: Any, left: Any, right: Any) -> float:
             window.window_dilation or 1,
             window.base_dilation or 1,
         )
+    # Of g groups, each multiplies 1/g of the input's features by 1/g of the kernel's outputs: g *
+    # (in / g) * (out / g) pairs are in * out / g.
     groups = (instruction.feature_group_count or 1) * (instruction.batch_group_count or 1)
     features = (
         left[numbers.input_feature_dimension] * right[numbers.kernel_output_feature_dimension]
@@ -240,8 +251,12 @@ def _met(
     size: int, output: int, window: int, stride: int, low: int, dilation: int, base: int
 ) -> int:
     """Returns how many pairs of an output and a kernel position meet an input element."""
+    # Example: a row of 3 with one element of padding on each side, a window of 3, and so 3 outputs.
+    # Of the 9 pairs, 7 meet an element; the first output's first and the last one's last meet
+    # padding.
     reach = (size - 1) * base + 1
     found = 0
+    # A dilated input (`base` > 1) has holes, which only the slow loop at the end looks at.
     # The shorter of the two is counted through; the other is arithmetic.
     if base == 1:
         if output <= window:
@@ -371,6 +386,7 @@ class _Walk:
 
 
 def _collective_bytes(instruction: Any, operands: Sequence[Any]) -> int:
+    # By the beginning, so that `all-reduce-start` counts; `all-reduce-done` never comes here.
     if not instruction.opcode.startswith(_COLLECTIVES):
         return 0
     return sum(unpadded_bytes(each.shape) for each in operands)

@@ -72,6 +72,7 @@ class HloModule:
     def name_parameters(self, names: Sequence[str]) -> None:
         """Names the program's inputs as TensorFlow does, for the compiler's messages."""
         parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
+        # Where the numbers differ, a name might be that of another input.
         if len(parameters) == len(names):
             for parameter in parameters:
                 parameter.metadata.op_name = names[parameter.parameter_number]
@@ -91,6 +92,8 @@ class HloModule:
         for parameter in parameters:
             parameter.sharding.CopyFrom(input_shardings[parameter.parameter_number] or whole)
         root = next(each for each in self.entry().instructions if each.id == self.entry().root_id)
+        # A variable that a step updates is an input and, aliased to it, a result. The two are one
+        # buffer, so they must be cut alike.
         results = [whole] * len(root.shape.tuple_shapes)
         for entry in self._module.input_output_alias.entries:
             results[entry.output_shape_index[0]] = input_shardings[entry.parameter_number] or whole
@@ -106,6 +109,8 @@ class HloModule:
         older compilers abort; and its sums have their replicas in a message of their own.
         """
         instructions = list(self.instructions())
+        # The new numbers are unique in the whole module, and not only in a computation: `by_id`
+        # goes by them.
         numbers = {each.id: number for number, each in enumerate(instructions, start=1)}
         for computation in self._module.computations:
             computation.root_id = numbers[computation.root_id]
@@ -163,6 +168,8 @@ class HloModule:
         loops, found = self._loops, 0.0
         for computation in self._module.computations:
             more = loops.runs[computation.id] - loops.calls[computation.id]
+            # The body of a fusion is a computation with runs of its own, so its products count
+            # here, and the fusion instruction, which is no product itself, adds nothing.
             if more > 0:
                 by_id = {each.id: each for each in computation.instructions}
                 found += more * sum(matrix_flops(each, by_id) for each in computation.instructions)
@@ -190,6 +197,7 @@ class HloModule:
             if instruction.id in results:
                 continue
             for shape in _made_by(instruction):
+                # What is larger than all temporary memory together has no buffer in it.
                 size = padded_bytes(shape)
                 if in_main_memory(shape) and 0 < size <= temp_bytes:
                     found.append(_allocation(instruction, shape, "temp"))

@@ -176,6 +176,8 @@ class _Reading:
         self._bytes = tf.add_n(
             [tf.size(each, tf.int64) * max(1, each.dtype.size or 1) for each in leaves]
         )
+        # Sizes that are static would be known without a batch: the control inputs see to it that
+        # all values of a batch are there.
         with tf.control_dependencies(leaves):
             self._sizes = [tf.identity(self._rows), tf.identity(self._bytes)]
         self.rows = self.ends = 0

@@ -37,7 +37,8 @@ _VARIABLE = "VarHandleOp"
 # Memory of the largest chip, with room to spare: no larger variable need be looked at.
 _LARGEST_VARIABLE = 128 << 30
 
-# Which device a node is for, and which TPU program it was part of, no longer holds.
+# What a node's attributes say of its device, its colocation and its TPU program no longer holds
+# in the new function, nor do the shapes that were inferred in the old graph.
 _STALE_ATTRIBUTES = ("_class", "_tpu", "_xla", "_replica", "_cluster", "_output_shapes", "_device_")
 
 
@@ -46,11 +47,15 @@ def lower(step: StepGraph) -> LoweredStep:
     started = time.monotonic()
     nodes = step.needed_nodes()
     variables = [node for node in nodes if node.op == _VARIABLE]
+    # Both come before TensorFlow is asked: it lowers for the CPU, and so knows neither which ops a
+    # TPU lacks nor how much memory a chip has.
     problem = find_incompatible_op(step, nodes) or _find_too_large(step, variables)
     hlo, findings = b"", step.findings
     if problem is None:
         try:
             module = HloModule(_lower(step, nodes))
+        # TensorFlow's refusal is a finding about the user's model, and the report's other steps
+        # still count.
         except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
             problem = lowering_problem(error, step)
         else:
@@ -94,6 +99,8 @@ def _lower(step: StepGraph, nodes: Sequence[v1.NodeDef]) -> bytes:
 def _as_function(
     step: StepGraph, graph_def: v1.GraphDef, handles: Mapping[str, tf.Tensor]
 ) -> bytes:
+    # `import_graph_def` refuses an `input_map` with a tensor that the graph does not read, and a
+    # step may well have an input that it does not use.
     present = {tensor for node in graph_def.node for tensor in _read_by(node)}
     wanted = [*step.outputs, *step.targets]
 
@@ -108,6 +115,9 @@ def _as_function(
             name="",
         )
         made = dict(zip([name for name in wanted if name not in given], results))
+        # The ops that run for their effect come before each result, as a session runs targets and
+        # fetches together. `identity` makes an op for them to stand before, even where a result is
+        # an argument.
         effects = [made[name] for name in step.targets]
         with tf.control_dependencies(effects):
             return [tf.identity({**given, **made}[name]) for name in step.outputs]
@@ -147,6 +157,8 @@ def _called(
     pending = list(nodes)
     while pending:
         node = pending.pop()
+        # Most nodes call a function that an attribute names. Those of TensorFlow 1's `Defun` have
+        # the function's name as their op instead.
         for name in (node.op, *called_functions(node)):
             if name in functions and name not in found:
                 found[name] = functions[name]
@@ -281,6 +293,8 @@ def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str
         pages = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
         try:
             for name, spec in specs.items():
+                # A name of its own in each lowering: a second handle of the same name would be the
+                # same resource, with the value and shape of an earlier model's variable.
                 handle = tf.raw_ops.VarHandleOp(
                     dtype=spec.dtype,
                     shape=spec.shape,

@@ -286,6 +286,8 @@ def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[Tp
         nodes, wanted = pending.pop()
         for node in (nodes[name] for name in _needed(nodes, wanted)):
             name = node.attr["f"].func.name
+            # A program may lie in a function of a function: calls are followed until one is the
+            # TPU's.
             if (node.op != _TPU_CALL and node.op not in _CALLS) or name in called:
                 continue
             called.add(name)

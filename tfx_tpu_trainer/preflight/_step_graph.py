@@ -89,6 +89,9 @@ class StepGraph:
 
     def source_of(self, op_name: str) -> str | None:
         """Finds the user's line that made an op; of an op in a function, of what calls it."""
+        # Names of ops are paths of scopes. An op inside of a loop, such as
+        # `dense/while/body/MatMul`, has no line of its own, and `dense/while`, which calls the
+        # body, has one.
         while op_name:
             if self.sources.get(op_name):
                 return self.sources[op_name]
@@ -165,6 +168,8 @@ def _graph_name(name: str, offsets: Mapping[str, Mapping[str, int]]) -> str:
     if not rest:
         return name
     argument, _, index = rest.partition(":")
+    # Example: `Split:output:1` of a function is `Split:1` of a graph, and `MatMul:product:0` is
+    # `MatMul`.
     place = offsets[node][argument] + int(index or 0)
     return f"{node}:{place}" if place else node
 
@@ -249,6 +254,8 @@ def _take_out_of_function(function: v1.FunctionDef) -> None:
     body = _Body(function.node_def, function.ret.values(), arguments)
     del function.node_def[:]
     function.node_def.extend(body.rest())
+    # The signature stays as it is, so that callers need no change: only where results come from
+    # does.
     for name, tensor in function.ret.items():
         function.ret[name] = body.replaced.get(tensor, tensor)
     for name, op in function.control_ret.items():

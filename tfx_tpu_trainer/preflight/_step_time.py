@@ -248,6 +248,7 @@ def estimate(
         longest = max(op.compute_seconds, op.memory_seconds, op.link_seconds)
         idle_memory += runs * (longest - op.memory_seconds)
         idle_links += runs * (longest - op.link_seconds)
+        # An op counts whole for what limits it, so that the parts add up to the step's time.
         if op.link_seconds == longest:
             links += runs * longest
         elif op.compute_seconds == longest:

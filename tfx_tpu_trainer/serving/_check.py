@@ -395,6 +395,8 @@ def _difference(answer: np.ndarray, expected: np.ndarray) -> float:
     if np.all(same):
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
+        # As complex numbers all types are alike: unsigned integers would wrap around at a
+        # difference.
         apart = np.where(same, 0, np.abs(answer.astype(complex) - expected.astype(complex)))
     finite = np.abs(expected[np.isfinite(expected)].astype(complex))
     largest = float(np.max(apart)) / (float(finite.max(initial=0.0)) or 1.0)

@@ -86,7 +86,7 @@ def request_inputs(
 
 
 def says_missing(signature: SignatureDescription, examples: Sequence[bytes]) -> bool:
-    """Whether rows hold, as a value, what stands for a missing one in named tensors.
+    """Tells whether rows hold, as a value, what stands for a missing one in named tensors.
 
     An empty string is a value in a tf.Example and a missing one in `predict_raw`: the two
     signatures may then answer differently, and both be right.

@@ -119,6 +119,7 @@ def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
     candidates = [path, os.path.join(path, SERVING_FOLDER)]
     if tf.io.gfile.isdir(path):
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
+        # As a server does, by the number: 10 is newer than 9.
         versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
         candidates += [os.path.join(path, version) for version in versions]
     for candidate in candidates:
@@ -132,7 +133,7 @@ def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
 
 
 def holds_saved_model(path: str) -> bool:
-    """Whether a folder holds the file of a SavedModel."""
+    """Tells whether a folder holds the file of a SavedModel."""
     return any(tf.io.gfile.exists(os.path.join(path, name)) for name in _FILES)
 
 

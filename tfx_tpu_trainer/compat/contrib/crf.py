@@ -38,6 +38,9 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
     inside = tf.transpose(_mask(sequence_lengths, inputs))[1:, :, tf.newaxis]
     later = tf.transpose(inputs, [1, 0, 2])[1:]
 
+    # The forward algorithm: `alphas` has, for each tag, the logarithm of the sum over all
+    # beginnings that end with it. Beyond a sequence's end it stays, so that the last row is right
+    # for all lengths.
     def forward(alphas: tf.Tensor, at: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         scores, there = at
         moved = tf.reduce_logsumexp(alphas[:, :, tf.newaxis] + transition_params, 1) + scores

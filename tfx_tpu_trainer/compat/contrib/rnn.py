@@ -76,6 +76,8 @@ class LSTMBlockCell(_LstmCell):
         """Makes a step."""
         before, output = state
         gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, output], 1), self._kernel), self._bias)
+        # The order of contrib's op. In another one the kernel of a checkpoint would fit all the
+        # same, and mean something else.
         enter, candidate, forget, leave = tf.split(gates, 4, 1)
         if self._use_peephole:
             enter += before * self._diagonals[0]
@@ -116,6 +118,8 @@ class LayerNormBasicLSTMCell(_LstmCell):
     def _norm(self, values: tf.Tensor, scope: str) -> tf.Tensor:
         if not self._layer_norm:
             return values
+        # `layer_norm` has no arguments for first values: the variables are made here, and it reuses
+        # them.
         shape = values.shape[-1:]
         with v1.variable_scope(scope):
             for name, value in (("gamma", self._gain), ("beta", self._shift)):
@@ -139,6 +143,7 @@ class LayerNormBasicLSTMCell(_LstmCell):
             self._norm(each, name) for each, name in zip(tf.split(gates, 4, 1), names)
         )
         candidate = self._activation(candidate)
+        # A tensor may be below 1 in a step.
         if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
             candidate = tf.nn.dropout(candidate, 1 - self._keep_prob, seed=self._seed)
         after = before * tf.sigmoid(forget + self._forget_bias) + tf.sigmoid(enter) * candidate

@@ -86,7 +86,7 @@ class Finding:
     edits: tuple[TextEdit, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as plain values, without the changes of the text."""
+        """Returns the finding as plain values, without the changes of the text."""
         values = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)

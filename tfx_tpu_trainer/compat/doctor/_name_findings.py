@@ -244,7 +244,7 @@ class NameFindings:
                 self._look_at_use_of_import(use)
 
     def _is_of_moved_import(self, binding: Binding) -> bool:
-        """Whether `slim = contrib_slim` stands for an import that becomes one of today's module."""
+        """Tells whether `slim = contrib_slim` stands for an import that becomes one of today's module."""
         value = binding.statement.value if isinstance(binding.statement, ast.Assign) else None
         found = self._program.full_name(value) if isinstance(value, ast.Name) else None
         return found is not None and canonical(binding.name) in MODULES and not found[1].guarded
@@ -329,7 +329,7 @@ def _finding(
 
 
 def _is_reached(name: str) -> bool:
-    """Whether a new name can be written behind `tf`, or a module of ours: others must be imported."""
+    """Tells whether a new name can be written behind `tf`, or a module of ours: others must be imported."""
     return "." not in name or (
         name.startswith(("tensorflow.", "tfx_tpu_trainer."))
         and not name.startswith("tensorflow.python.")
@@ -337,7 +337,7 @@ def _is_reached(name: str) -> bool:
 
 
 def _is_of_api(binding: Binding) -> bool:
-    """Whether what an import binds stays, so that its uses are looked at one by one."""
+    """Tells whether what an import binds stays, so that its uses are looked at one by one."""
     if binding.assigned:
         # `tf = tf.compat.v1`, under whatever condition.
         return binding.name == V1

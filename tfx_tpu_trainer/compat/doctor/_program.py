@@ -109,12 +109,12 @@ class Use:
         return self.places[-1]
 
     def prefix(self, name: str) -> Place:
-        """The place of that part of what is written that means `name`, a prefix of `self.name`."""
+        """Returns the place of that part of what is written that means `name`, a prefix of `self.name`."""
         surplus = self.name.count(".") - name.count(".")
         return self.places[len(self.places) - 1 - surplus]
 
     def writes(self, name: str) -> bool:
-        """Whether `name`, a prefix, ends in what is written here rather than in the binding."""
+        """Tells whether `name`, a prefix, ends in what is written here rather than in the binding."""
         return self.name.count(".") - name.count(".") < len(self.places)
 
 
@@ -176,7 +176,7 @@ class Function:
         return any(name.startswith("**") for name in self.parameters)
 
     def is_within(self, other: Function) -> bool:
-        """Whether it is `other`, or is defined inside of it."""
+        """Tells whether the function is `other`, or is defined inside of it."""
         function: Function | None = self
         while function is not None and function is not other:
             function = function.outer
@@ -207,7 +207,7 @@ class Call:
     node: ast.Call
 
     def argument(self, keyword: str, position: int | None = None) -> ast.expr | None:
-        """An argument, by keyword or position; `None` where it is not given."""
+        """Returns an argument, by keyword or position; `None` where it is not given."""
         if keyword in self.arguments:
             return self.arguments[keyword]
         return self.arguments.get(str(position)) if position is not None else None

@@ -80,6 +80,7 @@ class _Reading:
         self._add(node, ((child, around) for child in ast.iter_child_nodes(node)))
 
     def _add(self, parent: ast.AST, children: Iterator[tuple[ast.AST, _Around]]) -> None:
+        # A stack gives the last one first; reversed, nodes come in the order of the text.
         self._ahead.extend((child, parent, around) for child, around in reversed([*children]))
 
     def _look_at(self, node: ast.AST, around: _Around) -> None:
@@ -119,6 +120,8 @@ class _Reading:
     def _attribute(self, node: ast.Attribute, around: _Around) -> None:
         if node.attr == "value":
             self._program.values.append(node)
+        # A chain such as `tf.compat.v1.train` is one use. Its inner nodes are not visited:
+        # `tf.compat` would be a use of its own beside it.
         inner: ast.expr = node
         while isinstance(inner, ast.Attribute):
             self._program.parents[inner.value] = inner
@@ -209,6 +212,7 @@ class _Reading:
 
     def _assign(self, node: ast.Name, around: _Around) -> None:
         parent, scope = self._program.parents[node], around.scope
+        # `:=` in a comprehension binds in the scope around it.
         while isinstance(parent, ast.NamedExpr) and scope.is_comprehension and scope.outer:
             scope = scope.outer
         if isinstance(parent, ast.Assign) and scope.outer is None:
@@ -297,6 +301,8 @@ class _Reading:
             inner = inner.value
         assert isinstance(inner, ast.Name)
         places.append(self._program.place(inner))
+        # Where Python places it wrongly, something else is written there, and the use can't be
+        # edited.
         if around.in_string:
             text = ".".join([inner.id, *reversed(written)])
             if self._program.written(node) != text:
@@ -453,6 +459,8 @@ class VersionTests:
         arguments = [self._value(each) for each in node.args]
         if isinstance(function, ast.Attribute) and name in _METHODS:
             return getattr(str(self._value(function.value)), name)(*arguments)
+        # Versions compare as lists of numbers, as the parsers have it: [2, 16, 2] is more than [2,
+        # 4], and "2.16.2" is less than "2.4".
         if name in _PARSERS and len(arguments) == 1:
             return [int(each) for each in re.findall(r"\d+", str(arguments[0]))]
         if name in _CONVERSIONS and len(arguments) == 1:

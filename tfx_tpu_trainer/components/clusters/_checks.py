@@ -129,7 +129,7 @@ def check_vertex_names(job_id: str | None, service_account: str | None) -> None:
 
 
 def is_google_account(name: str) -> bool:
-    """Whether a name has the form of an account of Google Cloud."""
+    """Tells whether a name has the form of an account of Google Cloud."""
     return bool(_ACCOUNT.fullmatch(name))
 
 

@@ -125,7 +125,7 @@ def compile_pipeline(
 
 
 def _trainers(pipeline: tfx.dsl.Pipeline, pods: Pods) -> tuple[str, ...]:
-    """The ids of the nodes that train: each has a `pod_tpu`, if only `None`."""
+    """Returns the ids of the nodes that train: each has a `pod_tpu`, if only `None`."""
     found = tuple(node.id for node in pipeline.components if hasattr(node, "pod_tpu"))
     if pods.trainer.given and not found:
         raise ValueError(
@@ -216,7 +216,7 @@ def _do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
 def _tasks(
     pipeline_spec: Mapping[str, Any],
 ) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """Each task's name, definition and executor."""
+    """Yields each task's name, definition and executor."""
     executors = pipeline_spec["deploymentSpec"]["executors"]
     components = pipeline_spec["components"]
     for task, definition in sorted(pipeline_spec["root"]["dag"]["tasks"].items()):

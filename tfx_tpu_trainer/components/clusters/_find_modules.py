@@ -13,7 +13,7 @@ import sys
 
 
 def is_there(module: str) -> bool:
-    """Whether a module's file exists on this Python's path."""
+    """Tells whether a module's file exists on this Python's path."""
     top, *rest = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None or not rest:
@@ -26,7 +26,7 @@ def is_there(module: str) -> bool:
 
 
 def other_line(wanted: str) -> str | None:
-    """What is wrong with a package's version, if anything."""
+    """Returns what is wrong with a package's version, if anything is."""
     package, _, line = wanted.partition("==")
     try:
         found = importlib.metadata.version(package)

@@ -121,7 +121,7 @@ class KubeflowRun:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether an error says that a run was not taken: it was refused, or never sent."""
+    """Tells whether an error says that a run was not taken: it was refused, or never sent."""
     status = getattr(error, "status", None)
     if status is not None:
         return bool(400 <= status < 500)

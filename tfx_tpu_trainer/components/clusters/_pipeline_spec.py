@@ -165,7 +165,7 @@ def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, A
 
 
 def _later_fields(pod: PodSettings) -> dict[str, Any]:
-    """The fields that kfp-kubernetes 1.0 has no functions for, in protobuf's JSON form."""
+    """Returns the fields that kfp-kubernetes 1.0 has no functions for, in protobuf's JSON form."""
     metadata = {"labels": dict(pod.labels), "annotations": dict(pod.annotations)}
     tolerations = []
     for each in pod.tolerations:

@@ -33,7 +33,7 @@ _TAKEN = ("/kfp-launcher", "/gcs", "/s3", "/minio", "/.local", "/.cache", "/.con
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an object of Kubernetes, such as a service account, can have a name."""
+    """Tells whether an object of Kubernetes, such as a service account, can have a name."""
     return len(text) <= 253 and bool(_NAME.fullmatch(text))
 
 

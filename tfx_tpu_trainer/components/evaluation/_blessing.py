@@ -400,7 +400,7 @@ def _ratio(change: float, baseline: float) -> float:
 
 
 def bound_in_words(threshold: Any, **compared: float) -> str:
-    """The bounds in words, in digits that tell each from the value compared with it."""
+    """Writes the bounds in words, in digits that tell each from the value compared with it."""
     lower, upper = ">= {}", "<= {}"
     if isinstance(threshold, config_pb2.GenericValueThreshold):
         forms = {"lower_bound": lower, "upper_bound": upper}
@@ -415,7 +415,7 @@ def bound_in_words(threshold: Any, **compared: float) -> str:
 
 
 def _number(value: float, *beside: float) -> str:
-    """Six digits, or all of them where six would show two different numbers as one."""
+    """Writes a number in six digits, or in all where six would show two different numbers as one."""
     if math.isnan(value):
         return "NaN"
     short = f"{value:.6g}"

@@ -135,7 +135,7 @@ class EvalMetrics:
 
     @classmethod
     def from_result(cls, result: EvalResult) -> EvalMetrics:
-        """The metrics of an evaluation by the engine, as the artifacts record them.
+        """Returns the metrics of an evaluation by the engine, as the artifacts record them.
 
         `loss` is what `evaluate()` returns and TensorBoard shows: on the host the mean of the batches' losses, as in
         the original. `loss_by_rows` is the exact one: a short last batch counts by its rows, whatever the batch size;

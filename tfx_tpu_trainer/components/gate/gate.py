@@ -110,6 +110,8 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             baseline_model=baseline_model,
             component_id=exec_properties.get("current_component_id"),
         )
+        # After the blessing: a gate that is killed in between has blessed a model that no later run
+        # compares with, and never points to one that it has not blessed.
         if verdict.blessed and (pointer := exec_properties.get(POINTER)):
             training = model.get_string_custom_property(TRAINING) or None
             point_to(pointer, BlessedModel.now(model.uri, metrics, training))
@@ -310,6 +312,8 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
 class LastBlessedModelDriver(tfx_private.BaseDriver, tfx_private.PortableDriver):
     """Lets TFX's cache answer only while the pointer is what it was."""
 
+    # TFX checks that a component's driver is a subclass of the first of these classes, and its
+    # portable launcher calls `run` of the second.
     def __init__(self, metadata_handle: Any) -> None:
         tfx_private.BaseDriver.__init__(self, metadata_handle)
         tfx_private.PortableDriver.__init__(self, metadata_handle)

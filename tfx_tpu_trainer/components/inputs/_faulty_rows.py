@@ -140,6 +140,8 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
                 except tf.errors.OutOfRangeError:
                     break
                 except tf.errors.OpError:
+                    # The batch that failed may have good records before the damage, so it is read
+                    # again one by one.
                     rest = _begun(session, file, zipped, skip=start)
                     yield (file, start, *_to_the_damage(session, rest))
                     break
@@ -177,11 +179,15 @@ def values_by_row(value: Any) -> list[np.ndarray]:
     if isinstance(value, v1.SparseTensorValue):
         of_row = value.indices[:, 0]
         in_order = np.argsort(of_row, kind="stable")
+        # Example: the values [a b c] in the rows [0 0 2] of 3 are cut at 2 and 2, into [a b], []
+        # and [c].
         ends = np.searchsorted(of_row[in_order], np.arange(1, value.dense_shape[0]))
         # Without a row there is nothing to split.
         return np.split(value.values[in_order], ends)[: value.dense_shape[0]]
     if isinstance(value, v1.ragged.RaggedTensorValue):
         splits, inner = value.row_splits, value.values
+        # All values below a row are its values, however deep. Example: outer splits [0 2 3] of
+        # inner splits [0 1 3 4] are the splits [0 3 4] of the values.
         while isinstance(inner, v1.ragged.RaggedTensorValue):
             splits, inner = inner.row_splits[splits], inner.values
         return [np.ravel(inner[start:end]) for start, end in itertools.pairwise(splits)]

@@ -68,6 +68,7 @@ class _Words:
         """Returns the numbers of some values, those that are new included."""
         known = self._numbers
         before = len(known)
+        # `len(known)` is computed before the value is put in: a new one gets the next number.
         found = [known.setdefault(value, len(known)) for value in values.ravel()]
         new = itertools.islice(known, before, None)
         self.size += sum(_BYTES_OF_A_WORD + len(word) for word in new)
@@ -224,6 +225,8 @@ class Columns:
         # Nothing can be mapped of an empty file.
         if not math.prod(shape):
             return tf.zeros(shape, dtype)
+        # The graph holds the path and no value. The kernel maps the file, so that rows take memory
+        # once, whatever the number of sessions, and those on disk only as they are read.
         return tf.raw_ops.ImmutableConst(
             dtype=dtype, shape=list(shape), memory_region_name=self._files.path(name)
         )
@@ -322,6 +325,8 @@ def estimated_rows(files: Sequence[str]) -> int | None:
     sizes = [tf.io.gfile.stat(file).length for file in files]
     read, rows = 0, 0.0
     for file, size in zip(files, sizes, strict=True):
+        # Files come in until the sample is full: the first ones are read whole, the next in part,
+        # and the rest counts by its size alone.
         if size and read < _SAMPLE_BYTES:
             with tf.io.gfile.GFile(file, "rb") as opened:
                 sample = opened.read(_SAMPLE_BYTES - read)
@@ -334,6 +339,8 @@ def estimated_rows(files: Sequence[str]) -> int | None:
 
 def _rows_in(sample: bytes, *, zipped: bool) -> float | None:
     try:
+        # 31 is the largest window, 15, and 16 for gzip's header. An object, since `zlib.decompress`
+        # refuses data that is cut off, as a sample is.
         content = zlib.decompressobj(31).decompress(sample) if zipped else sample
     except zlib.error:
         return None
@@ -400,6 +407,7 @@ class ColumnFiles:
 
     def path(self, name: str) -> str:
         """Returns a path by which this process can open a file."""
+        # Linux opens the same file anew by this path, although it has no name in any folder.
         return f"/proc/self/fd/{self._files[name].fileno()}"
 
     def close(self) -> None:

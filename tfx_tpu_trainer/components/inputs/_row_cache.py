@@ -34,7 +34,8 @@ MEMORY_SHARE = 0.25
 TIME_SHARE = 0.01
 """How much of a training's time looking may take: few rows make short epochs, and a bucket answers slowly."""
 
-# Only in the position of an input that is drawn from columns.
+# The op that `shuffled_row_numbers` ends with. A checkpoint's description of its input has it where
+# rows were drawn from columns, and not where they were streamed.
 _MARK = "RebatchDataset"
 
 # An estimate from the beginning of a file may be a little off; that many rows of a second epoch are parsed again
@@ -87,6 +88,8 @@ class RowCache:
         begun = latest_description(self.checkpoints) if self.checkpoints else None
         if begun is not None:
             return _MARK in begun
+        # A training whose checkpoint describes its input never comes here: an estimate changes with
+        # the files, and what was decided for the first session holds for all.
         rows = estimated_rows(files)
         if rows is None:
             return False
@@ -218,6 +221,7 @@ class ChangedFilesHook(LoopEndHook):
         self._epoch = epoch
         self.has_found_changes = self._cache.is_outdated()
         ended = time.monotonic()
+        # Example: a look that took 0.3 s, at a share of 0.01, is followed by 30 s without one.
         self._not_before = ended + (ended - began) / self._time_share
         if self.has_found_changes:
             run_context.request_stop()
@@ -246,5 +250,7 @@ def train_on_current_rows(
         return
     hook = ChangedFilesHook(cache, batch_size=batch_size, time_share=time_share)
     train([hook])
+    # The hook resets it when a session begins, so the loop ends with the first session that has
+    # come to its own end. Each session calls the input function, which parses the files of today.
     while hook.has_found_changes:
         train([hook])

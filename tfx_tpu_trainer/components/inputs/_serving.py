@@ -116,7 +116,7 @@ class TransformServing:
         return dict(tft.TFTransformOutput(self.transform_graph_path).transform_raw_features(raw))
 
     def _raw_prediction(self, parsed: dict[str, Any]) -> dict[str, HostPrediction]:
-        """The signature of named tensors; they stand for what was parsed from the examples."""
+        """Returns the signature of named tensors; they stand for what was parsed from the examples."""
         output = tft.TFTransformOutput(self.transform_graph_path)
         spec = {k: v for k, v in output.raw_feature_spec().items() if k in parsed}
         needed = {k: v for k, v in spec.items() if k in self._needed}
@@ -147,7 +147,7 @@ def _single_valued(schema: Any) -> frozenset[str]:
 
 
 def _components(features: dict[str, Any]) -> list[tf.Tensor]:
-    """The tensors of a dict of features, in the order of its keys."""
+    """Returns the tensors of a dict of features, in the order of its keys."""
     return tf.nest.flatten(features, expand_composites=True)
 
 

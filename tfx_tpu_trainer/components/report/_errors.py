@@ -114,6 +114,8 @@ def _scores(pairs: _Pairs) -> np.ndarray | None:
         return None
     if pairs.is_logits:
         return 1 / (1 + np.exp(-np.clip(values, -500, 500)))
+    # Predictions that are all 0 or 1 are decisions: a curve over their thresholds would have one
+    # point.
     is_share = ((values >= 0) & (values <= 1)).all() and not np.isin(values, (0, 1)).all()
     return values if is_share else None
 
@@ -158,8 +160,8 @@ def _classes(values: np.ndarray, count: int) -> np.ndarray | None:
 def _of_scores(positive: np.ndarray, scores: np.ndarray, known: Mapping[str, Any]) -> Errors:
     order = np.argsort(-scores, kind="stable")
     ranked = positive[order]
-    # Rows of one score are told apart by no threshold: of the scores [.9 .7 .7 .2] the curves have points after 1, 3
-    # and 4 rows.
+    # Rows of one score are told apart by no threshold: of the scores [.9 .7 .7 .2] the curves have
+    # points after 1, 3 and 4 rows. The appended -1 is no score, and so ends the last of them.
     ends = np.flatnonzero(np.diff(scores[order], append=-1.0))
     hits = np.concatenate([[0], np.cumsum(ranked)[ends]])
     chosen = np.concatenate([[0], ends + 1])
@@ -205,6 +207,8 @@ def _of_classes(labels: np.ndarray, predicted: np.ndarray, known: Mapping[str, A
 
 
 def _of_residuals(residuals: np.ndarray, known: Mapping[str, Any]) -> Errors:
+    # Clipped, so that a few rows that are far off do not stretch the histogram until all others are
+    # in one bar; they count in the first and the last one.
     low, high = np.quantile(residuals, (0.005, 0.995))
     counts, edges = np.histogram(np.clip(residuals, low, high), _RESIDUAL_BINS)
     quantiles = np.quantile(residuals, _QUANTILES)

@@ -36,6 +36,8 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
             began = None
             try:
                 for event in v1.train.summary_iterator(path):
+                    # TensorFlow's hook writes this event after the session's first step, with the
+                    # number of that step.
                     if began is None and _begins_session(event):
                         began = Restart(step=max(0, event.step - 1), time=event.wall_time)
                     found.add(event)
@@ -44,6 +46,7 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
             if began:
                 begins.append(began)
         if source == TRAINING:
+            # The first session began the training; those after it are restarts.
             restarts = tuple(sorted(begins, key=lambda began: began.time)[1:])
         series += found.series()
         if found.left_out:

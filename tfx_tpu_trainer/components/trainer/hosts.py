@@ -81,6 +81,7 @@ def read_host() -> Host:
                 '"ps": each would train its own variables. Add at least one "ps" task to its '
                 '"cluster", or train on one host.'
             )
+        # What is neither is "chief" or "master": both lead.
         roles = {TaskType.PS: Role.PS, TaskType.WORKER: Role.WORKER}
         role = roles.get(place.task_type, Role.CHIEF)
         if role is Role.PS:
@@ -184,6 +185,7 @@ class ChiefStatus:
     def _end(
         self, beats: threading.Thread, ended: threading.Event, state: str, message: str = ""
     ) -> None:
+        # No beat may come after the last word, so its thread ends first.
         ended.set()
         with said_while_waiting(
             f"{self._path} to be written",
@@ -201,6 +203,8 @@ class ChiefStatus:
 
     def _write(self, state: str, message: str = "") -> None:
         with self._lock:
+            # A counter makes each report differ from the one before. Who waits takes any change for
+            # a sign of life, by its own clock: the clocks of two machines need not agree.
             self._state = state
             self._beat += 1
             self._replaced = self._replaced or self._is_replaced()
@@ -215,7 +219,7 @@ class ChiefStatus:
             write_whole(self._path, json.dumps({**status, "message": message}))
 
     def _is_replaced(self) -> bool:
-        """Whether a newer attempt speaks for the chief: what became of this one is nobody's business."""
+        """Tells whether a newer attempt speaks for the chief: then nobody needs to know how this one ended."""
         # A chief that was given up for lost may come back beside its successor, and both would write
         # this file in turns. The one that started later speaks; the other one falls silent for good,
         # so that a late FAILED of a replaced attempt ends nobody.
@@ -373,6 +377,8 @@ def help_chief(
             if role in (Role.PS, Role.WORKER):
                 server = start_server(estimator.config)
                 if role is Role.PS:
+                    # A parameter server has nothing to do but to be there until the chief has what
+                    # it needs.
                     # The server's own join() would never return.
                     watch.wait_for_end()
                 else:

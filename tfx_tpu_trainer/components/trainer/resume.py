@@ -145,6 +145,7 @@ def code_of(source: ModuleSource) -> str:
 
 
 def _as_json(value: Any) -> Any:
+    # Tuples become lists, as in the record that was read.
     return json.loads(json.dumps(value))
 
 
@@ -243,6 +244,8 @@ class CheckpointFolder:
         """Checks that the folder is still ours before a write; warns where it can't be read just now."""
         try:
             self.check_still_ours()
+        # A store that is away for a moment must not end a training of days. The worst is one more
+        # write, and the next check ends it.
         except tf.errors.OpError as error:
             _logger.warning("%s can't be read at the moment: %s", self.path, error.message)
 
@@ -278,6 +281,8 @@ class CheckpointFolder:
             _logger.info("An earlier attempt removed %s, so it is not published", checkpoint_path)
             for path in tf.io.gfile.glob(os.path.join(model_run, f"{checkpoint_path}.*")):
                 tf.io.gfile.remove(path)
+        # The file `checkpoint` was copied as it was, and may name a checkpoint that an earlier
+        # attempt has removed since, or one before the last.
         paths = checkpoint_paths(model_run)
         if paths and _named_latest(model_run) != paths[-1] and find_damage(paths[-1]) is None:
             _name_latest(model_run, paths)
@@ -295,6 +300,7 @@ class CheckpointFolder:
             self._remove_whole()
         except (tf.errors.NotFoundError, FileNotFoundError):
             return
+        # The model is made and in its place: a folder that stays must not make a failure of it.
         except (tf.errors.OpError, OSError) as error:
             _logger.warning(
                 "The checkpoint folder %s can't be removed (%s): remove it by hand, or the next "
@@ -313,6 +319,7 @@ class CheckpointFolder:
             move_folder(self.path, going)
             tf.io.gfile.rmtree(going)
             return
+        # The record goes first. Without it the next attempt sets what is left aside (`take_up`).
         record = os.path.join(self.path, RECORD_FILE)
         if tf.io.gfile.exists(record):
             tf.io.gfile.remove(record)
@@ -330,6 +337,7 @@ class CheckpointFolder:
         )
 
     def _set_aside_what_is_not_ours(self) -> None:
+        # A folder without checkpoints has nothing to resume from, and nothing to lose.
         if not tf.io.gfile.isdir(self.path) or not checkpoint_paths(self.path):
             return
         record = self._read_record(self.path)
@@ -337,6 +345,8 @@ class CheckpointFolder:
             self._set_aside(
                 f"it has no readable {RECORD_FILE}, which records the training it belongs to"
             )
+        # The folder's name is a digest of this very description. They differ where somebody has
+        # renamed or copied a folder, or where two trainings share 64 bits of a hash.
         elif record.get("training") != _as_json(self.identity.description):
             self._set_aside(f"its {RECORD_FILE} belongs to another training")
 
@@ -354,6 +364,7 @@ class CheckpointFolder:
                 printable(paths[-1]),
                 sound,
             )
+        # TensorFlow restores what the file `checkpoint` names, and an estimator goes on from there.
         if _named_latest(self.path) != sound:
             _name_latest(self.path, paths[: paths.index(sound) + 1])
         return checkpoints.global_step_of(self.path)

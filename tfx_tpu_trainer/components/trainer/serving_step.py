@@ -263,7 +263,7 @@ def _check_examples(examples: Sequence[bytes], patterns: Sequence[str]) -> None:
 
 
 def _made_up(spec: Mapping[str, Any]) -> bytes:
-    """A row with a zero, or a short text, for each value that a row has."""
+    """Returns a row with a zero, or a short text, for each value that a row has."""
     example = tf.train.Example()
     for name, feature in spec.items():
         key, shape = name, ()

@@ -111,6 +111,8 @@ class Training(abc.ABC, Generic[Trained]):
         with followed("auto", may_draw=self.host.is_alone) as progress:
             try:
                 return self._run(training_ended, progress)
+            # Not where a signal ends the process, which is a SystemExit: another attempt goes on
+            # from here, and writes the page in the end.
             except Exception as error:
                 folder = self.folder_to_resume
                 if folder is None or folder.surely_is_ours():
@@ -249,6 +251,7 @@ class Training(abc.ABC, Generic[Trained]):
                 check_still_ours()
                 if exported.serving_step:
                     exported.serving_step.run(exported.path, checkpoint_path, process)
+                    # A process checks one model and has ended then.
                     process = None
                     check_still_ours()
                 commit_folder(exported.path, exported.final, last=[BINARY_FILE])

@@ -240,6 +240,7 @@ class TuneJob:
     def steps_of(self, evaluations: int) -> int:
         """Returns the step at which a trial has had as many evaluations."""
         steps, all_of_them = self.fn_args.train_steps or 0, self.tune.evaluations_of_a_trial
+        # Rounded up. Example: 3 evaluations of 10 steps are after the steps 4, 7 and 10.
         return -(-steps * min(evaluations, all_of_them) // all_of_them)
 
     @property

@@ -161,6 +161,7 @@ class EstimatorTuner(BaseTuner):
             raise FatalRuntimeError(f"trial {trial.trial_id}: {error}") from error
         except Exception as error:
             self._given_up[trial.trial_id] = f"{type(error).__name__}: {first_reason(str(error))}"
+        # keras-tuner wants a number of each trial, of one without an evaluation too.
         best = list(curve.values()) or [math.inf if self._goal.mode == "min" else -math.inf]
         return {objective: max(best) if self._goal.mode == "max" else min(best)}
 
@@ -217,6 +218,8 @@ class EstimatorTuner(BaseTuner):
         objective, step = self._goal.metric, metrics.global_step or 0
         curve[step] = metrics.overall[objective]
         known = _curve_of(trial, objective)
+        # A trial that resumes reports evaluations that the oracle has: keras-tuner would append
+        # them to those of the step, and average.
         if step not in known:
             self.oracle.update_trial(trial.trial_id, {objective: curve[step]}, step=step)
         _logger.info("Trial %s at step %d: %s %.5g", trial.trial_id, step, objective, curve[step])

@@ -273,6 +273,8 @@ def imported_from(folder: str) -> Iterator[None]:
     for name in others:
         del sys.modules[name]
     sys.path.insert(0, folder)
+    # Python's finders remember what is in a folder; a file that was written a moment ago may be
+    # missing.
     importlib.invalidate_caches()
     try:
         yield

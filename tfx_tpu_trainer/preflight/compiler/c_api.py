@@ -244,6 +244,8 @@ class PjrtPlugin:
 
     def call(self, function: str, arguments: _Call) -> None:
         """Calls a function of the table."""
+        # An older plug-in's table is shorter than `_Api`, which is laid over it: reading an entry
+        # beyond its end would call whatever lies there.
         offset = getattr(_Api, function).offset
         if offset + ctypes.sizeof(_HANDLE) > self._api.struct_size:
             major, minor = self.version

@@ -123,6 +123,8 @@ class TpuCompiler:
         return costs
 
     def _memory(self, executable: int) -> dict[str, int]:
+        # The size that a structure begins with says which form it is. The longer form is tried
+        # first, as only it has the peak.
         stats: Any = c_api.LongMemoryStats(executable=executable)
         try:
             self._plugin.call("Executable_GetCompiledMemoryStats", stats)
@@ -199,6 +201,9 @@ def serialized_options(
     """Returns the options of a program that runs once on each of some groups of devices."""
     num_replicas = len(device_ids) // num_partitions
     assignment = _number(_REPLICA_COUNT, num_replicas) + _number(_COMPUTATION_COUNT, num_partitions)
+    # The proto goes by partitions, the devices by replicas. Example: of the devices [0 1 2 3] with
+    # two partitions, the first partition has 0 and 2 and the second has 1 and 3, so that the first
+    # replica is on 0 and 1, next to each other.
     for partition in range(num_partitions):
         devices = b"".join(_varint(device) for device in device_ids[partition::num_partitions])
         assignment += _block(_COMPUTATION_DEVICES, _block(_REPLICA_DEVICE_IDS, devices))
@@ -215,6 +220,7 @@ def serialized_options(
 
 
 def _varint(number: int) -> bytes:
+    # A negative number takes ten bytes: protobuf writes it in two's complement of 64 bits.
     number &= (1 << 64) - 1
     written = bytearray()
     while number > 127:
@@ -309,6 +315,8 @@ def main(folder: str) -> None:
     request = CompileRequest.read(folder)
     assert request is not None
     if request.memory_limit_bytes is not None:
+        # Before libtpu is loaded: Linux would otherwise kill some process of the machine, and not
+        # necessarily this one.
         resource.setrlimit(resource.RLIMIT_AS, (request.memory_limit_bytes,) * 2)
     # A compiler that aborts would leave a file of its whole memory.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -64,7 +64,7 @@ class ExaminedFile:
     diff: str = ""
 
     def count(self, verdict: Verdict) -> int:
-        """How many findings say so; an edit counts once for each of its lines."""
+        """Counts the findings of a verdict; an edit counts once for each of its lines."""
         return sum(
             1 + (len(each.also_lines) if verdict is Verdict.EDIT else 0)
             for each in self.findings

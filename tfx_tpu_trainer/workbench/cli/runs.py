@@ -65,14 +65,14 @@ def check_one_project(folder: str | None, name: str | None) -> None:
 
 
 def find_project(folder: str | None, name: str | None) -> Project:
-    """The project that the options mean: without any, that of the working directory."""
+    """Returns the project that the options mean: without any, that of the working directory."""
     from tfx_tpu_trainer.workbench.project.project import find_pipeline, load_project
 
     return find_pipeline(name) if name is not None else load_project(folder or ".")
 
 
 def root_of(root: str | None, **project: Any) -> Root:
-    """The root that the options mean: one of its own, or that of a project's config."""
+    """Returns the root that the options mean: one of its own, or that of a project's config."""
     check_one_project(project["folder"], project["name"])
     with runner_extra():
         from tfx_tpu_trainer.workbench.project.config import ConfigError

@@ -168,6 +168,8 @@ def _mark(store: ml_metadata.MetadataStore, artifacts: Collection[int], state: i
 
 
 def _newest(store: ml_metadata.MetadataStore, runs: Sequence[str], keep: int) -> list[str]:
+    # Only complete runs count, and what came after the oldest of them stays as well. Example: of
+    # the runs [complete, failed, complete, failed] and keep=1, the last two.
     complete = [index for index, run in enumerate(runs) if _is_complete(store, run)]
     return list(runs[complete[-keep] :] if len(complete) >= keep else runs)
 
@@ -183,7 +185,7 @@ def _began(store: ml_metadata.MetadataStore, run: str) -> float:
 
 
 def _last_run_with(store: ml_metadata.MetadataStore, kind: str, flag: str) -> str | None:
-    """The run that has made the newest artifact of a type whose custom property is 1."""
+    """Returns the run that has made the newest artifact of a type whose custom property is 1."""
     found = [
         artifact
         for artifact in _artifacts_of_type(store, kind)
@@ -203,7 +205,7 @@ def _last_run_with(store: ml_metadata.MetadataStore, kind: str, flag: str) -> st
 def _artifacts_of_type(
     store: ml_metadata.MetadataStore, kind: str
 ) -> list[metadata_store_pb2.Artifact]:
-    """The artifacts of a type that are there, as far as ML Metadata knows."""
+    """Returns the artifacts of a type that are there, as far as ML Metadata knows."""
     if kind not in {known.name for known in store.get_artifact_types()}:
         return []
     return [artifact for artifact in store.get_artifacts_by_type(kind) if artifact.state == _LIVE]
@@ -231,7 +233,7 @@ def _old_artifacts(
 
 
 def _used_by(store: ml_metadata.MetadataStore, runs: Collection[str]) -> list[str]:
-    """The folders of all artifacts that runs have made, read or taken from the cache."""
+    """Returns the folders of all artifacts that runs have made, read or taken from the cache."""
     executions = []
     for run in runs:
         context = store.get_context_by_type_and_name(metadata.RUN_CONTEXT, run)
@@ -246,7 +248,7 @@ def _used_by(store: ml_metadata.MetadataStore, runs: Collection[str]) -> list[st
 def _trainings(
     root: Path, store: ml_metadata.MetadataStore
 ) -> tuple[list[Leftover], list[UnfinishedTraining]]:
-    """The folders of checkpoints that nobody will continue with, and the others."""
+    """Returns the folders of checkpoints that nobody will continue with, and the others."""
     finished: dict[str, float] = {}
     for artifact in _artifacts_of_type(store, "ModelRun"):
         # <node>/model_run/<execution>
@@ -273,7 +275,7 @@ def _why_abandoned(training: UnfinishedTraining, finished: float) -> str | None:
 
 
 def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Leftover]:
-    """The logs of runs before a time, except for those that began just before one of some other times."""
+    """Yields the logs of runs before a time, except for those that began just before one of some other times."""
     folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=made)
     of_kept = {
         max((f for f in folders if made(f) <= began), key=made, default=None) for began in kept

@@ -55,7 +55,7 @@ class RunMonitor:
         return self._run
 
     def statuses(self, nodes: Sequence[str]) -> list[NodeStatus] | None:
-        """Where each component stands."""
+        """Returns where each component stands."""
         if not nodes:
             return []
         try:
@@ -147,5 +147,5 @@ Display = LiveDisplay | PlainDisplay
 
 
 def make_display(console: Console, *, plain: bool) -> Display:
-    """The display that suits the console: live on a terminal unless lines are requested."""
+    """Returns the display that suits the console: live on a terminal unless lines are requested."""
     return PlainDisplay(console) if plain or not console.is_terminal else LiveDisplay(console)

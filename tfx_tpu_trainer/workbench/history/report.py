@@ -185,12 +185,12 @@ def collect(
 
 
 def failed_nodes(statuses: Mapping[str, NodeStatus]) -> list[NodeStatus]:
-    """The components of a run that failed: TFX's local runner continues after one whose inputs it cannot resolve."""
+    """Returns the components that failed: TFX's local runner goes on after one whose inputs it cannot resolve."""
     return [status for status in statuses.values() if status.state is State.FAILED]
 
 
 def last_scalar(folder: str, tag: str) -> tuple[int | None, float | None]:
-    """The last step at which TensorBoard's events below a folder hold a scalar, and its value."""
+    """Returns the last step at which TensorBoard's events below a folder hold a scalar, and its value."""
     import tensorflow as tf
 
     last: tuple[int | None, float | None] = (None, None)
@@ -235,7 +235,7 @@ def predict_one(model: str, examples: str, absent: Collection[str]) -> Predictio
 def _artifact(
     produced: Mapping[str, Mapping[str, Any]], key: str, *, node_with: str | None = None
 ) -> Any:
-    """The artifact under an output key, of the component that also has the key `node_with` where that is given."""
+    """Returns the artifact of an output key; where `node_with` is given, of a component that has that key too."""
     for outputs in produced.values():
         if key in outputs and (node_with is None or node_with in outputs):
             return outputs[key]

@@ -114,7 +114,7 @@ class RunLog(logging.Handler):
             self._write(record, _shortened(lines))
 
     def _left_out_since(self) -> str:
-        """How many warnings are in the debug log alone, since this was said last."""
+        """Returns how many warnings are in the debug log alone, since this was said last."""
         number, self._left_out = self._left_out, 0
         if not number:
             return ""
@@ -129,7 +129,7 @@ class RunLog(logging.Handler):
 
 
 def package_of(path: str) -> str | None:
-    """The place of a source file below the folder that its package is installed in."""
+    """Returns the place of a source file below the folder that its package is installed in."""
     if is_of_this_package(path):
         return None
     for folder in _INSTALLED:
@@ -142,7 +142,7 @@ def package_of(path: str) -> str | None:
 
 
 def _lines_of(record: logging.LogRecord) -> list[str]:
-    """A message and its traceback, without lines that are empty."""
+    """Returns a message and its traceback, without lines that are empty."""
     text = record.getMessage()
     if record.exc_info:
         text += "\n" + logging.Formatter().formatException(record.exc_info)
@@ -150,7 +150,7 @@ def _lines_of(record: logging.LogRecord) -> list[str]:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """One line of a message, and how much more the debug log has."""
+    """Returns one line of a message, and how much more the debug log has."""
     first, *rest = lines
     more = [f"{len(rest):,} more line{'s' if len(rest) > 1 else ''}"] if rest else []
     if len(first) > LINE_LIMIT:

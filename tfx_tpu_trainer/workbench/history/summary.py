@@ -92,7 +92,7 @@ def _find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
 
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
-    """The components of a run as they are, whatever a killed process has left in ML Metadata."""
+    """Returns the components of a run as they are, whatever a killed process has left in ML Metadata."""
     # A killed process can't record its end, so ML Metadata says "running" for ever. The lock tells the truth: if
     # nobody holds the root, or its holder began after these components, what is "running" here was killed.
     statuses = list(statuses)
@@ -106,7 +106,7 @@ def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeSt
 
 
 def in_words(statuses: Sequence[NodeStatus]) -> str:
-    """A run's state, when it began and how long its components took."""
+    """Returns a run's state, when it began and how long its components took."""
     if not statuses:
         return "no component has started"
     states = {status.state for status in statuses}
@@ -188,7 +188,7 @@ def print_summary(
 
 
 def components_table(statuses: Sequence[NodeStatus], report: RunReport) -> Table:
-    """Each component's state and seconds."""
+    """Returns each component's state and seconds."""
     idle = report.pusher if report.pushed is None else None
     table = Table(
         title="Components",
@@ -219,7 +219,7 @@ def _in_a_word(state: State) -> str:
 
 
 def results_table(report: RunReport) -> Table:
-    """The numbers, the verdict, the pushed model and one prediction."""
+    """Returns the numbers, the verdict, the pushed model and one prediction."""
     table = _pairs("Results")
     if report.train_loss is not None:
         _add(table, "train loss", f"{report.train_loss:.4f} ({_recorded_step(report)})")
@@ -258,7 +258,7 @@ def _recorded_step(report: RunReport) -> str:
 
 
 def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
-    """A learning curve in a terminal: a line for each metric, with its ends."""
+    """Returns a learning curve in a terminal: a line for each metric, with its ends."""
     if len(points) < 2:
         return []
     # From the end, so that the last one is always there.
@@ -279,7 +279,7 @@ def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    """A character for each value, from the lowest to the highest; of one that is not a number, a space."""
+    """Returns a character for each value, from the lowest to the highest; of one that is not a number, a space."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     top = len(_BARS) - 1
@@ -292,7 +292,7 @@ def _sparkline(values: Sequence[float]) -> str:
 
 
 def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list[tuple[str, str]]:
-    """The commands to look further: what each shows, and the line to type."""
+    """Returns the commands to look further: what each shows, and the line to type."""
     found = []
     if events := report.tensorboard or report.model_run:
         found.append(("TensorBoard", f"{program('tensorboard')} --logdir {short_path(events)}"))
@@ -313,7 +313,7 @@ def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list
 
 
 def program(name: str) -> str:
-    """A program of this environment, as it is to be typed here."""
+    """Returns a program of this environment, as it is to be typed here."""
     path = Path(sys.executable).parent / name
     found = shutil.which(name)
     return name if found is not None and Path(found) == path else short_path(path)
@@ -343,7 +343,7 @@ def _joined(values: Mapping[str, str], sign: str = "=") -> str:
 
 
 def short_path(path: str | Path) -> str:
-    """The path as seen from the current folder where that is shorter."""
+    """Returns the path as seen from the current folder where that is shorter."""
     path = str(path)
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
@@ -369,7 +369,7 @@ def _absent(folder: Path | None, otherwise: Collection[str]) -> Collection[str]:
 
 
 def _with_the_rest(statuses: Sequence[NodeStatus], folder: Path | None) -> list[NodeStatus]:
-    """The components with those that never began, where the run's plan names them."""
+    """Returns the components with those that never began, where the run's plan names them."""
     plan = folder / "plan.json" if folder is not None else None
     if plan is None or not plan.exists():
         return list(statuses)

@@ -45,7 +45,7 @@ def check_name(path: Path) -> None:
 
 
 def project_name(folder: Path) -> str:
-    """What the pipeline of a folder is called: small letters, digits, `_` and `-`."""
+    """Returns what the pipeline of a folder is called: small letters, digits, `_` and `-`."""
     name = re.sub(r"[^a-z0-9_-]+", "-", folder.absolute().name.lower()).strip("-_")
     name = name if name[:1].isalpha() else f"project-{name}"
     return name[:_LONGEST_NAME].rstrip("-_")

@@ -65,7 +65,7 @@ class Differences:
 
 
 def has_byte_order_mark(path: Path) -> bool:
-    """Whether a file starts as text in UTF-8 or UTF-16 may, and no TFRecord file does."""
+    """Tells whether a file starts as text in UTF-8 or UTF-16 may, and no TFRecord file does."""
     with path.open("rb") as file:
         return file.read(3).startswith(tuple(_BYTE_ORDER_MARKS))
 
@@ -94,7 +94,7 @@ def find_form(path: Path, *, label: str) -> CsvForm:
 
 
 def _is_comment(line: str, label: str) -> bool:
-    """Whether a line above the rows is a comment; a header that starts with `#` has the label."""
+    """Tells whether a line above the rows is a comment; a header that starts with `#` has the label."""
     return line.startswith("#") and not any(label in _values(line, each) for each in _DELIMITERS)
 
 
@@ -119,7 +119,7 @@ def _encoding(path: Path) -> str:
 
 
 def _delimiter(lines: list[str], label: str) -> str:
-    """The delimiter that gives the header the label and most rows as many values as the header has names."""
+    """Returns the delimiter that gives the header the label and most rows as many values as the header has names."""
 
     # Compared in this order: the header has the label and further names; the share of rows with as many values as
     # the header; the number of names. Under "net;tax", "1,5;0,3" has three values by commas, but the header has one.
@@ -210,7 +210,7 @@ def _repeats(names: list[str]) -> bool:
 
 
 def _has_lone_returns(path: Path, form: CsvForm) -> bool:
-    """Whether a line ends in CR alone, which ends none for Beam; CR CR LF ends one line for it."""
+    """Tells whether a line ends in CR alone, which ends none for Beam; CR CR LF ends one line for it."""
     before = ""
     with path.open(encoding=form.encoding, newline="") as file:
         for line in file:
@@ -221,7 +221,7 @@ def _has_lone_returns(path: Path, form: CsvForm) -> bool:
 
 
 def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
-    """Each record, the header first, with the number of its first line; blank lines and comments are none."""
+    """Yields each record, the header first, with the number of its first line; blank lines and comments are none."""
     before = csv.field_size_limit(_MOST_CHARACTERS)
     line = 0
     try:

@@ -228,7 +228,7 @@ def _check_kinds(table: Table, kinds: Mapping[str, Kind] | None, label: str, giv
 
 
 def _kind(column: Column) -> Kind:
-    """What a column looks like."""
+    """Returns what a column looks like."""
     if column.dates:
         return "dates"
     if column.type == "string" or (column.type == "integer" and _ID_NAME.search(column.name)):
@@ -241,7 +241,7 @@ def _distinct(column: Column) -> int | None:
 
 
 def _why_dropped(column: Column, rows: int, *, kind: Kind, is_asked: bool) -> str | None:
-    """Why a column is left out, or `None`."""
+    """Returns why a column is left out, or `None`."""
     present = rows - column.missing
     if kind == "left-out":
         return "--type leaves it out"
@@ -292,7 +292,7 @@ def _vocabulary(rows: int) -> Words:
 
 
 def _numbers_rows(column: Column, present: int) -> bool:
-    """Whether a column's integers are some number and its followers, each once."""
+    """Tells whether a column's integers are some number and its followers, each once."""
     if column.type != "integer" or column.least is None or column.greatest is None:
         return False
     if column.greatest - column.least + 1 != present:
@@ -355,7 +355,7 @@ def _task(column: Column, kind: Kind | None) -> Task:
 
 
 def _all_integers(column: Column) -> bool:
-    """Whether numbers are integers, if only by value: pandas writes 1.0 where a column once had gaps."""
+    """Tells whether numbers are integers, if only by value: pandas writes 1.0 where a column once had gaps."""
     if column.type != "float":
         return column.type == "integer"
     return column.counts is not None and all(float(text).is_integer() for text in column.counts)
@@ -382,7 +382,7 @@ def _crosses(words: list[Feature]) -> tuple[tuple[str, str], ...]:
 
 
 def _training(rows: int) -> Training:
-    """Small tables overfit in a few hundred steps, and large ones need more steps than they bear epochs."""
+    """Decides how long to train: small tables overfit in a few hundred steps, large ones take fewer epochs."""
     training_rows = rows * (1 - _EVAL_SHARE)
     batch_size = 32 if rows < 2_000 else 128 if rows < 50_000 else 512
     epochs = 30 if rows < 2_000 else 20 if rows < 50_000 else 8

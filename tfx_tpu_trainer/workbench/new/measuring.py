@@ -127,7 +127,7 @@ def _column(name: str, feature: Any, source: Source) -> Column:
 
 
 def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Schema:
-    """The schema without what only this file's rows say: how many there are, which days, and that no value is missing.
+    """Returns the schema without what only these rows say: their number, their days, and that no value is missing.
 
     The share of rows with a value stays a bound for columns that are always there: that of the label is.
     """
@@ -143,7 +143,7 @@ def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Sch
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of TFDV and Beam, which are about their own code."""
+    """Runs the block without the warnings of TFDV and Beam, which are about their own code."""
     loggers = [
         logging.getLogger(),
         logging.getLogger("tensorflow"),

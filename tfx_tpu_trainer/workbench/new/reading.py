@@ -63,7 +63,7 @@ class DateSearch:
                 self._dotted = self._dotted or "." in text[:6]
 
     def result(self) -> Dates | None:
-        """How the values are dates; `None` if one is not, or there was none."""
+        """Returns how the values are dates; `None` if one is not, or there was none."""
         possible = {order: seen for order, seen in self._possible.items() if seen.first}
         # 03.04.2024 is the third of April wherever dates have dots.
         if self._dotted and "day-first" in possible:

@@ -51,7 +51,7 @@ def render(folder: Path, table: Table, decisions: Decisions) -> None:
 
 
 def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
-    """What the templates are filled with: names, and literals of Python and YAML."""
+    """Returns what the templates are filled with: names, and literals of Python and YAML."""
     label, training = decisions.label, decisions.training
     source = table.source
     return {
@@ -110,7 +110,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
 
 
 def column_table(decisions: Decisions) -> list[dict[str, str]]:
-    """What became of each column, in words: of the label, the numbers, the words and what is left out."""
+    """Returns what became of each column, in words: of the label, the numbers, the words and what is left out."""
     label = decisions.label
     kinds = {0: "a quantity", 2: "two classes"}
     what = kinds.get(len(label.classes), f"{len(label.classes)} classes")
@@ -140,12 +140,12 @@ def _calendar(feature: DateFeature) -> str:
 
 
 def _prose(text: str) -> str:
-    """A name on one line, without what Markdown and docstrings would take for their own."""
+    """Returns a name on one line, without what Markdown and docstrings would take for their own."""
     return re.sub(r"[\x00-\x1f\x7f\\`\"]", "?", text)
 
 
 def _text(text: str) -> str:
-    """A literal that Python and YAML read alike."""
+    """Returns a literal that Python and YAML read alike."""
     return re.sub(
         r"[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]",
         lambda found: f"\\u{ord(found[0]):04x}",

@@ -172,7 +172,7 @@ def _flink_problem(master: str, asked: str | None) -> str | None:
 
 
 def _not_answering(address: str) -> str | None:
-    """Why a TCP connection to HOST:PORT can't be made; None where it can."""
+    """Returns why a TCP connection to HOST:PORT can't be made; None where it can."""
     try:
         error = connection_error(address, seconds=CONNECT_SECONDS)
     except ValueError as malformed:

@@ -88,7 +88,7 @@ _OPTIONS: Sequence[Callable[[Any], Any]] = (
 
 
 def line_of_tfx() -> str:
-    """The line of the TFX that is installed here, such as 1.16."""
+    """Returns the line of the TFX that is installed here, such as 1.16."""
     return ".".join(importlib.metadata.version("tfx").split(".")[:2])
 
 

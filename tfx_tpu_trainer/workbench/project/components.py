@@ -40,7 +40,7 @@ def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
 
 
 def _fingerprint(folder: Path) -> str:
-    """A hash of a folder's Python files, their names and their contents."""
+    """Hashes the Python files of a folder, their names and their contents."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         content = path.read_bytes()
@@ -49,7 +49,7 @@ def _fingerprint(folder: Path) -> str:
 
 
 def data_folder(config: PipelineConfig) -> str:
-    """The folder of input data; pipelines are declared for data that is known."""
+    """Returns the folder of input data; pipelines are declared for data that is known."""
     if not config.data:
         raise ValueError(
             f"data of pipeline {config.name!r} is null; set it to the folder of the input data"
@@ -68,7 +68,7 @@ def train_gate_push(
     statistics: Any = None,
     hyperparameters: Any = None,
 ) -> list[Any]:
-    """TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher."""
+    """Returns TpuTrainer, the last blessed model as baseline, EvalMetricsGate and Pusher."""
     settings = config.trainer
     trainer_class: Any = TpuTrainer
     if config.vertex is not None:
@@ -108,7 +108,7 @@ def train_gate_push(
 
 
 def last_blessed(config: PipelineConfig) -> Any:
-    """The node that finds the model to compare with."""
+    """Returns the node that finds the model to compare with."""
     if config.blessed_pointer is not None:
         return LastBlessedModel(pointer=config.blessed_pointer)
     return tfx.dsl.Resolver(
@@ -119,7 +119,7 @@ def last_blessed(config: PipelineConfig) -> Any:
 
 
 def gate_config(settings: GateSettings) -> tfma.EvalConfig:
-    """The gate's thresholds as TFMA writes them: by the name of the metric."""
+    """Returns the gate's thresholds as TFMA writes them: by the name of the metric."""
     thresholds = {}
     for name in sorted({*settings.at_least, *settings.at_most, *settings.max_drop}):
         threshold = tfma.MetricThreshold()
@@ -137,7 +137,7 @@ def gate_config(settings: GateSettings) -> tfma.EvalConfig:
 
 
 def pipeline(config: PipelineConfig, components: Sequence[Any]) -> tfx.dsl.Pipeline:
-    """The pipeline of some components, with the config's root and Beam arguments.
+    """Returns the pipeline of some components, with the config's root and Beam arguments.
 
     Where ML Metadata is belongs to a runner: the local one names its SQLite file.
     """

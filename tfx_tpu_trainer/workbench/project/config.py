@@ -189,7 +189,7 @@ class TrainerSettings(TrainSettings):
         return self
 
     def parameters(self) -> dict[str, Any]:
-        """The settings as `TpuTrainer` takes them, without `params`, the steps and the splits.
+        """Returns the settings as `TpuTrainer` takes them, without `params`, the steps and the splits.
 
         Returns:
             Its parameters by name, except for those that have its defaults.

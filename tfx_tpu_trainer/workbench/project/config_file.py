@@ -192,7 +192,7 @@ def _explain(
     path: str,
     origin: Mapping[tuple[str, ...], str],
 ) -> str:
-    """One line for one of pydantic's errors: where, what, which fix."""
+    """Returns one line for one of pydantic's errors: where, what, which fix."""
     location = tuple(str(part) for part in item["loc"])
     if location[-1:] == ("[key]",):
         # Of a key that is wrong, the mapping is the place.
@@ -228,7 +228,7 @@ def _explain(
 def _group_at(
     config_class: type[Settings], location: Sequence[str]
 ) -> type[pydantic.BaseModel] | None:
-    """The class of settings that stands at a path of keys, if there is one."""
+    """Returns the class of settings that stands at a path of keys, if there is one."""
     group: type[pydantic.BaseModel] = config_class
     for key in location:
         if key.isdecimal():
@@ -243,7 +243,7 @@ def _group_at(
 
 
 def _settings_in(annotation: Any) -> type[pydantic.BaseModel] | None:
-    """The class of settings of a field's annotation: itself, an arm of `Settings | None`, or a list's items."""
+    """Returns the class of settings of a field's annotation: itself, an arm of `Settings | None`, or a list's items."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return annotation
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, tuple):

@@ -85,19 +85,19 @@ def open_store(path: str | Path, *, read_only: bool = True) -> ml_metadata.Metad
 
 
 def run_names(store: ml_metadata.MetadataStore) -> list[str]:
-    """The names of all runs, oldest first."""
+    """Returns the names of all runs, oldest first."""
     contexts = store.get_contexts_by_type(RUN_CONTEXT)
     return [context.name for context in sorted(contexts, key=lambda context: context.id)]
 
 
 def newest_run(store: ml_metadata.MetadataStore, *, known: Collection[str] = ()) -> str | None:
-    """The name of the newest run that is not among the known ones; None where there is none."""
+    """Returns the name of the newest run that is not among the known ones; None where there is none."""
     fresh = [name for name in run_names(store) if name not in set(known)]
     return fresh[-1] if fresh else None
 
 
 def node_statuses(store: ml_metadata.MetadataStore, run: str) -> dict[str, NodeStatus]:
-    """The components of a run that have an execution, by id, in the order they started."""
+    """Returns the components of a run that have an execution, by id, in the order they started."""
     context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
     if context is None:
         return {}
@@ -122,7 +122,7 @@ def node_statuses(store: ml_metadata.MetadataStore, run: str) -> dict[str, NodeS
 def outputs(
     store: ml_metadata.MetadataStore, execution_id: int | None
 ) -> dict[str, metadata_store_pb2.Artifact]:
-    """The first output artifact of each key of an execution; of a cached one, the artifacts it reused."""
+    """Returns the first output artifact of each key of an execution; of a cached one, the artifacts it reused."""
     if execution_id is None:
         return {}
     events = [
@@ -172,14 +172,14 @@ def mark_killed(store: ml_metadata.MetadataStore) -> None:
 
 
 def killed_if_running(status: NodeStatus) -> NodeStatus:
-    """A component's status in a run whose process is gone."""
+    """Returns a component's status in a run whose process is gone."""
     if status.state is not State.RUNNING:
         return status
     return dataclasses.replace(status, state=State.KILLED, seconds=0.0, error=KILLED)
 
 
 def _node_id(store: ml_metadata.MetadataStore, execution_id: int) -> str:
-    """The component's id: TFX names the node's context `<pipeline>.<id>`."""
+    """Returns the component's id: TFX names the node's context `<pipeline>.<id>`."""
     node_type = store.get_context_type(NODE_CONTEXT).id
     names = [
         c.name for c in store.get_contexts_by_execution(execution_id) if c.type_id == node_type

@@ -55,7 +55,7 @@ class Project:
         return ["--project", str(self.folder)]
 
     def config_class(self) -> type[PipelineConfig]:
-        """The class `Config` of its `config.py`; `ProjectConfig` where it has none.
+        """Returns the class `Config` of its `config.py`; `ProjectConfig` where it has none.
 
         Raises:
             ConfigError: The module can't be imported, or has no such class.
@@ -79,7 +79,7 @@ class Project:
         return found
 
     def _line(self, error: BaseException) -> str:
-        """Which line of the project's own modules raised an error, in words; nothing where none did."""
+        """Returns which line of the project's own modules raised an error, in words; nothing where none did."""
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if Path(frame.filename).parent == self.folder]
         return f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
@@ -265,7 +265,7 @@ def find_pipeline(name: str) -> Project:
 
 
 def pipeline_names() -> list[str]:
-    """The projects in the package `pipelines`, where there is one."""
+    """Returns the projects in the package `pipelines`, where there is one."""
     return sorted(
         path.parent.name
         for folder in _folders(EXAMPLES)
@@ -283,7 +283,7 @@ def _folders(package: str) -> list[Path]:
 
 
 def _absolute(path: str, base: Path) -> str:
-    """A local path from its base, `~` too, which no shell has seen in a config; a bucket's as it is."""
+    """Returns a local path from its base, `~` too, which no shell has seen in a config; a bucket's as it is."""
     if "://" in path:
         return path
     absolute = os.path.abspath(base / os.path.expanduser(path))

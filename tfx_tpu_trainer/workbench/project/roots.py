@@ -55,7 +55,7 @@ class Root:
 
     @classmethod
     def at(cls, path: str) -> Root:
-        """The root at a path."""
+        """Returns the root at a path."""
         place = Path(os.path.abspath(os.path.expanduser(path)))
         if place.is_file():
             return cls(place.parent, place)
@@ -63,7 +63,7 @@ class Root:
 
     @classmethod
     def of(cls, config: PipelineConfig) -> Root:
-        """The root of a project's runs."""
+        """Returns the root of a project's runs."""
         return cls(Path(config.root), Path(config.metadata_file))
 
     def store(self) -> ml_metadata.MetadataStore:
@@ -81,13 +81,13 @@ class Root:
             ) from None
 
     def log_folder(self, began: float) -> Path | None:
-        """The folder of a run's log, config and report."""
+        """Returns the folder of a run's log, config and report."""
         before = [path for path in (self.folder / LOGS).glob("*") if path.is_dir()]
         return max((path for path in before if made(path) <= began), key=made, default=None)
 
 
 def made(folder: Path) -> float:
-    """When a run's folder was made, in seconds since 1970."""
+    """Returns when a run's folder was made, in seconds since 1970."""
     first = folder / "config.json"
     return (first if first.exists() else folder).stat().st_mtime
 
@@ -124,7 +124,7 @@ def locked(root: Path) -> Iterator[IO[str]]:
 
 
 def held_since(root: Path) -> float | None:
-    """Since when a run is going on in a root."""
+    """Returns since when a run is going on in a root."""
     with (root / _LOCK_FILE).open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -174,7 +174,7 @@ class UnfinishedTraining:
 
 
 def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
-    """The trainings that have not come to their end."""
+    """Returns the trainings that have not come to their end."""
     found = [
         UnfinishedTraining(
             folder=folder,
@@ -190,7 +190,7 @@ def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
 
 
 def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
-    """The step of the newest checkpoint of the training that a run has made last."""
+    """Returns the step of the newest checkpoint of the training that a run has made last."""
     steps = [
         training.step
         for training in unfinished_trainings(checkpoints)
@@ -200,7 +200,7 @@ def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
 
 
 def _last_write(folder: Path) -> float:
-    """When a file below a folder was written last, in seconds since 1970; 0.0 without files.
+    """Returns when a file below a folder was written last, in seconds since 1970; 0.0 without files.
 
     A training that runs removes files and folders meanwhile: what is gone is passed over.
     """
@@ -253,7 +253,7 @@ def remove_dead_links(below: Path) -> None:
 
 
 def _folders(model_run: Path) -> list[tuple[Path, str]]:
-    """The folders that may hold events: a training's own, and those of its evaluations."""
+    """Returns the folders that may hold events: a training's own, and those of its evaluations."""
     evaluations = sorted(path for path in model_run.iterdir() if path.is_dir())
     return [(model_run, "train"), *((path, path.name) for path in evaluations)]
 

@@ -164,7 +164,7 @@ def run(
 
 
 def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
-    """What a stopped run has left for the next one, in words."""
+    """Says what a stopped run has left for the next one."""
     kept = ["completed components come from TFX's cache"] if config.enable_cache else []
     step = roots.step_to_go_on_from(Path(config.checkpoint_root), since=began)
     if step is not None:
@@ -173,7 +173,7 @@ def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of the process that imports TensorFlow and TFX."""
+    """Returns the environment of the process that imports TensorFlow and TFX."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["TF_USE_LEGACY_KERAS"] = "1"
@@ -199,6 +199,8 @@ def _watch(
     nodes: list[str] = []
     statuses: list[NodeStatus] = []
     while True:
+        # Before the statuses are read: those that are read after the end are the last ones. In the
+        # other order a component that completes in between would be shown as running for good.
         ended = child.poll() is not None
         if not nodes and (folder / run_child.PLAN).exists():
             with contextlib.suppress(json.JSONDecodeError):
@@ -225,7 +227,7 @@ def _draw(statuses: Sequence[NodeStatus], folder: Path) -> None:
 
 
 def _progress(statuses: Sequence[NodeStatus], folder: Path) -> str | None:
-    """How far the running component says it is; a TpuTrainer does."""
+    """Returns how far the running component says that it is; a TpuTrainer does."""
     node = _running(statuses)
     said = None if node is None else read_status(folder / PROGRESS)
     return None if said is None else f"{node}: {said}"
@@ -240,7 +242,7 @@ def _note(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _final(status: NodeStatus) -> NodeStatus:
-    """A component's status once its run is over: what still waits will never run."""
+    """Returns a component's status once its run is over: what still waits will never run."""
     if status.state is State.WAITING:
         return NodeStatus(status.node, State.SKIPPED)
     return status
@@ -251,7 +253,7 @@ def _running(statuses: Sequence[NodeStatus]) -> str | None:
 
 
 def _last_words(debug_log: Path, code: int) -> str:
-    """What a child that could not write its report said last."""
+    """Returns the last words of a child that could not write its report."""
     lines = [
         line
         for line in debug_log.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -73,6 +73,8 @@ class Stop:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del frame
+        # The first signal is the reason. The alarm that raises it again comes here too, and is
+        # none.
         self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
         # Whoever trains has it imported.
         training = sys.modules.get("tfx_tpu_trainer.estimator._engine.sessions.preemption")
@@ -115,7 +117,7 @@ def main(name: str | None, folder: Path | None, config_json: Path, run_folder: P
 
 
 def _versions() -> str:
-    """What the run is made with, for whoever reads its log a year later."""
+    """Returns the versions that a run is made with, for whoever reads its log a year later."""
     found = [f"tfx-tpu-trainer {tfx_tpu_trainer.__version__}"]
     for package in ("tensorflow", "tfx", "apache-beam"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -129,8 +131,9 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
     store = metadata.open_store(config.metadata_file, read_only=False)
     known = metadata.run_names(store)
     try:
-        # Nothing of the million objects that these imports make goes away: looking for garbage among
-        # them, again and again, takes two of their ten seconds.
+        # Nothing of the million objects that these imports make goes away: looking for garbage
+        # among them, again and again, takes two of their ten seconds. After `freeze` no collection
+        # looks at them again.
         gc.disable()
         from absl import logging as absl_logging
         from tfx import v1 as tfx
@@ -150,9 +153,11 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         tfx.orchestration.LocalDagRunner().run(pipeline)
     # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
     except (Exception, SystemExit) as error:
+        # First of all: another signal must not interrupt what makes the failure known.
         _stop.ended()
         _logger.error("The pipeline stops:", exc_info=True)
         message = _stop.reason or data_problem(config) or _failure(config, error)
+        # TFX makes the run's name itself. It is the one that was not there before.
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
         return RunReport(failure=Failure(node, message))
@@ -190,14 +195,14 @@ def _link_events(config: PipelineConfig, run_folder: Path, report: RunReport) ->
 
 
 def _failure(config: PipelineConfig, error: BaseException) -> str:
-    """An error as one line, behind what was missing for a Beam job where that is the cause."""
+    """Returns an error as one line, behind what was missing for a Beam job where that is the cause."""
     said = one_line(error)
     problem = job_problem(config.beam_args, said) or beam_problem(config.beam_args)
     return f"{problem}. {said}" if problem else said
 
 
 def data_problem(config: PipelineConfig) -> str | None:
-    """Why the config's data cannot be read, where that is plain from the folder; None otherwise."""
+    """Returns why the config's data cannot be read, where the folder shows it; None otherwise."""
     folder = Path(config.data or "")
     if not config.data or "://" in config.data:
         return None
@@ -214,7 +219,7 @@ def data_problem(config: PipelineConfig) -> str | None:
 
 
 def _has_rows(path: Path) -> bool:
-    """Whether a file holds data: a CSV file with a header alone does not."""
+    """Tells whether a file holds data: a CSV file with a header alone does not."""
     if path.suffix != ".csv":
         return path.stat().st_size > 0
     with path.open("rb") as file:
@@ -222,7 +227,7 @@ def _has_rows(path: Path) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as one line: of a remote traceback inside the message only the end, its error."""
+    """Returns an exception as one line: of a remote traceback inside the message only the end, its error."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Traceback (most recent call last)" in text:

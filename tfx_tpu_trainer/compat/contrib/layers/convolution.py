@@ -86,6 +86,8 @@ def convolution(
             none of those named.
     """
     given = locals()
+    # `given` has the arguments by name, for the functions that all layers share. It must be the
+    # first statement: `locals()` later on would have more in it.
     known = [each for pair in _FORMATS.values() for each in pair]
     channels_first = check_data_format(data_format, *known)
     with v1.variable_scope(scope, "Conv", [inputs], reuse=reuse) as variable_scope:
@@ -191,6 +193,7 @@ conv2d_transpose = convolution2d_transpose
 
 
 def _transposed_length(length: Any, size: int, step: int, padding: str) -> Any:
+    # Example: of length 3, with a kernel of 5 and a stride of 2, 6 with "SAME" and 9 with "VALID".
     return length * step + (max(size - step, 0) if padding == "VALID" else 0)
 
 

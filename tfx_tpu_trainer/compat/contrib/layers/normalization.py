@@ -161,6 +161,8 @@ def group_norm(
     sizes = [tf.shape(inputs)[at] if each is None else each for at, each in enumerate(inputs.shape)]
     split = [groups, channels // groups]
     grouped = tf.reshape(inputs, [*sizes[:channels_axis], *split, *sizes[channels_axis + 1 :]])
+    # Splitting the channels' axis moves the axes behind it by one. Example: NHWC with 4 channels in
+    # 2 groups is [N, H, W, 2, 2], and mean and variance are taken over the axes 4, 1 and 2.
     within = [channels_axis + 1, *(axis + (axis > channels_axis) for axis in axes)]
     by_channel = [1] * channels_axis + split + [1] * (rank - 1 - channels_axis)
     with v1.variable_scope(scope, "GroupNorm", [grouped], reuse=reuse) as variable_scope:

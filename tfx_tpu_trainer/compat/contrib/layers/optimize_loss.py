@@ -134,6 +134,7 @@ def optimize_loss(
         update = made.apply_gradients(
             gradients, global_step=step if increment_global_step else None, name="train"
         )
+        # The value is the loss before the update; only the op comes after it.
         with tf.control_dependencies([update]):
             return tf.identity(loss)
 

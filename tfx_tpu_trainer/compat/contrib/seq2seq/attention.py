@@ -103,7 +103,9 @@ class _OfMemory(AttentionMechanism):
 
     def _weights(self, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         if self._mask is not None:
+            # A score of -inf has the weight 0 after the softmax.
             scores = tf.where(self._mask, scores, self._masked * tf.ones_like(scores))
+        # The state of these mechanisms is the weights of the last step.
         weights = self._probability_fn(scores)
         return weights, weights
 

@@ -68,6 +68,10 @@ def gather_tree(
         inside = tf.range(length)[:, tf.newaxis] < tf.cast(max_sequence_lengths, tf.int32)
         start = tf.zeros([batch, 1], tf.int32) + tf.range(beam)
 
+        # Sequences change their beams from step to step, so only the last step knows which beam is
+        # which sequence. From there each step's id is read, and its parent is the beam to read in
+        # the step before. Example: ids [[1, 2], [3, 4]] and parents [[0, 0], [1, 0]]: the first
+        # sequence ends with 3, which came from beam 1, and so it is [2, 3].
         def back(last: tuple[tf.Tensor, tf.Tensor], at: tuple[tf.Tensor, ...]) -> Any:
             here, parents, there = at
             _, beams = last
@@ -219,8 +223,13 @@ class BeamSearchDecoder(Decoder):
         total = before.log_probs[:, :, tf.newaxis] + log_probs
         longer = tf.one_hot(self._end_token, count, on_value=0, off_value=1, dtype=tf.int64)
         lengths = before.lengths[:, :, tf.newaxis] + tf.where(ended, tf.zeros_like(longer), longer)
+        # As in contrib, the end itself adds no length to a score, but one to `lengths` of the
+        # state.
         weight = tf.cast(self._length_weight, logits.dtype)
         scores = total / tf.pow((5.0 + tf.cast(lengths, logits.dtype)) / 6.0, weight)
+        # One choice among all continuations of all beams: place 7 of 2 beams and 5 ids is id 2 of
+        # beam 1. Scores choose, with the length penalty in them; `log_probs` goes on without it, or
+        # it would count again in each step.
         flat = tf.reshape(scores, [self._batch_size, -1])
         best, places = tf.math.top_k(flat, self._beam_width)
         known = tf.get_static_value(self._batch_size)

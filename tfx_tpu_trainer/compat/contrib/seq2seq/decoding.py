@@ -173,6 +173,7 @@ def dynamic_decode(
             made, next_state, next_inputs, ended = decoder.step(time, inputs, state)
             if not decoder.tracks_own_finished:
                 ended = tf.logical_or(ended, finished)
+            # By what had ended before this step: the step in which a row ends is one of its own.
             lengths = tf.where(finished, lengths, time + 1)
             if impute_finished:
                 made = tf.nest.map_structure(
@@ -258,6 +259,8 @@ def sequence_loss(
             axes, averaged = [0 if sum_over_batch else 1], False
         else:
             return losses
+        # As in contrib, what is called a sum is divided too: by the number of weights that are not
+        # 0.
         if averaged:
             count = tf.reduce_sum(weights, axes)
         else:

@@ -90,6 +90,7 @@ def _cast(name: str, kind: type, value: Any) -> Any:
     """Returns a value as one of a type, if it is of its kind."""
     if type(value) is kind or issubclass(kind, type(None)):
         return value
+    # A bool is an int to Python: without the second line True would do for 1, and 1 for True.
     fits = (
         (not issubclass(kind, (str, bytes)) or isinstance(value, (str, bytes)))
         and issubclass(kind, bool) == isinstance(value, bool)

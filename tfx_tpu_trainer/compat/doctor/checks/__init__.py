@@ -135,7 +135,7 @@ class Context:
         return bool(_INPUT_FN.search(function.name)) and not _NOT_INPUT_FN.search(function.name)
 
     def _makes_one(self, function: Function) -> bool:
-        """Whether a function's result is another function that is defined in it."""
+        """Tells whether a function's result is another function that is defined in it."""
         inner = {each.name for each in self.program.functions if each.outer is function}
         return any(
             isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in inner)
@@ -144,12 +144,12 @@ class Context:
 
 
 def is_false(node: ast.expr | None) -> bool:
-    """Whether an argument is written as False."""
+    """Tells whether an argument is written as False."""
     return isinstance(node, ast.Constant) and node.value is False
 
 
 def is_none(node: ast.expr | None) -> bool:
-    """Whether an argument is written as None."""
+    """Tells whether an argument is written as None."""
     return isinstance(node, ast.Constant) and node.value is None
 
 

@@ -124,7 +124,7 @@ def _given(call: Call, keyword: str, position: int) -> bool:
 
 
 def _called(context: Context, method: str) -> bool:
-    """Whether a method of an estimator is called with an input function."""
+    """Tells whether a method of an estimator is called with an input function."""
     return any(
         call.attribute == method
         and isinstance(call.node.func, ast.Attribute)

@@ -64,7 +64,7 @@ def _no_params(context: Context, function: Function) -> Finding:
 
 
 def _reads_batch_size(function: Function) -> bool:
-    """Whether a function asks params for its batch size, or gives params on as a whole."""
+    """Tells whether a function asks params for its batch size, or gives params on as a whole."""
     ahead: list[ast.AST] = [*function.node.body]
     while ahead:
         node = ahead.pop()

@@ -34,7 +34,7 @@ class ReplacedFunction:
     last_line: int
 
     def has(self, finding: Finding) -> bool:
-        """Whether a finding is about something in the function."""
+        """Tells whether a finding is about something in the function."""
         return self.finding.line <= finding.line <= self.last_line
 
 
@@ -107,7 +107,7 @@ def _factory(function: Function) -> Function:
 
 
 def _makes_estimator(context: Context, function: Function) -> bool:
-    """Whether a function makes an estimator and returns it."""
+    """Tells whether a function makes an estimator and returns it."""
     made = [
         call.node
         for name in ("Estimator", "TPUEstimator")

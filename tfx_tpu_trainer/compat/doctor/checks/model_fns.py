@@ -192,7 +192,7 @@ def _host_calls(context: Context) -> Iterator[Finding]:
 
 
 def _hosted_functions(context: Context) -> set[str]:
-    """The functions that run on the host: of host_call, of eval_metrics, of scaffold_fn."""
+    """Returns the functions that run on the host: of host_call, of eval_metrics, of scaffold_fn."""
     found = set(_host_call_functions(context))
     for call in context.api_calls("TPUEstimatorSpec"):
         for keyword, position in (("eval_metrics", 4), ("host_call", 7), ("scaffold_fn", 6)):
@@ -304,7 +304,7 @@ def _keras_optimizer(context: Context, call: Call) -> Finding:
 
 
 def _wraps_in_place(context: Context, use: Use) -> bool:
-    """Whether it is `CrossShardOptimizer(optimizer).minimize(...)`, which says nothing of other calls."""
+    """Tells whether it is `CrossShardOptimizer(optimizer).minimize(...)`, which says nothing of other calls."""
     call, attribute = list(context.program.around(use.node))[:2]
     return isinstance(call, ast.Call) and isinstance(attribute, ast.Attribute)
 
@@ -323,7 +323,7 @@ def _makers(context: Context, optimizer: ast.expr) -> list[ast.Call]:
 
 
 def _is_helper(context: Context, call: ast.Call) -> bool:
-    """Whether a call is one of another module's function, in contrast to a class."""
+    """Tells whether a call is one of another module's function, in contrast to a class."""
     function, program = call.func, context.program
     name = program.name_of(function)
     if name:

@@ -96,7 +96,7 @@ def check_dimensions(context: Context) -> Iterator[Finding]:
 
 
 def _is_shape(context: Context, node: ast.expr) -> bool:
-    """Whether an expression is a tensor's shape, as far as one can see."""
+    """Tells whether an expression is a tensor's shape, as far as one can see."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES
     if isinstance(node, ast.Attribute):

@@ -139,7 +139,7 @@ def _lacking(home: str, old: str, rest: str, elsewhere: str) -> tuple[str, Advic
 
 
 def _is_our_module(home: str, rest: str) -> bool:
-    """Whether a name in a package of ours is a module, or is in one."""
+    """Tells whether a name in a package of ours is a module, or is in one."""
     path = PACKAGE_FOLDER.joinpath(*home.split(".")[1:], rest.partition(".")[0])
     return path.is_dir() or path.with_suffix(".py").exists()
 
@@ -151,5 +151,5 @@ def _longest(name: str, rules: Mapping[str, object]) -> str | None:
 
 
 def is_module(name: str) -> bool:
-    """Whether a name in full is a module, names in which have rules of their own."""
+    """Tells whether a name in full is a module, names in which have rules of their own."""
     return any(rule.startswith(f"{name}.") for rule in RULES)

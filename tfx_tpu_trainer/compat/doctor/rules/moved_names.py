@@ -284,12 +284,12 @@ CHANGED: Final = _paths(
 
 
 def is_only_in_v1(path: str) -> bool:
-    """Whether `tf.<path>` is TF 1's, so that it is `tf.compat.v1.<path>` today."""
+    """Tells whether `tf.<path>` is TF 1's, so that it is `tf.compat.v1.<path>` today."""
     return any(prefix in ONLY_IN_V1 for prefix in _prefixes(path))
 
 
 def is_only_in_v2(path: str) -> bool:
-    """Whether `tf.<path>` was not there in TF 1."""
+    """Tells whether `tf.<path>` was not there in TF 1."""
     module, _, name = path.rpartition(".")
     if module in ("losses", "metrics", "initializers") and name[:1].isupper():
         # Keras's classes; TF 1 has functions there, and one class.
