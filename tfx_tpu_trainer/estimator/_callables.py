@@ -70,6 +70,9 @@ def call_with(
     parameters = [each for each in _parameters(function) if each.kind not in _VARIABLE]
     names = {each.name for each in parameters}
     keywords = {name: value for name, value in available.items() if name in names}
+    # model_fn(features, **kwargs) gets all there is: it must take labels somehow. But one that
+    # names all that it must take gets no others, as its `**kwargs` may go to a function without
+    # them.
     if _Parameter.VAR_KEYWORD in _kinds(function) and not names.issuperset(required):
         keywords = dict(available)
     positional = [
@@ -77,6 +80,8 @@ def call_with(
         for index, each in enumerate(parameters)
         if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
     ]
+    # A positional-only argument can be given only after all before it, by their defaults if need
+    # be.
     leading = parameters[: positional[-1] + 1] if positional else []
     arguments = [keywords.pop(each.name, each.default) for each in leading]
     return function(*arguments, **keywords)
@@ -112,7 +117,7 @@ def check_input_fn(input_fn: Any) -> None:
 
 
 def as_params(params: Any) -> dict[str, Any]:
-    """Returns params as a dict of their own, empty where there are none."""
+    """Returns a copy of params as a dict, empty where there are none."""
     try:
         return dict(params or {})
     except (TypeError, ValueError):
@@ -146,6 +151,13 @@ def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Paramete
         for each in _parameters(decorated)
         if each.kind not in _VARIABLE and each.name not in names
     ]
+    # A decorator with functools.wraps that passes on what it is given:
+    #
+    #     def logged(features, **kwargs):            # of model_fn(features, labels, params)
+    #         return model_fn(features, **kwargs)
+    #
+    # takes `labels` and `params` too, by name. With `*args` in place of `**kwargs` it takes them by
+    # position only, after its own.
     if any(each.kind is each.VAR_KEYWORD for each in own):
         # One that nobody gives may be the decorator's to add, so none of them is required.
         return [*named, *(each.replace(kind=each.KEYWORD_ONLY, default=None) for each in passed_on)]
@@ -161,6 +173,8 @@ def _left_open(function: functools.partial[Any]) -> list[_Parameter]:
         takes_position = each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
         if takes_position and bound:
             bound -= 1
+        # inspect.signature would list what a keyword has bound, with its value as the default;
+        # here it is given already, and a caller has nothing to give.
         elif each.name not in function.keywords or each.kind in _VARIABLE:
             left.append(each)
     return left

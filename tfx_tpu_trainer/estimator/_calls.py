@@ -30,7 +30,7 @@ class ToldOfTraining:
 
     Attributes:
         every_steps: Steps between two reports; `None` where none are wanted.
-        rows_per_step: Rows of a step over all replicas; `None` where nobody has said.
+        rows_per_step: Rows of a step over all replicas; `None` where it is not known.
     """
 
     every_steps: int | None
@@ -128,6 +128,8 @@ _MAY_BE_OVERRIDDEN = frozenset(
 def check_members_are_not_overridden(subclass: type, base: type) -> None:
     """Refuses a subclass that replaces a member of its base, as the original does."""
     members = {name for name in vars(base) if not name.startswith("__")} - _MAY_BE_OVERRIDDEN
+    # The whole line of bases, as a class between ours and the program's may be the one that
+    # overrides.
     for cls in subclass.__mro__:
         if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
             continue

@@ -117,7 +117,8 @@ class Estimator:
             ValueError: If an argument does not hold.
             TypeError: If model_fn is not callable, or params are no dict.
         """
-        # Asked of the class, as in the original: AdaNet puts a static method there.
+        # By the class, with the instance as the argument, as in the original: AdaNet replaces the
+        # method by a static one.
         type(self)._assert_members_are_not_overridden(self)
         self._config, self._model_dir = complete_config(config, model_dir)
         self._has_temporary_model_dir = not (model_dir or (config and config.model_dir))
@@ -275,6 +276,7 @@ class Estimator:
                 plan, own_hooks = self._calls.plan_training(
                     input_fn, steps=steps, max_steps=max_steps
                 )
+            # Values of a warm start would be overwritten by a checkpoint's, so none is read then.
             if not self.latest_checkpoint():
                 if unnamed := checkpoints.unnamed_checkpoints(self.model_dir):
                     _logger.warning(
@@ -477,6 +479,8 @@ class Estimator:
             checkpoint_path=checkpoint_path,
         )
         progress = unfollowed(self._config.progress, may_draw=has_terminal(self._config))
+        # The graph's context has ended above: a generator that holds a default graph while it is
+        # suspended would leave it to the caller's own code.
         with contextlib.closing(batches), progress.phase(PREDICT):
             told = prediction.told(batches, progress)
             yield from single_rows(told) if yield_single_examples else told
@@ -608,7 +612,7 @@ class Estimator:
         )
 
     def _say_untrained(self, doing: str) -> None:
-        """Says that variables are initialized, in the original's line; warns where no warm start is meant."""
+        """Logs, in the original's line, that variables are initialized; warns unless a warm start is meant."""
         _logger.info(
             "Could not find trained model in model_dir: %s, running initialization to %s.",
             self.model_dir,

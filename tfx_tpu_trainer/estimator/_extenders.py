@@ -90,6 +90,7 @@ def _on_cores(
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
     """Metrics of a `TPUEstimatorSpec` and more, all made once the cores' tensors are gathered."""
     own_fn, own_tensors = eval_metrics or (dict, {})
+    # Cores send tensors alone; a config is bound to the function instead.
     constants = {name: given[name] for name in given if name == "config"}
     tensors = {name: given[name] for name in given if name != "config"}
 

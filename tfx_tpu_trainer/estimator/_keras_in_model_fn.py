@@ -36,6 +36,9 @@ _HANDLES: Final = (tf.resource, tf.variant)
 # `apply` is Keras 3's.
 _APPLYING: Final = ("apply_gradients", "apply")
 
+# The classes are wrapped once for the process, by the first model_fn that is being called, and
+# unwrapped by the last: two threads may call a model_fn each. `_call` says whose call a thread is
+# in.
 _lock = threading.Lock()
 _users = 0
 _originals: list[tuple[type, str, Callable[..., Any]]] = []
@@ -153,7 +156,7 @@ def _unwrap() -> None:
 
 
 def _with_subclasses(base: type) -> set[type]:
-    # Keras's optimizers have some of their methods of bases of their own.
+    # Keras's optimizers inherit some methods from bases of Keras, which are wrapped as well.
     found = {each for each in base.__mro__ if each.__module__.startswith(("keras.", "tf_keras."))}
     subclasses: list[type] = base.__subclasses__()
     for subclass in subclasses:
@@ -204,6 +207,7 @@ def _traced(apply: Callable[..., Any]) -> Callable[..., Any]:
         if call is None or tf.executing_eagerly():
             return apply(self, pairs, *args, **kwargs)
         call.remember(self)
+        # Inside of a tf.function that model_fn makes, Keras's own way works, traced with the rest.
         if v1.get_default_graph() is not call.graph:
             return apply(self, pairs, *args, **kwargs)
         pairs = list(pairs)
@@ -219,6 +223,7 @@ def _returning_what_is_applied(minimize: Callable[..., Any]) -> Callable[..., An
         call = _call.get()
         if call is None or tf.executing_eagerly():
             return minimize(self, *args, **kwargs)
+        # `minimize` calls `apply_gradients`, which is wrapped too and leaves its op here.
         call.applied = None
         returned = minimize(self, *args, **kwargs)
         # Keras's own returns nothing, which no train_op can be made of.
@@ -247,10 +252,21 @@ def _build(optimizer: Any, variables: list[Any]) -> None:
 
 
 def _applied(call: _Call, optimizer: Any, apply: Callable[[], Any]) -> tf.Operation:
+    # `apply_gradients` in a v1 graph would add assignments that nothing runs, and return a counter.
+    # In a tf.function TensorFlow orders the assignments and notes that they must run. So it is
+    # traced in one, and the trace's nodes are copied into the model's graph behind one op:
+    #
+    #     train_op = adam.apply_gradients([(g, w)])  # m, v, w and iterations change when this runs
+    #
+    # What the trace captures (g, and handles of m, v, w) are tensors of this same graph, put back
+    # in the place of the function's placeholders; an optimizer from outside has eager variables
+    # instead, each of which gets a stand-in. Invariant: no assignment runs before all gradients are
+    # there.
     def effects() -> None:
         apply()
 
-    # Where a graph is what surrounds a function, `==` compares objects, not numbers.
+    # In a function that is traced inside of a v1 graph, `tensor == 1` compares objects; in one that
+    # is traced eagerly it compares numbers, as Keras's code expects.
     with eager_mode():
         concrete = tf.function(effects, autograph=False).get_concrete_function()
     keep_alive(call.graph, concrete)
@@ -264,7 +280,8 @@ def _applied(call: _Call, optimizer: Any, apply: Callable[[], Any]) -> tf.Operat
         variables=variables_of(graph),
     )
     name = getattr(optimizer, "name", None) or type(optimizer).__name__
-    # A weight decay does not look at the gradients, but they are of the variables before it.
+    # A weight decay reads no gradient and could run first. But the gradients are those of the
+    # variables before it, so nothing is changed until all of them are there.
     given = [each for each in concrete.captured_inputs if _is_value_of(each, call.graph)]
     with tf.control_dependencies(given):
         given_all = tf.constant(0, name=f"{name}/given")
@@ -292,6 +309,8 @@ def _from_first_values(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         kwargs["initial_value"] = first.initial_value
     elif isinstance(first, tf.Tensor) and not tf.executing_eagerly():
         variables = {each.handle.op: each for each in v1.global_variables()}
+        # `pending` grows while it is walked: all ops that the first value is computed from. Where
+        # one reads a variable, it is given the value that this variable starts with.
         pending = [first.op]
         for op in pending:
             for tensor in op.inputs:
@@ -326,7 +345,7 @@ def _first_value(variable: Any) -> Any:
 
 
 def _state(optimizer: Any) -> dict[str, Any]:
-    # What building fills in, such as lists of variables, must not be shared.
+    # Copied, since building an optimizer fills its lists and dicts in place.
     return {
         name: copy.copy(value) if isinstance(value, (dict, list)) else value
         for name, value in vars(optimizer).items()

@@ -1,7 +1,7 @@
-"""Whether what is being traced will run once on each of several cores or replicas.
+"""A context in which heads and optimizers know that they are traced for several cores or replicas.
 
-A context, and the only one of its kind: who knows the place calls a user's model_fn, and who must
-know it are the heads and optimizers that model_fn calls. An argument would have to go through the
+It is the only context of its kind. The caller of a user's model_fn knows the place, and the heads
+and optimizers that model_fn calls must know it too. An argument would have to go through the
 user's code, whose calls of `Head.create_estimator_spec` are those of the original's API.
 """
 
@@ -28,5 +28,5 @@ def on_cores() -> Iterator[None]:
 
 
 def is_on_cores() -> bool:
-    """Tells whether this is inside of `on_cores()`."""
+    """Tells whether the caller is inside of `on_cores()`."""
     return _on_cores.get()

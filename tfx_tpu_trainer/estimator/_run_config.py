@@ -216,6 +216,8 @@ class RunConfig:
         """Keeps a task of a cluster from waiting for tasks that it does not talk to."""
         if self._values["session_config"] is not None or not self._cluster_spec.jobs:
             return
+        # Without a filter a session connects to every task of the cluster and waits for each, so a
+        # worker that has not started, or has died, would hold up all others.
         filters = {
             TaskType.MASTER: ["/job:ps", "/job:master"],
             TaskType.CHIEF: ["/job:ps", "/job:chief"],
@@ -230,6 +232,7 @@ class RunConfig:
     def __deepcopy__(self, memo: dict[int, Any]) -> RunConfig:
         """Returns a deep copy with the same strategies: they hold devices, servers and threads."""
         for name in _STRATEGIES:
+            # What deepcopy finds in `memo` it takes for copied already.
             memo[id(self._values[name])] = self._values[name]
         copied = copy.copy(self)
         memo[id(self)] = copied

@@ -126,6 +126,6 @@ def check_graph(value: Any, what: str, *, key: Any = None) -> None:
 
 
 def _check_is_tensor(value: Any, what: str) -> None:
-    # A sparse or ragged tensor is several, and a fetch of one is no array.
+    # A sparse or ragged tensor consists of several tensors, and a session gives no array for it.
     if not isinstance(value, (tf.Tensor, tf.Variable)):
         raise TypeError(f"{what} must be Tensor, given: {value!r}.")

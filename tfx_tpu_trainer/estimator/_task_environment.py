@@ -153,7 +153,7 @@ def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
                     f'The address of {task} in TF_CONFIG is {address!r}; give "host:port", with a '
                     f"port from 0 to {_MAX_PORT}."
                 )
-            # Port 0 is any that is free: tasks of a host that name it have ports of their own.
+            # Port 0 stands for any free one, so two tasks of a host may both have it.
             if address in task_at and int(port[1]):
                 raise ValueError(
                     f"{task_at[address]} and {task} in TF_CONFIG have the same address, "
@@ -245,6 +245,8 @@ def _place_in_cluster(
         "evaluation_master": _LOCAL_MASTER,
         "is_chief": task_type == chief_type and task_id == 0,
         "num_ps_replicas": len(jobs.get(TaskType.PS, [])),
+        # A set: where a cluster may do without a chief, the first worker is it, and the two are one
+        # job.
         "num_worker_replicas": sum(len(jobs.get(job, [])) for job in {TaskType.WORKER, chief_type}),
         "global_id_in_cluster": _global_id(cluster, task_type, task_id, chief_type),
     }
@@ -312,5 +314,6 @@ def _global_id(cluster: tf.train.ClusterSpec, task_type: str, task_id: int, chie
     def rank(job: str) -> tuple[int, str]:
         return (0 if job == chief_type else 2 if job == TaskType.PS else 1, job)
 
+    # {"chief": 1, "ps": 2, "worker": 3}: the chief is 0, workers are 1 to 3, servers 4 and 5.
     before = [job for job in cluster.jobs if rank(job) < rank(task_type)]
     return task_id + sum(cluster.num_tasks(job) for job in before)

@@ -64,8 +64,8 @@ def call_input_fn(
         config: Given as a deep copy.
         input_context: What a worker of a `tf.distribute` strategy knows of its share of the
             input. Defaults to `None`: not given to input_fn.
-        required: The names of arguments that it must take, be it in `**kwargs`. Defaults to
-            none.
+        required: The names of arguments that it must take, by name or in `**kwargs`. Defaults
+            to none.
 
     Returns:
         What it returns.
@@ -175,6 +175,9 @@ def _with_keys_there(
     keys = {
         name: sorted(map(str, part)) for name, part in given.items() if isinstance(part, Mapping)
     }
+    # A KeyError does not say which mapping lacks the key. The mappings in which the user's line
+    # looks it up are compared with the arguments by their keys, as the function may have made a
+    # copy.
     looked_in = [
         name
         for mapping in mappings_looked_up_in(error, key)
@@ -255,7 +258,7 @@ def _is_here(tensor: tf.Tensor) -> bool:
     if tf.executing_eagerly():
         return not tf.is_symbolic_tensor(tensor)
     graph = v1.get_default_graph()
-    # A function captures what it finds outside.
+    # In a function's graph (a trace, an export) a tensor from outside is captured.
     return graph.building_function or (tf.is_symbolic_tensor(tensor) and tensor.graph is graph)
 
 

@@ -120,6 +120,7 @@ def warm_start(settings: WarmStartSettings) -> None:
     open_checkpoint(checkpoints.require_checkpoint(path) if tf.io.gfile.isdir(path) else path)
     _check_vocabularies(settings.var_name_to_vocab_info)
     patterns = _patterns(settings.vars_to_warm_start)
+    # As TensorFlow selects: a lone string among the trainable variables, a list among all.
     everywhere = isinstance(settings.vars_to_warm_start, str)
     key = v1.GraphKeys.TRAINABLE_VARIABLES if everywhere else v1.GraphKeys.GLOBAL_VARIABLES
     for pattern in patterns:

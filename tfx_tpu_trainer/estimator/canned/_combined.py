@@ -71,7 +71,8 @@ def _combined_model_fn(head: Any, linear: Linear, deep: Deep) -> ModelFn:
         logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         trained: list[Trained] = []
-        # One object for both halves counts the steps of both, as in the original.
+        # An optimizer that is given for both halves becomes one object for both, as in the
+        # original: it counts the steps of both.
         copies: dict[Any, Any] = {}
 
         def optimizer_of(given: Any, rate: float) -> Any:

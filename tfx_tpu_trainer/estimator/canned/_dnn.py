@@ -175,6 +175,8 @@ def _average(name: str, shape: list[Any], initializer: Any) -> tf.Variable:
         initializer=initializer,
         trainable=False,
         use_resource=True,
+        # Under a strategy each replica keeps the average of its own rows, and a checkpoint has the
+        # mean over the replicas.
         synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.MEAN,
     )

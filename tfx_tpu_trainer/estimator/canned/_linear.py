@@ -66,6 +66,8 @@ class Linear(NamedTuple):
 
     def instance(self, make: Callable[..., Any]) -> Any:
         """Makes the optimizer; Ftrl by default, with a rate that follows the number of columns."""
+        # So the argument's default "Ftrl" has a rate of 0.2 however many columns there are, and
+        # only `None` one that falls with their number: 0.2 up to 25 columns, 0.1 for 100.
         rate = _RATE_LIMIT if self.optimizer else linear_rate(_RATE_LIMIT, len(self.columns))
         return make(self.optimizer or "Ftrl", rate)
 

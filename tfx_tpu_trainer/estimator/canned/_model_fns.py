@@ -103,6 +103,8 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
             )
             for part in parts
         ]
+        # Two optimizers: neither may raise the step while the other still reads it, for a decaying
+        # rate.
         if not only:
             with tf.control_dependencies([tf.group(*steps)]):
                 steps = [v1.assign_add(v1.train.get_global_step(), 1).op]
@@ -112,5 +114,5 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
 
 
 def trainable_variables(scope: v1.VariableScope) -> list[tf.Variable]:
-    """Returns the trainable variables of a variable scope, parts of cut ones each on its own."""
+    """Returns the trainable variables of a variable scope; of a cut variable, each part."""
     return list(v1.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES, scope=f"{scope.name}/"))

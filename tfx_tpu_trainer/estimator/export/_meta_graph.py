@@ -72,7 +72,7 @@ class ModelCall(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class MetaGraph:
-    """A graph with all that a SavedModel says of it."""
+    """A graph with everything that a SavedModel stores about it."""
 
     graph: tf.Graph
     mode: str
@@ -134,6 +134,7 @@ def _saver_of(scaffold: v1.train.Scaffold, graph: tf.Graph) -> v1.train.Saver:
             f"given: {saver!r}."
         )
     if saver.saver_def is None:
+        # A Saver with defer_build knows its variables only when it is built, in this graph.
         saver.build()
     restore_op = saver.saver_def.restore_op_name
     try:
@@ -373,6 +374,8 @@ def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
     """
     if not reads_other_cores(meta_graph.graph.as_graph_def()):
         return meta_graph
+    # By way of a MetaGraphDef, as the ops of a graph can't be exchanged in place. The collections
+    # travel with it: variables, tables, assets and the train op are found in the new graph by name.
     with meta_graph.graph.as_default():
         definition = v1.train.export_meta_graph(saver_def=meta_graph.saver.as_saver_def())
     put_on_one_core(definition.graph_def)

@@ -279,6 +279,7 @@ def normalise_export_outputs(
                 f"{output!r} for key: {name!r}. Wrap it, for instance in PredictOutput."
             )
     normalised = dict(export_outputs)
+    # A lone output is served under its own name and as the default.
     if len(normalised) == 1:
         (output,) = normalised.values()
         normalised[DEFAULT_SIGNATURE] = output

@@ -37,10 +37,12 @@ _logger = tf.get_logger()
 ASSETS_EXTRA_FOLDER = "assets.extra"
 
 MAX_ATTEMPTS = 10
-# What a server opens first, where the files of a version appear one by one.
+# A server that finds one of these takes the version for complete. On an object store a folder has
+# no atomic rename and its files appear one by one, so these are moved last.
 _LAST = ("saved_model.pb", "saved_model.pbtxt")
 
-# The first graph saves the variables, and one of training has them all.
+# In this order, because the first graph saves the variables: that of training has an optimizer's
+# slots too, which the others lack.
 _MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
@@ -94,6 +96,8 @@ def export_saved_model(
     for meta_graph in meta_graphs:
         if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
             check_variables_in_checkpoint(meta_graph, checkpoint_path)
+    # One set of variables serves all metagraphs: the first one's saver writes it, and a loader of
+    # another restores from it by name.
     for meta_graph in meta_graphs[1:]:
         check_same_variables(meta_graph, meta_graphs[0])
 
@@ -182,11 +186,13 @@ def _write(
                 "strip_default_attrs": strip_default_attrs,
             }
             tags = list(meta_graph.tags)
+            # Later graphs share the variables that the first has written, so they need no session.
             if index:
                 with write_errors_explained(base):
                     builder.add_meta_graph(tags, **options)
                 continue
-            # Variables are restored and saved; other ops may have no device here.
+            # The session restores and saves variables. Other ops, such as those of a TPU, may have
+            # no device on this machine and are not run.
             with v1.Session(config=placed_by_need(session_config)) as session:
                 _restore(meta_graph.saver, session, checkpoint_path)
                 with write_errors_explained(base):
@@ -252,7 +258,7 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
 
     A version is the time in seconds since the epoch. Files go to its sibling `temp-<version>`,
     which TensorFlow Serving ignores, and which is renamed at the end. If the body raises, the
-    sibling is removed. If the process is killed it stays, and harms nobody.
+    sibling is removed. If the process is killed, it stays and does no harm.
     """
     check_can_be_opened("export_dir_base", base)
     with write_errors_explained(base):
@@ -269,7 +275,7 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def write_errors_explained(base: str) -> Iterator[None]:
-    """Says where writing failed: what TensorFlow reports may be a file name, or less."""
+    """Adds to an error where writing failed: TensorFlow may report a file name alone, or less."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
@@ -284,6 +290,8 @@ def _reserve(base: str) -> tuple[str, str]:
     for attempt in range(1, MAX_ATTEMPTS + 1):
         version = str(int(time.time()))
         temporary, final = os.path.join(base, f"temp-{version}"), os.path.join(base, version)
+        # The temporary folder is the lock: of two processes that export in the same second, one
+        # makes it and the other waits for the next second.
         if not tf.io.gfile.exists(final) and _make_new(temporary):
             return temporary, final
         _logger.warning(
@@ -315,7 +323,7 @@ def reason_of(error: Exception) -> str:
     those are the exporter's own.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    # Behind the frames, which stand in front of it in errors of a session.
+    # A session's error has its frames first, then "Node: '...'", then what went wrong.
     message = message.rpartition("\nNode: ")[2] if "\nNode: " in message else message
     lines = [
         line

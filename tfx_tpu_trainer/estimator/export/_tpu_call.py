@@ -42,6 +42,8 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
         nonlocal structure
         with v1.variable_creator_scope(_make_variable_outside), _nesting_explained():
             built = build()
+        # Ops that nothing reads, as TF-Hub leaves behind, never run, but XLA would refuse to
+        # compile some of them. Pruning takes the mark of the TPU program off them.
         tf_private.prune_unconnected_ops(v1.get_default_graph())
         tensors = [value for value in tf.nest.flatten(built) if isinstance(value, tf.Tensor)]
         structure = built if isinstance(built, Mapping) else tensors
@@ -96,6 +98,7 @@ def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> A
         # not: a variable that is exported takes its value from the checkpoint.
         shape, dtype = initial_value.shape, kwargs.get("dtype") or initial_value.dtype
         kwargs["initial_value"] = lambda: tf.zeros(shape, dtype)
+    # Leaves all functions that are being traced: the export's own graph is below them.
     with tf.init_scope():
         return v1.Variable(**kwargs)
 
@@ -211,6 +214,8 @@ def call_in_batches(
     if config is None:
         return function(*inputs)
     _check_rows(inputs, "input")
+    # `nondifferentiable_batch_function` traces `in_batch` and returns the op's results alone; the
+    # tensors inside are noted for their shapes.
     made_inside: list[tf.Tensor] = []
 
     def in_batch(*batch: tf.Tensor) -> Any:

@@ -93,6 +93,8 @@ def _call_model_that_rewrites(
 
 
 def _rewrite_model(call_model: ModelCall, receiver: Any) -> tuple[Any, Mapping[str, ExportOutput]]:
+    # use_tpu is not True: a model_fn takes that as its cue to call inference_on_tpu, which can't be
+    # nested in this rewrite.
     model = rewrite_model(
         lambda features: _call(call_model, features, receiver, use_tpu=False), receiver.features
     )

@@ -37,6 +37,9 @@ def reduce_loss(losses: tf.Tensor, weights: tf.Tensor | None, reduction: str) ->
         weighted *= weights
     total = tf.reduce_sum(weighted)
     if reduction != SUM:
+        # Losses 2 and 4 with weights 1 and 0 are 2 / 2 = 1, not 2 / 1: a row of weight 0 counts. A
+        # V1 head with SUM_BY_NONZERO_WEIGHTS divides by the number of weights that are not 0: 2 /
+        # 1.
         total = tf.math.divide_no_nan(total, tf.cast(tf.size(weighted), tf.float32))
     return tf.cast(total, losses.dtype)
 

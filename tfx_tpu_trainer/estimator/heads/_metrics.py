@@ -122,6 +122,8 @@ def _streaming_accuracy(
     labels: tf.Tensor, predictions: tf.Tensor, threshold: float | None, given: Mapping[str, Any]
 ) -> tuple[tf.Tensor, Any]:
     if threshold is not None:
+        # As in the original: here a probability equal to the threshold is positive, for precision
+        # and recall, and for all of Keras's metrics, it is not.
         predictions = tf.cast(tf.greater_equal(predictions, threshold), tf.float32)
     return v1.metrics.accuracy(labels, predictions, **given)
 

@@ -185,6 +185,8 @@ class MultiHead(BuiltInHead):
         merged = {}
         for name, head in self._named():
             outputs = head.create_estimator_spec(features, ModeKeys.PREDICT, logits[name])
+            # Heads "fare" and "tip" give the signatures fare, fare/predict, ..., tip, tip/predict,
+            # ...; then predict, of all predictions, and the default, which is that of "fare".
             for key, output in (outputs.export_outputs or {}).items():
                 exported[name if key == SignatureKeys.DEFAULT else f"{name}/{key}"] = output
                 if key == SignatureKeys.PREDICT and isinstance(output, PredictOutput):

@@ -204,4 +204,5 @@ def _probabilities(seen: Any) -> tf.Tensor:
 
 
 def _column(pick: Pick, class_id: int) -> Pick:
+    # A slice instead of an index keeps the last axis, so that weights [rows, 1] fit.
     return lambda seen: pick(seen)[..., class_id : class_id + 1]

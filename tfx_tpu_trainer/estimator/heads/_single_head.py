@@ -114,6 +114,8 @@ class BuiltInHead(Head):
         def metric_fn(
             logits: Any, labels: Any, features: Any = None, regularization: tf.Tensor | None = None
         ) -> dict[str, Any]:
+            # Every core sends the same number, as regularization looks at variables alone; the mean
+            # over the cores is that number.
             total = None if regularization is None else [tf.reduce_mean(regularization)]
             return self.update_metrics(
                 eval_metrics=self.metrics(regularization_losses=total),
@@ -172,7 +174,7 @@ class SingleHead(BuiltInHead):
 
     @abc.abstractmethod
     def _measures(self) -> tuple[Measure, ...]:
-        """Says what is measured; regularization comes by itself."""
+        """Returns what is measured; regularization is added to it."""
 
     @abc.abstractmethod
     def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -43,6 +43,7 @@ def minimize(
             loss, var_list=trained
         )
     else:
+        # `get_updates` returns a list of one op, which applies all gradients and counts the step.
         step = optimizer.get_updates(loss, trained)[0]
     if not has_own_count:
         return step
@@ -144,7 +145,7 @@ def _for_cores(optimizer: v1.train.Optimizer, loss_reduction: str) -> v1.train.O
 
 def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
     """Returns the loss that a Keras optimizer minimizes: it sums gradients over a strategy's replicas."""
-    # On cores a CrossShardOptimizer divides.
+    # On cores the loss stays as it is: a CrossShardOptimizer divides the gradients.
     replicas = 1 if is_on_cores() else tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1 and loss_reduction == _losses.SUM_OVER_BATCH_SIZE:
         return loss / replicas
@@ -295,8 +296,8 @@ def _of_this_graph(optimizer: Any) -> Any:
     """Returns an optimizer without variables, or one whose variables are of the default graph."""
     from tf_keras.optimizers import legacy
 
-    # A subclass's own property may read `iterations`, and so make the variable that the global step
-    # is to be.
+    # The base's `weights`, not a subclass's: that one may read `iterations`, and so make the
+    # variable that the global step is to be.
     variables = legacy.Optimizer.weights.fget(optimizer)
     if not variables:
         fresh = copy.copy(optimizer)
@@ -349,6 +350,8 @@ def _as_legacy(optimizer: Any) -> Any:
     }
     rate = known.get("learning_rate")
     if isinstance(rate, dict):
+        # A schedule. Today's form has `module` and `registered_name` besides, which legacy configs
+        # lack.
         known["learning_rate"] = {key: rate[key] for key in ("class_name", "config")}
     return cls.from_config(known)
 

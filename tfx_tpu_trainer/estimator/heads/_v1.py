@@ -75,6 +75,7 @@ class _V1Head(SingleHead):
         written = super()._summaries(loss, features, logits, labels, regularization_losses)
         if self._loss_reduction == SUM:
             seen = self._look_at(features, logits, labels, None)
+            # Divided by the weights, as the metric of that name is: not by the number of rows.
             weights = tf.ones_like(seen.losses)
             weights = weights if seen.weights is None else weights * seen.weights
             total = tf.reduce_sum(seen.losses * weights)

@@ -1,4 +1,4 @@
-"""The hook that saves where a training input stands in checkpoints of its own, as `tf.data.experimental` had it."""
+"""The hook that saves the position of a training input in separate checkpoints, as in `tf.data.experimental`."""
 
 import os
 from typing import Any
@@ -57,10 +57,11 @@ class CheckpointInputPipelineHook(v1.train.SessionRunHook):
         name = "input"
         if config.num_worker_replicas > 1:
             name += f"_{config.task_type}_{config.task_id}"
+        # The numbers of tf.data's ExternalStatePolicy, in the order of `_POLICIES`.
         self._policy = _POLICIES.index(policy)
         self._folder = estimator.model_dir
         self._path = os.path.join(self._folder, f"{name}.ckpt")
-        # Beside the model's own `checkpoint`.
+        # The file that names the latest position; the model's own is called `checkpoint`.
         self._state_file = f"checkpoint_{name}"
         self._timer = v1.train.SecondOrStepTimer(
             every_secs=config.save_checkpoints_secs, every_steps=config.save_checkpoints_steps

@@ -101,7 +101,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Evaluates the values that training starts from."""
         del coord
-        # Other hooks may have made some when they began.
+        # Checked again: hooks that began after this one may have added some.
         _check_no_saveables()
         self._variables = {variable.name: variable for variable in v1.global_variables()}
         self._evaluate(session)
@@ -141,6 +141,8 @@ def _check_no_saveables() -> None:
 
 def read_events(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
     """Reads the scalars of event files."""
+    # By name, which is by time: names of event files have the seconds since the epoch in front. So
+    # of a step that was evaluated twice, the later values win.
     for path in sorted(tf.io.gfile.glob(pattern)):
         try:
             for event in v1.train.summary_iterator(path):

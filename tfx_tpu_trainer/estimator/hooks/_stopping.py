@@ -203,6 +203,8 @@ def _stalled(
         for step, value in values:
             if best is None or is_better(value, best[1]):
                 best = (step, value)
+            # Looked at after each evaluation, not at the end: a metric that stalled once and then
+            # got better still ends the training, as in the original.
             if step - best[0] >= max_steps:
                 return (
                     f'No {word} in metric "{metric_name}" for {step - best[0]} steps, which is '
@@ -276,6 +278,11 @@ class _AskingHook(v1.train.SessionRunHook):
 class _StopAtMultiplesHook(_AskingHook):
     """Asks where the global step passes a multiple of a period, wherever the session has begun."""
 
+    # Every 100 steps, with 40 steps in a session call: asked after steps 120, 200, 320, ... A
+    # training that is killed at 280 and resumes from a checkpoint of 240 asks at 320 again, as it
+    # would have. With a timer that starts at the session's first step it would ask at 280, and may
+    # stop elsewhere.
+
     def __init__(
         self, should_stop_fn: Callable[[], bool], every_steps: int, *, alone: bool
     ) -> None:
@@ -285,9 +292,11 @@ class _StopAtMultiplesHook(_AskingHook):
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         self._step = int(session.run(self._global_step))
-        # The session before may have ended before it asked, or because of the answer.
+        # Resumed at a multiple: the session before ended there, either before it asked or because
+        # the answer was yes. Both times the question is due now.
         self._is_due = self._step > 0 and self._step % self._every_steps == 0
-        # Other workers would wait for this one's part of their next step.
+        # Only alone: other workers, which have started too, would wait for this one's part of their
+        # next step. With others it is asked after the first step instead.
         if self._is_due and self._alone and self._is_time_to_stop(session, self._step):
             coord.request_stop()
 
@@ -295,7 +304,8 @@ class _StopAtMultiplesHook(_AskingHook):
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         del run_values
-        # What a call fetches beside its step may be of before the step or of after it.
+        # Read by a call of its own: fetched beside the train op, the step is that before the call
+        # or that after it, as it happens.
         former, self._step = self._step, int(run_context.session.run(self._global_step))
         passed = self._step // self._every_steps > former // self._every_steps
         is_due, self._is_due = passed or (self._is_due and not self._alone), False
@@ -318,8 +328,9 @@ class _StopHook(_AskingHook):
 
     def begin(self) -> None:
         super().begin()
-        # A hook that a second call of train gets too would else not ask there: the step that its
-        # first call of a session fetches may be the one that the session before has asked at.
+        # One hook may serve two calls of train. Without the reset the second would not ask in its
+        # first session call: the step fetched there may be the one at which the first call asked
+        # last.
         self._timer.reset()
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:

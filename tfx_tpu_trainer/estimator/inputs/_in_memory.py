@@ -246,7 +246,8 @@ def _indices(rows: int, reading: Reading) -> tf.data.Dataset:
     if not reading.shuffle:
         return tf.data.Dataset.range(rows).repeat(epochs)
 
-    # A reader begins anywhere: else the rows at the end would never be among the first.
+    # A shuffle buffer of 1,000 rows mixes neighbours: of a million rows sorted by label, the first
+    # batches would have one label. So a reader begins at a random row and goes round.
     def from_anywhere(start: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.range(rows).repeat(epochs).map(lambda row: (row + start) % rows)
 
@@ -259,6 +260,8 @@ def _indices(rows: int, reading: Reading) -> tf.data.Dataset:
 def _rows(
     columns: Sequence[np.ndarray], dtypes: Sequence[tf.DType], index: tf.Tensor
 ) -> tuple[tf.Tensor, ...]:
+    # A numpy_function holds the arrays by reference. As constants they would stand in the graph,
+    # which is saved with each checkpoint and can't exceed 2 GiB.
     def pick(rows: np.ndarray) -> list[np.ndarray]:
         return [column[rows] for column in columns]
 

@@ -31,7 +31,7 @@ def checkpoint_of(
     stand_ins: StandIns,
     optimizer: TracedOptimizer | GraphOptimizer | None = None,
 ) -> tf.train.Checkpoint:
-    """Returns the objects of a Keras model with graph variables in the place of its own.
+    """Returns the objects of a Keras model with graph variables in the place of Keras's.
 
     What is saved with it is read by `tf.train.Checkpoint(model)` and `model.load_weights`, and the
     other way round, except for the global step, which is there as `estimator_global_step`, and for

@@ -51,7 +51,8 @@ def model_inputs(keras_model: KerasModel, features: Any) -> Any:
     structure = keras_model.input_structure
     names = keras_model.input_names
     if isinstance(features, Mapping) and isinstance(structure, Mapping):
-        # The keys of the model's own dict come first, where they are not the names of the layers.
+        # Keras(inputs={"a": Input(name="x")}) is called with the key "a", though its layer is "x":
+        # the model's own keys win where the features have all of them.
         names = sorted(structure) if set(structure) <= set(features) else names
     tensors = _in_order(features, names, "features", "inputs")
     if len(tensors) != len(names):
@@ -187,6 +188,8 @@ class MasksAndLogits:
         for output, mask, logits, activation in zip(
             tf.nest.flatten(outputs), self.masks, self.logits, self.activations
         ):
+            # An output that Keras recognizes by its op must be made by such an op in this graph
+            # too.
             made = _ACTIVATIONS[activation](logits) if activation else output
             if mask is not None:
                 put_mask(made, mask)
@@ -274,7 +277,8 @@ def train(
         outputs, loss = _with_loss(model, features, labels, weights, training=True)
         objective = loss
         if replicas.number > 1 and _sums(model):
-            # What does not come from rows is in each replica's loss, and counts once.
+            # Regularization is in each replica's loss, and a sum over two replicas would have it
+            # twice.
             once = model.regularization()
             objective = loss - once + once / replicas.number
         scaled = optimizer.scale_loss(objective) if hasattr(optimizer, "scale_loss") else objective
@@ -284,6 +288,8 @@ def train(
     else:
         gradients = tape.gradient(scaled, variables)
     if replicas.number > 1:
+        # Gradients of means are divided by the number of replicas, then all are summed: here, or by
+        # an optimizer that sums by itself.
         share = 1 if _sums(model) else replicas.number
         left_out = optimizer is None and replicas.optimizers_sum
         gradients = [

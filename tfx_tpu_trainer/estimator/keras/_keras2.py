@@ -32,7 +32,7 @@ class Keras2Model(KerasModel):
     """A model of tf_keras."""
 
     def in_use(self) -> contextlib.AbstractContextManager[None]:
-        """Has the classes of its layers be those of eager execution."""
+        """Makes the classes of the model's layers those of eager execution."""
         return eager_classes(self.model)
 
     @property
@@ -106,7 +106,7 @@ class Keras2Model(KerasModel):
                 raise
 
     def _misfit(self, features: Any) -> str:
-        """Says what shape the model was made for, if the inputs are of another one."""
+        """Returns a sentence about the shape that the model was made for; empty where the inputs fit."""
         made_for = [tensor.shape for tensor in self.model.inputs] if self.is_functional else []
         shapes = [tensor.shape for tensor in tf.nest.flatten(features)]
         if all(shape.is_compatible_with(other) for shape, other in zip(shapes, made_for)):
@@ -167,6 +167,7 @@ def _layers_of(model: Any) -> Iterator[Any]:
     for layer in model.layers:
         if isinstance(layer, tf_keras.Model):
             yield from _layers_of(layer)
+        # StringLookup and its like keep a table, and from_config would make another one.
         elif not hasattr(layer, "vocabulary_size"):
             yield layer
 
@@ -200,6 +201,9 @@ def eager_copy(
     is_functional = any(base.__name__ == "Functional" for base in type(model).__mro__)
     values = None
     if model.built and is_functional:
+        # Keras marks the variables that a session of its backend has initialized. Where none is,
+        # this first session gets the program's configuration; else the values are in one that
+        # exists.
         if not any(hasattr(weight, "_keras_initialized") for weight in model.weights):
             v1.keras.backend.set_session(v1.Session(config=session_config))
         values = model.get_weights()
@@ -245,6 +249,8 @@ def eager_classes(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bases_kept(classes: Collection[type]) -> Iterator[None]:
+    # From `object` downwards, so that the classes above one are restored when its own bases are
+    # set.
     before = {base: base.__bases__ for each in classes for base in reversed(each.__mro__)}
     try:
         yield

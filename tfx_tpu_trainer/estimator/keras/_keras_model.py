@@ -103,7 +103,7 @@ class KerasModel(abc.ABC):
 
     @property
     def losses_are_sums(self) -> set[bool]:
-        """Whether the compiled losses are sums over rows, of each; the others are means."""
+        """Whether compiled losses are sums over rows: `{True}` for sums, `{False}` for means, or both."""
         losses = [loss for loss in tf.nest.flatten(self.model.loss) if loss is not None]
         return {getattr(loss, "reduction", None) == "sum" for loss in losses}
 
@@ -162,6 +162,8 @@ class KerasModel(abc.ABC):
         variables = [
             self.raw(variable) for metric in container.metrics for variable in metric.variables
         ]
+        # Only a reset tells what a metric starts from (a Mean at 0, others elsewhere), and the
+        # metrics are the caller's: their values are put back.
         kept = [variable.numpy() for variable in variables]
         container.reset_state()
         fresh = {id(variable.handle): variable.numpy() for variable in variables}
@@ -171,7 +173,7 @@ class KerasModel(abc.ABC):
 
 
 def is_variable(trackable: Any) -> bool:
-    """Tells a variable, of TensorFlow or of either Keras, from what else an object tracks."""
+    """Tells whether a tracked object is a variable, of TensorFlow or of either Keras."""
     return hasattr(trackable, "handle") and hasattr(trackable, "assign")
 
 

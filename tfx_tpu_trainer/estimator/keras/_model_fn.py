@@ -79,6 +79,8 @@ class KerasModelFn:
         optimizer = None
         if mode == ModeKeys.TRAIN:
             if not model.is_built:
+                # A model without an input shape gets its variables at its first call, and the
+                # optimizer must be built for them before the step is traced.
                 trace(functools.partial(_forward.predict, model), features)
             optimizer = make_optimizer(model)
             traced = isinstance(optimizer, TracedOptimizer)
@@ -164,6 +166,11 @@ def _place(
     optimizer: TracedOptimizer | GraphOptimizer | None,
 ) -> tuple[_forward.Forward, tf.Operation | None]:
     """Copies a traced pass into the default graph; returns it there, with the op of a training step."""
+    # Three kinds of optimizers end in one train_op. A traced one has applied its gradients within
+    # the trace: its assignments are among the updates, and its count of steps is the global step.
+    # One of a graph gets the copied gradients here. And a traced one that does not write its count
+    # in every step (it skips a step whose scaled loss overflows) leaves the global step to be
+    # raised here. Invariant: each run of the train_op raises the global step by exactly one.
     stand_ins = graph_model.stand_ins
     counts_steps = False
     updates: list[tf.Operation] = []
@@ -180,7 +187,8 @@ def _place(
     there = [tensor for tensor in tensors if tensor is not None]
     after = None
     if optimizer is not None:
-        # A count of steps depends on no batch: it would go up beside the one that ends the input.
+        # The op that counts steps reads no batch. In the session call that finds the input ended,
+        # it would run all the same, so everything that touches a variable waits for an input.
         after = next((tf.identity(tensor) for tensor in traced.inputs.values()), None)
     copies = traced.copy(
         [*there, *updates],
@@ -296,6 +304,8 @@ def _metric_ops(
     given: tuple[Any, ...],
     metric_names_map: Mapping[str, str] | None,
 ) -> dict[str, Any]:
+    # Traced apart, so that a value can be fetched without an update. What joins them are the
+    # stand-ins: an eager variable that both touch has one local variable in this graph.
     updates = trace(update_state, *given)
     values = trace(model.metric_results)
     renamed = _renamed(list(values.results), metric_names_map)

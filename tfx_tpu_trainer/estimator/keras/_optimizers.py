@@ -53,6 +53,8 @@ class GraphOptimizer:
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if isinstance(self.optimizer, v1.train.Optimizer):
             return self.optimizer.apply_gradients(pairs, global_step=global_step)
+        # Else `keras_optimizers_train` would take the optimizer's variables away at the end of
+        # model_fn, and an object-based checkpoint could not find them.
         is_of_this_call(self.optimizer)
         if global_step is not None:
             self.optimizer.iterations = global_step
@@ -119,6 +121,8 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
         )
     if in_graphs:
         return GraphOptimizers(in_graphs[0].optimizer, in_graphs, belongs)
+    # The global step stands for the first optimizer's count of steps. The others' counts are
+    # variables like any other, or Adam's bias correction would start again after a restart.
     counters = [
         Named(f"training/{number}/iteration", each.iterations, False)
         for number, each in enumerate(traced)

@@ -88,7 +88,8 @@ def _check_file(
     is_folder, checked = os.path.isdir(path), path
     if is_folder:
         library, configs = "tf_keras", _configs_of_folder(path)
-    # As Keras tells the two, so that it can't read another half of the file than was checked.
+    # Told apart as Keras does it: a file that is both an archive and HDF5 would else be checked as
+    # the one and loaded as the other.
     elif path.endswith(".keras") and zipfile.is_zipfile(path):
         library, configs, checked = _read_archive(path, scratch)
     else:
@@ -113,6 +114,7 @@ class _Check:
 
     def walk(self, config: Any) -> None:
         """Looks at a config and all that it holds."""
+        # A list instead of a recursion: a file may nest configs as deep as it likes.
         waiting: list[tuple[Any, str]] = [(config, "")]
         while waiting:
             value, layer = waiting.pop()
@@ -126,7 +128,7 @@ class _Check:
                 waiting.extend((each, layer) for each in value)
 
     def _check(self, config: Mapping[str, Any], layer: str) -> None:
-        # Layers of Keras 2 that hold a function say of what kind it is beside it.
+        # Layers of Keras 2 with a function have its kind in another key: "function_type": "lambda".
         if any(key.endswith("_type") and kind == "lambda" for key, kind in config.items()):
             self._refuse_code(layer)
         name = config.get("class_name")
@@ -134,9 +136,12 @@ class _Check:
             return
         if name == "__lambda__":
             self._refuse_code(layer)
+        # "Custom>Lambda" and "keras.layers.Lambda" are Lambda to Keras as well.
         short = name.rpartition(">")[2].rpartition(".")[2]
         inner = config.get("config")
         function = inner.get("function") if isinstance(inner, dict) else None
+        # Of a Lambda layer: Keras 3 writes {"class_name": "function", "config": name}, Keras 2 the
+        # name.
         function = function.get("config") if isinstance(function, dict) else function
         if short in _CODE_LAYERS and not self._is_known(name) and not self._is_known(function):
             self._refuse_code(layer)
@@ -144,7 +149,7 @@ class _Check:
             self._check_module(config, name)
 
     def _is_known(self, name: Any) -> bool:
-        """Whether a class or function is the program's own, or one that it has registered."""
+        """Tells whether the program has given or registered a class or function of this name."""
         return (
             isinstance(name, str)
             and self._saving.get_registered_object(name, self._given) is not None
@@ -161,7 +166,8 @@ class _Check:
         if class_name == "__typespec__":
             safe = package in (*_OWN_PACKAGES, "tensorflow")
         elif package == "builtins":
-            # Keras writes this of its own functions, and finds Python's if it has none of that name.
+            # Keras writes "builtins" for its own functions, but where it has none of the name it
+            # takes Python's, such as `eval`.
             safe = not (isinstance(name, str) and hasattr(builtins, name))
         else:
             safe = package in _OWN_PACKAGES
@@ -209,6 +215,8 @@ def _read_archive(path: str, scratch: str) -> tuple[str, list[Any], str]:
             for member in members:
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise _no_model(path, f"{member.filename!r} is neither stored nor deflated")
+            # Checked before anything is inflated. The sizes are what the archive says, and it may
+            # lie: hence the copy, of which each member is cut to its size.
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 checked = _stored_copy(archive, scratch)
         with zipfile.ZipFile(checked) as archive:
@@ -290,6 +298,7 @@ def _check_arrays(path: str, file: Any, most: int) -> None:
             )
 
     look("/", file)
+    # visititems leaves the root group out, and follows no external link.
     file.visititems(look)
     _check_expands(path, sum(sizes), most)
 

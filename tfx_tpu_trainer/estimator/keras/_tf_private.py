@@ -48,7 +48,7 @@ def put_logits(output: Any, logits: tf.Tensor) -> None:
 
 
 def is_of_a_graph(model: Any) -> bool:
-    """Tells a Keras 2 model that was made in a graph, or with eager execution off."""
+    """Tells whether a Keras 2 model was made in a graph, or with eager execution off."""
     return "_v1_compile_was_called" in vars(model)
 
 
@@ -59,7 +59,7 @@ def compile_arguments(model: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def inputs_of_any_shape(model: Any) -> Iterator[None]:
-    """Has a functional Keras 2 model leave it to its layers which shapes they take."""
+    """Lets the layers of a functional Keras 2 model check shapes, not the model before them."""
     parts, name = vars(model), "_manual_input_spec"
     own = {name: parts[name]} if name in parts else {}
     parts[name] = None

@@ -182,7 +182,9 @@ def _first_values(
     names = [unused_name(each.name, taken) for each in model.variables()]
     return WarmStartSettings(
         write_first_checkpoint(model, config, of_objects=of_objects),
-        # Of all variables, not of those that are trained alone: statistics are kept as well.
+        # A list of patterns selects among all variables, a single string among the trainable ones
+        # only, which leaves the statistics of a batch norm out. A pattern need match the beginning
+        # of a name alone: with the colon of "dense/kernel:0" it leaves "dense/kernel_1:0" out.
         vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
     )
 
@@ -206,7 +208,7 @@ def _wrap(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
 def _eager_model(
     model: Any, custom_objects: Mapping[str, Any] | None, session_config: tf.compat.v1.ConfigProto
 ) -> KerasModel:
-    """Wraps a model that can be traced: the given one, or a copy of one that is of this graph."""
+    """Wraps a model that can be traced: the given one, or an eager copy of a model of this graph."""
     if tf.executing_eagerly() or not is_of_a_graph(model):
         return _wrap(model, custom_objects)
     copy = _wrap(eager_copy(model, custom_objects, session_config), custom_objects)

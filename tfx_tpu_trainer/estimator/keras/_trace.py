@@ -81,6 +81,8 @@ class Trace:
         for op in nodes:
             node = copied.node.add()
             node.CopyFrom(op.node_def)
+            # The trace may have pinned nodes to a device for eager tensors, and `_class` ties a
+            # node to others by name, which this copy may leave out.
             node.device = ""
             node.attr.pop("_class", None)
             controls = [f"^{control.name}" for control in op.control_inputs if control in needed]
@@ -89,6 +91,7 @@ class Trace:
                 given = replaced(tensor)
                 key = f"given/{tensor.op.name}/{tensor.value_index}"
                 if given is None:
+                    # In a GraphDef the first output of a node has the node's name, without ":0".
                     node.input.append(tensor.name.removesuffix(":0"))
                 else:
                     node.input.append(key)
@@ -132,7 +135,8 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
         rest = iter(symbols)
         filled = [None if tensor is None else next(rest) for tensor in flat]
         packed = tf.nest.pack_sequence_as(arguments, filled, expand_composites=True)
-        # Kept as they are: what a tf.function returns waits for all of its effects.
+        # Kept aside, not returned: what a tf.function returns is made to wait for all of its
+        # effects, and whoever fetches the loss would run the updates of Keras's metrics too.
         results[:] = [function(*packed)]
 
     function_of_graph = tf.function(traced, autograph=False)
@@ -145,6 +149,8 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
         results=results[0],
         inputs={p.name: tensor for p, tensor in zip(placeholders, given)},
         captured={p.name: each for p, each in zip(placeholders[len(given) :], captured)},
+        # Reading a variable counts as an effect for TensorFlow, which orders it among assignments;
+        # the copies have that order by their control inputs.
         updates=[op for op in updates_of(graph) if op.type != _READ],
         variables=variables_of(graph),
     )
@@ -158,6 +164,8 @@ def _replacement(
 
 def keep_alive(graph: tf.Graph, traced: Any) -> None:
     """Binds what a Python op of a traced function looks up to the graph that has its copy."""
+    # The op of a py_function holds a token; TensorFlow finds the Python function by it in a
+    # registry of weak references, and only the traced graph keeps the function alive.
     graph.kept_keras_traces = [*getattr(graph, "kept_keras_traces", []), traced]
 
 
@@ -197,7 +205,7 @@ class StandIns:
     def bind(self, eager: Any, variable: tf.Variable) -> None:
         """Makes a graph variable, such as the global step, the stand-in of an eager one."""
         self._by_handle[id(eager.handle)] = variable
-        # An id is of one object for as long as that lives.
+        # Kept alive: an `id` may be that of another object once the first is gone.
         self._eager.append(eager.handle)
 
     def of(self, eager: Any) -> tf.Variable | None:
@@ -220,7 +228,7 @@ class StandIns:
             return tf.constant(captured.numpy())
         for eager in trace.variables:
             if eager.handle is captured:
-                # Of no layer: a Lambda layer or a loss has it from around itself.
+                # No layer tracks it: a Lambda layer or a loss function closes over it.
                 name = f"untracked/{graph_name(eager.name)}"
                 return self.add(name, eager, first_value=eagerly(eager.numpy)).handle
         if id(captured) not in self._tables:
@@ -250,6 +258,8 @@ def _initializer(first_value: np.ndarray | None) -> Any:
     if first_value is None:
         return v1.zeros_initializer()
     first_value = np.asarray(first_value)
+    # A number instead of an array where all values are the same: the graph holds the constant, and
+    # a GraphDef must stay below 2 GiB.
     if first_value.size and np.all(first_value == first_value.flat[0]):
         return v1.constant_initializer(first_value.flat[0])
     return v1.constant_initializer(first_value)

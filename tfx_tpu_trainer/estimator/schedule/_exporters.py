@@ -259,10 +259,12 @@ class BestExporter(SavedModelExporter):
     ) -> bytes | None:
         """Exports the model if it is the best so far; see `Exporter.export`."""
         del is_the_final_export
+        # One exporter may serve several estimators in turn, each with a best result of its own.
         if self._model_dir != estimator.model_dir:
             self._model_dir, self._best = estimator.model_dir, None
             _logger.info("Loading best metric from event files.")
-            # Without an export there is nothing that a worse model could take the place of.
+            # Events without an export are of a run that was killed before it exported: its best
+            # model is not on disk, so the next one is exported whatever its result.
             if self._event_file_pattern and versions_of(export_path):
                 self._best = self._best_before(eval_result)
         if self._best is not None and not self._compare_fn(
@@ -316,6 +318,7 @@ def versions_of(export_path: str) -> list[str]:
     if not tf.io.gfile.isdir(export_path):
         return []
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(export_path)]
+    # Ten digits, as the seconds have from 2001 to 2286; "temp-1700000000" and others stay.
     return sorted((name for name in names if len(name) == 10 and name.isdecimal()), key=int)
 
 

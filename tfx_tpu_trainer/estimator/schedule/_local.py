@@ -323,6 +323,8 @@ def run_local(
     )
 
     def is_missing(step: int) -> bool:
+        # Without the input's position a continued training is another one anyway; the original's
+        # way is kept then.
         goes_on = step > 0 and config.save_input_position
         return goes_on and step not in read_eval_metrics(estimator.eval_dir(eval_spec.name))
 
@@ -410,11 +412,13 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
     def end(self, session: v1.Session, global_step_value: int) -> None:
         """Evaluates the last checkpoint, if that is not done yet."""
         del session
+        # The last save may have been throttled away; the final exporters need its evaluation.
         if global_step_value != self._evaluated_step and self._listener.before_eval():
             self._evaluate(global_step_value, self._clock())
             self._listener.after_eval(self.last)
 
     def _evaluate(self, step: int, now: float) -> None:
+        # Noted before: the throttle counts from the start of an evaluation, as in the original.
         self._started, self._evaluated_step = now, step
         evaluated = self._evaluator.evaluate_newest()
         if evaluated is None:

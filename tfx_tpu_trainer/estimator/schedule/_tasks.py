@@ -170,7 +170,7 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
 
 
 def _absent_trainers(config: RunConfig) -> str | None:
-    """Returns in words who should use a parameter server and does not answer; `None` where all do."""
+    """Names the tasks that should use a parameter server and do not answer; `None` where all do."""
     cluster = config.cluster_spec
     absent = without_answer(
         {
@@ -221,6 +221,8 @@ def _train(
     listeners: tuple[v1.train.CheckpointSaverListener, ...] = ()
     if config.is_chief:
         listeners = train_spec.saving_listeners
+    # "master" is the chief of old clusters, which have no evaluator: it evaluates between its
+    # steps.
     if config.task_type == TaskType.MASTER:
         evaluator = CheckpointEvaluator(estimator, eval_spec, max_steps=train_spec.max_steps)
         evaluations = EvaluateAfterSaving(evaluator, throttle_secs=eval_spec.throttle_secs)

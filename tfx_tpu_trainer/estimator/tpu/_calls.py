@@ -72,7 +72,7 @@ class TPUCallSettings:
 
     @property
     def host_period(self) -> Mapping[str, Any] | None:
-        """How often a training that is not on cores reports: a session call of it is a step, no loop."""
+        """How often a training that is not on cores reports; each of its session calls is a step."""
         return None if self.report_steps is None else {"every_n_steps": self.report_steps}
 
 
@@ -110,6 +110,7 @@ class TPUEstimatorCalls(EstimatorCalls):
         """
         check_input_fn(input_fn)
         use_tpu, strategy = self._settings.on_cores[mode], self._strategy(mode)
+        # Under TFX_TPU_TRAINER_EMULATE=1 emulation wins, whatever the config names.
         if use_tpu and not emulates(""):
             self._check_one_place(mode, strategy)
         master = self._master(mode)
@@ -317,6 +318,8 @@ class TPUEstimatorCalls(EstimatorCalls):
         )
 
     def _strategy(self, mode: str) -> tf.distribute.Strategy | None:
+        # The original predicts under no strategy. On cores, under a TPUStrategy, the cores are the
+        # strategy's, and there is nowhere else to predict.
         if mode == ModeKeys.PREDICT and self._settings.on_cores[mode]:
             return self._config.eval_distribute
         return strategy_of(self._config, mode)
@@ -344,6 +347,8 @@ def share_of_replica(
     """Returns what the params of input_fn and model_fn say under a `tf.distribute` strategy."""
     added: dict[str, Any] = {"use_tpu": use_tpu}
     if use_tpu:
+        # tf.distribute calls input_fn once and draws an element for each replica, which is what
+        # PER_HOST_V2 does with one host.
         added["context"] = TPUContext(
             CoreLayout(replicas, one_host=True), InputMode.PER_HOST_V2, invocation=0
         )

@@ -1,4 +1,4 @@
-"""A `TPUClusterResolver` that says in one line what a missing TPU means, and one for emulated TPU cores."""
+"""A `TPUClusterResolver` that explains a missing TPU in one line, and one for emulated TPU cores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TPUClusterResolver:
-        """Makes the one for emulated cores where the environment emulates them."""
+        """Makes a resolver; where the environment emulates cores, it is the one for those."""
         return super().__new__(EmulatedTPUClusterResolver if environment_emulates() else cls)
 
     def __init__(
@@ -99,7 +99,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
         job_name: str = "worker",
         **options: Any,
     ) -> None:
-        """Keeps the name; the rest is of a cloud that is not asked.
+        """Keeps the name; the other arguments are for Google Cloud, which is not asked.
 
         Args:
             tpu: The TPU's name or address. Defaults to `None`.
@@ -108,6 +108,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
             job_name: Name of the job that has the TPU. Defaults to `"worker"`.
             **options: Not used.
         """
+        # For this name alone TensorFlow's constructor makes no client of Google Cloud.
         super().__init__(tpu="local", job_name=job_name)
         self._named = tpu
 

@@ -123,7 +123,7 @@ def _model_dir_of(estimator: Estimator, config: RunConfig | None) -> str:
 def _config_of(estimator: Estimator) -> RunConfig:
     settings = {name: getattr(estimator.config, name) for name in _SHARED_SETTINGS}
     if settings["save_checkpoints_steps"] is not None:
-        # One of the two is given, and the other's default would be a second one.
+        # RunConfig takes one kind of interval; both `None`, without checkpoints, are passed on.
         del settings["save_checkpoints_secs"]
     return RunConfig(model_dir=estimator.model_dir, **settings)
 
@@ -165,6 +165,8 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
         loss=spec.loss,
         train_op=spec.train_op,
         export_outputs=spec.export_outputs,
+        # It was made with the rest of the model. `make_host_scaffold`, which calls this, refuses it
+        # where one of its ops reads what only a core has.
         scaffold_fn=lambda: spec.scaffold,
         training_hooks=(*spec.training_hooks, *spec.training_chief_hooks),
         evaluation_hooks=spec.evaluation_hooks,
@@ -185,10 +187,13 @@ def check_combination(gradients: str) -> None:
 def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]:
     """Makes all optimizers that are used inside combine their gradients over the cores.
 
-    What `CrossShardOptimizer` does, where nobody can wrap one: a model_fn makes its optimizer
-    itself. While this lasts, `apply_gradients` of the bases of all graph optimizers is another one,
+    It does the work of `CrossShardOptimizer` where no optimizer can be wrapped, as a model_fn makes
+    its own. While this lasts, `apply_gradients` of the bases of all graph optimizers is another one,
     in the whole process; gradients that were summed already are left as they are.
     """
+    # Gradients may pass through wrapped methods more than once, as those of a v1 optimizer inside of
+    # another one do. The first wrapper makes them the output of a CrossReplicaSum, by which the next
+    # ones know that nothing is left to do (`_summed`).
     with contextlib.ExitStack() as stack:
         for base in _bases():
             stack.enter_context(_replaced(base, replicas, gradients))
@@ -201,6 +206,7 @@ def _bases() -> list[Any]:
 
 @contextlib.contextmanager
 def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None]:
+    # Put back as it was: a base that only inherits the method must not own a copy afterwards.
     inherited = "apply_gradients" not in vars(base)
     own: Callable[..., Any] = base.apply_gradients
 
@@ -226,7 +232,9 @@ def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None
 def _summed(gradient: Any, replicas: int, gradients: Combination) -> Any:
     if gradient is None:
         return None
+    # IndexedSlices become dense: each core has other rows, and a sum over cores needs one shape.
     tensor = tf.convert_to_tensor(gradient)
+    # A head inside of `on_cores`, or a CrossShardOptimizer of the user, has summed it already.
     if tensor.op.type == SUM:
         return gradient
     return v1.tpu.cross_replica_sum(tensor / replicas if gradients == "mean" else tensor)

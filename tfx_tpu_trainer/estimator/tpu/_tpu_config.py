@@ -127,6 +127,8 @@ class TPUConfig(_Fields):
         parse_iterations_per_loop(iterations_per_loop)
         if num_shards is not None:
             check_positive_integer(num_shards, "TPUConfig num_shards")
+        # `True` and `False` before the numbers: True == 1 in Python, and 1 is PER_SHARD_V1, but
+        # `True` means PER_HOST_V1.
         if per_host_input_for_training is True:
             per_host_input_for_training = InputPipelineConfig.PER_HOST_V1
         elif per_host_input_for_training is False:

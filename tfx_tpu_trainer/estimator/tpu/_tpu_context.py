@@ -156,7 +156,7 @@ IS_PADDING = "is_padding"
 class FeaturesWithPadding(dict):
     """Features whose `features["is_padding"]` tells which rows are padding.
 
-    The key is there for who looks it up, and not for who goes through the features: a model_fn
+    The key is found when it is looked up, but not by iterating over the features: a model_fn
     that makes a column of every feature must not find one more. The original's documentation
     speaks of the key; its code never had it.
     """
@@ -194,6 +194,7 @@ def without_padding(features: Any) -> Any:
 
 
 def _with(features: Any, make_padding: Callable[[], tf.Tensor | None]) -> Any:
+    # A tensor or a tuple has no keys, and a subclass of dict may have other rules for missing ones.
     if type(features) is not dict:
         return features
     return FeaturesWithPadding(features, make_padding=make_padding)

@@ -151,6 +151,8 @@ class TPUEstimator(Estimator):
         super().__init__(
             model_fn,
             model_dir=model_dir,
+            # With it each training session would get another ThroughputHook, one that takes a
+            # session call for a step. `_calls` adds those of the cores, whose period is kept below.
             config=config.replace(log_step_count_steps=None),
             params=params,
             warm_start_from=warm_start_from,
@@ -172,7 +174,8 @@ class TPUEstimator(Estimator):
             report_period=_report_period(config),
             report_steps=config.log_step_count_steps,
         )
-        # Read at each export: scripts that export BERT set `estimator._export_to_tpu = False` before.
+        # Read at each export, since the export scripts of BERT set `estimator._export_to_tpu =
+        # False`.
         self._export_to_cpu = export_to_cpu
         self._export_to_tpu = export_to_tpu
         self._export_saved_model_api_version = export_saved_model_api_version

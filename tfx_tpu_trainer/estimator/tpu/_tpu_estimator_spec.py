@@ -176,7 +176,7 @@ class TPUEstimatorSpec(_Fields):
 def _host_function(name: str, pair: Any) -> HostFunction | None:
     if pair is None:
         return None
-    # Again: a spec's _replace does not look at what it is given.
+    # Checked again: `_replace` of a named tuple makes a spec without calling `__new__`.
     _check_host_function(name, pair)
     function, tensors = pair
     return HostFunction(name, function, tensors)
@@ -233,6 +233,7 @@ def make_host_scaffold(
         )
     named = [getattr(scaffold, field) for field in _OP_FIELDS]
     nodes = [getattr(node, "op", node) for node in tf.nest.flatten(named)]
+    # Ops that scaffold_fn made, and those that it only names, such as a local_init_op of model_fn.
     ops = [*graph.get_operations()[known:], *(op for op in nodes if isinstance(op, tf.Operation))]
     on_cores = {tensor.op for tensor in inputs if tensor is not None}
     for op in ops:

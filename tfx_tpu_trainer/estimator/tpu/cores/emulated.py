@@ -45,7 +45,8 @@ class OnEmulatedCores(OnCores):
 
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
         """Finds the gradients of the train_op, which are those of all cores."""
-        # What is added for the gradients has sums over cores, which the check looks for.
+        # Checked before: the nodes that watch gradients have sums over cores, which is what the
+        # check looks for, so a model without any would pass it afterwards.
         check_training_on_cores(trace.template, cores=trace.run.cores)
         gradients = find_gradients(trace.template, replicas=trace.run.cores)
         if not gradients:
@@ -87,7 +88,7 @@ def place_training_on_cores(
 
     Each core has its own copy of the model on its own rows; variables are shared, gradients are
     combined where the model sums over replicas, and only the first core's train_op runs, as its
-    gradients are everybody's.
+    gradients are those of all.
     """
     check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
@@ -99,6 +100,12 @@ def place_training_on_cores(
         copier, [template.train_op, template.loss], inputs=feed.placeholders, cores=cores
     )
 
+    # The train_op of the first core is all that is fetched of training: it reads the
+    # CrossReplicaSum of each gradient, which the copier makes the sum over all copies, so the
+    # backward pass of every core runs. A variable `w` on two cores becomes `w -= rate * (g0 + g1)`,
+    # once. Fetching the train_op of the second core too would apply the same sum again.
+    # Invariant: `copies` has the order of `fetches`, and each part below is cut out by its place:
+    # [train_op, loss of each core, tensors of the tables, tensors of host_call, watched gradients].
     def step(number: tf.Tensor) -> tf.Tensor:
         fetches = [Fetch(0, template.train_op)]
         fetches += [Fetch(core, template.loss) for core in range(cores)]
@@ -106,7 +113,7 @@ def place_training_on_cores(
         fetches += table_fetches
         fetches += [] if host_call is None else host_call.fetches()
         watched = () if gradients is None else gradients.tensors
-        # The first core's are everybody's.
+        # The watched gradients are summed already, so those of the first core are those of all.
         fetches += [Fetch(0, tensor) for tensor in watched]
         copies = copier.copy(fetches, replaced=feed.read(copier), name="cores", ends_of_turns=turns)
         effects = [copies[0]]
@@ -132,7 +139,8 @@ def place_training_on_cores(
     return build_step_loop(step, loss_dtype=template.loss_dtype)
 
 
-# Cores side by side are faster, by 8 % for eight of BERT-base on two processors.
+# Bytes of gradients that cores side by side may hold beyond those of one core; with more, cores
+# take turns. Side by side is faster, by 8 % for eight cores of BERT-base on two processors.
 _MOST_BYTES_AT_ONCE = 1 << 30
 
 
@@ -158,6 +166,9 @@ def ends_of_turns(
     if (cores - 1) * held <= _MOST_BYTES_AT_ONCE:
         return []
     before = list(upstream(summed, given=given))
+    # Turns would never end where core 0 waits for a value of core 1 (a batch norm over cores), as
+    # core 1 begins once core 0 is done. An op that changes a variable is the first core's for all,
+    # and what waits for it waits in every copy: there too, the order is not for the turns to set.
     if any(copier.reads_other_replicas(op) or copier.is_change(op) for op in before):
         return []
     return summed

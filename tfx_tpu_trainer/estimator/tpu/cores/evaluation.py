@@ -62,7 +62,7 @@ class CoreEvaluation:
         self._cores = cores
         self._steps = steps
         self._sums, self._eval_step = EvaluationSums(), create_eval_step()
-        # Of batches that are one each for a core, those of the last step may not suffice for all.
+        # Where each core takes a batch of its own, the last step may have fewer batches than cores.
         may_lack = feed.always_full and len(feed.draws()) > 1
         self._left_out = create_left_out() if may_lack else None
         self._metrics, self._host_call = (
@@ -104,6 +104,9 @@ class CoreEvaluation:
                 tf.logical_or(all_done(count, ended), is_time_up(started, seconds))
             )
 
+        # The count starts from the variable: a session call ends when its time is up, and the next
+        # one goes on. Iterations run one by one, as each draws from the same iterator; a while loop
+        # of TensorFlow would otherwise start up to ten before the first has ended.
         start = (tf.cast(self._eval_step.read_value(), tf.int32), tf.constant(False))
         return all_done(*tf.while_loop(goes_on, self._one_step, start, parallel_iterations=1))
 
@@ -130,6 +133,9 @@ class CoreEvaluation:
 
     def _count_rest(self, drawn: DrawnBatches) -> tf.Tensor:
         """Counts what is left for the last step, on one copy of the template."""
+        # `always_full` with several draws: four batches of a step, one for each of four cores, of
+        # which the input had three. Each is full, but metric_fn was told the rows of four, so these
+        # rows are counted as left out and measured by nobody, as on a TPU.
         if self._left_out is None:
             return self._count(self._on_one(self._feed.whole(drawn)), drawn.total_rows)
         more = tf.cast(drawn.total_rows, self._left_out.dtype)
@@ -148,6 +154,9 @@ class CoreEvaluation:
 
     def _on_cores(self, fed: list[dict[str, tf.Tensor]]) -> list[tf.Tensor]:
         """Returns loss and host tensors of a full batch, from all cores."""
+        # Here and in `_on_one`, the outputs are [loss, tensors of the metrics, tensors of
+        # host_call], as both are branches of one conditional, and `_unpacked` takes them apart by
+        # this order.
         fetches = [Fetch(core, self._template.loss) for core in range(self._cores)]
         parts = [(f, f.fetches()) for f in (self._metrics, self._host_call) if f is not None]
         wanted = [*fetches, *(fetch for _, part in parts for fetch in part)]

@@ -52,6 +52,8 @@ class CoreFeed:
         ]
         _check_dense(*self._structure)
         features, labels = _dense(sources[0].features), _dense(sources[0].labels)
+        # All that follows is by place in this list: features before labels, dict keys sorted, as
+        # `tf.nest.flatten` has them and as the original counts `batch_axis`.
         flat = [*features, *labels]
         self.axes = _axes(batch_axes, tf.nest.flatten(self._structure))
         names = ["features"] * len(features) + ["labels"] * len(labels)
@@ -327,8 +329,8 @@ class FiniteFeed(CoreFeed):
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """Sets the shapes of full batches on tensors, unseen by what stands outside.
 
-        Shape inference takes what a branch of a conditional says of a shape (as tf.ensure_shape
-        does, or a reshape in the model) to hold outside of the branch too, and would take every
+        Where a branch of a conditional states a shape (by tf.ensure_shape, or a reshape in the
+        model), shape inference takes it to hold outside of the branch too, and would take every
         batch for a full one.
         """
         return hide(tensors, self.full_shapes)

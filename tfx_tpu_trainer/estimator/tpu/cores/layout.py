@@ -36,7 +36,7 @@ class CoreLayout:
     Attributes:
         num_replicas: Copies of the model.
         num_cores_per_replica: Cores of each copy.
-        model_parallelism: Whether a number of cores per replica was asked for, be it one.
+        model_parallelism: Whether a number of cores per replica was given, even if it is 1.
             Defaults to `False`.
         one_host: Whether a single host feeds all of them, however many there are.
         cores_per_host: Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
@@ -106,6 +106,13 @@ def number_of_sources(mode: InputMode, layout: CoreLayout) -> int:
 
 def row_slices(mode: InputMode, layout: CoreLayout) -> tuple[RowSlice, ...]:
     """Returns the rows of each replica, in their order."""
+    # Four replicas on two hosts, eight rows in a step. Replica 3 gets:
+    #
+    # - PER_SHARD_V1: input_fn is called four times; all of what call 3 gives, two rows.
+    # - PER_HOST_V1: called twice, for four rows each; the second half of what call 1 gives.
+    # - PER_HOST_V2: called twice, for two rows each; the second batch of call 1 in this step.
+    # - BROADCAST: called once, for eight rows; all of them, as each replica does.
+    # - SLICED: called once, for eight rows; the last quarter.
     replicas = range(layout.num_replicas)
     a_source_each = mode is InputMode.PER_HOST_V2 and layout.spans_hosts
     if mode is InputMode.PER_SHARD_V1 or a_source_each:
@@ -176,7 +183,8 @@ def computation_shape(cores: int, mesh: list[int]) -> list[int]:
     """
     block = [1, 1, 1, math.gcd(cores, mesh[-1])]
     while math.prod(block) < cores:
-        # Of a line of two chips the original makes a square, of a square a line of two squares.
+        # As in the original, the second axis grows first, then the two take turns: 1x1, 1x2, 2x2,
+        # 4x2 chips. The third grows only where the mesh is too narrow for either of them.
         first = 1 if block[1] < block[0] or block[:2] == [1, 1] else 0
         order = [first, 1 - first, 2]
         grown = next((axis for axis in order if 2 * block[axis] <= mesh[axis]), None)

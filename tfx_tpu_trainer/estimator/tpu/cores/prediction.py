@@ -27,6 +27,7 @@ def plan_prediction_on_cores(
 ) -> PredictionPlan:
     """Plans predictions over cores, a batch in each session call."""
     check_predictions(template.predictions)
+    # With BROADCAST every core has all rows, so the predictions of one are those of all.
     taken_from = range(1 if broadcast else cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     copier = GraphCopier(template.graph)
@@ -62,8 +63,8 @@ def plan_prediction_on_cores(
 def _real_rows(prediction: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
     """Cuts off the padding.
 
-    A prediction that is not one for each row keeps what it has of a full batch, and its first rows
-    of a padded one, as in the original: who iterates over rows is told of it there.
+    A prediction whose first axis is not the rows is kept whole for a full batch, and cut to its first
+    rows for a padded one, as in the original; iterating over rows raises the error there.
     """
     if prediction.shape[0] == is_real.shape[0]:
         return tf.boolean_mask(prediction, is_real)

@@ -29,7 +29,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
 """One call of input_fn feeds all cores of all hosts."""
 
-# A loop that lasts some time may have any number of steps.
+# The length of a loop by time is not known before; this stands for "any", beyond any real one.
 _MANY_STEPS = 1 << 32
 _CALLS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
 BATCH_SIZE_NAMES = {
@@ -143,7 +143,7 @@ def core_run_of(
 
 
 def loops_of(config: RunConfig, *, log_every_n_steps: int | None) -> Loops:
-    """Reads what a configuration says of loops."""
+    """Reads the loops of a configuration."""
     meaning = parse_iterations_per_loop(config.tpu_config.iterations_per_loop)
     length: LoopLength | LoopLengthFromTime | TunedLoopLength = LoopLength(meaning.value)
     longest, periods = meaning.value, tuple[int, ...]()
@@ -211,5 +211,5 @@ def _input_mode(mode: str, config: RunConfig) -> InputMode:
     evaluated = InputMode(config.tpu_config.eval_training_input_configuration)
     if evaluated is InputMode.SLICED:
         return evaluated
-    # PER_SHARD_V1 is of training only.
+    # Only training reads an input for each core; the original evaluates and predicts by host then.
     return InputMode.PER_HOST_V1 if trained is InputMode.PER_SHARD_V1 else trained

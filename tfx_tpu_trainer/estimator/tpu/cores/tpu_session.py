@@ -69,7 +69,7 @@ class OnTPU(OnCores):
         return dataclasses.replace(trace, hooks=[system_hook, *trace.hooks])
 
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
-        """Says that they stay on the TPU."""
+        """Logs that they stay on the TPU."""
         del asked
         log_not_written(self.named(trace.run.cores))
         return None
@@ -154,6 +154,8 @@ class TPUCopier:
         name: str,
     ) -> list[tf.Tensor]:
         """Runs one replica for each core and returns tensors of them."""
+        # A program of a core has one list of outputs, the same for every core: it returns all nodes
+        # that are fetched from any, and the result is picked by the core that each fetch names.
         names = list(replaced[0])
         nodes = {fetch.node.name: fetch.node for fetch in fetches}
         cut = cut_variables(nodes.values()) if self._replica_cores.several else {}
@@ -178,6 +180,14 @@ class TPUCopier:
 
 class _TransferLoop:
     """The loop over transfers on the host, around the loop over steps on the cores."""
+
+    # Ten steps in transfers of at most four: the host draws and stacks four batches for each core,
+    # one program makes four steps, and what the host needs of each step comes back as stacks of
+    # four. Then four more, then two. XLA compiles a program for static shapes only, so the last
+    # stacks have four places as well, two of them zeros, and the program gets the number of steps
+    # as an input: it is compiled once. Invariant: everything that the host reads of a step
+    # (`_call_host`) is taken out of the stacks by the step's number in its transfer, never beyond
+    # `steps`.
 
     def __init__(
         self,
@@ -216,6 +226,9 @@ class _TransferLoop:
             with tf.control_dependencies(effects):
                 return done + steps, tf.add_n([core[0] for core in results]) / self._cores
 
+        # The condition reads the variable anew in each iteration, not `count`: to stop politely,
+        # another thread sets it to 1 while this loop runs (`LoopHook.end_loop`), and the loop ends
+        # after the transfer that is on its way.
         start = (tf.constant(0), tf.zeros((), self._loss_dtype))
         return tf.while_loop(
             lambda done, loss: done < read_count(), one_transfer, start, parallel_iterations=1
@@ -237,6 +250,8 @@ class _TransferLoop:
             (tf.constant(0), arrays),
             parallel_iterations=1,
         )
+        # Core by core, and within a core in the order of the placeholders. What was not written
+        # of a TensorArray is zeros: the stacks of a short transfer have the static size too.
         width = len(self._placeholders)
         stacks = [
             self._replica_cores.cut(placeholder.name, array.stack(), stacked=True)
@@ -256,6 +271,7 @@ class _TransferLoop:
                 for p, t in zip(self._placeholders, stacked)
             }
             *tensors, train_op = self._copier.copy_replica(self._nodes, replaced=rows)
+            # A loop's body returns tensors, and an op that none of them waits for would not run.
             with tf.control_dependencies([train_op]):
                 loss, *host_tensors = [tf.identity(tensor) for tensor in tensors]
             written = [array.write(number, t) for array, t in zip(arrays, host_tensors)]

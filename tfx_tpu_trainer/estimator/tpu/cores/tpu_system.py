@@ -1,4 +1,4 @@
-"""The TPU system behind a session: is it there, and is it ready."""
+"""The TPU system behind a session: finds it, initializes it, explains its absence."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ class TPUSystem:
         num_cores: Number of cores.
         num_hosts: Number of hosts that the cores are attached to.
         job: Name of the hosts' job; `None` for this process.
-        topology: Where the cores are. Defaults to `None`: nobody asked.
+        topology: Where the cores are. Defaults to `None`: not read.
     """
 
     master: str
@@ -45,6 +45,8 @@ def find_tpu_system(
     """Asks a session's master for its TPU cores."""
     listed = list_tpu_cores(master, session_config=session_config)
     cores = [tf.DeviceSpec.from_string(name) for name in listed]
+    # A session may see the cores of several jobs, but a TPU system is that of one. Where no job
+    # is named, the first core's is taken; a session of this process needs no job in device names.
     found = job or cores[0].job
     here = [core for core in cores if core.job == found]
     if not here:
@@ -150,7 +152,7 @@ class TPUSystemHook(v1.train.SessionRunHook):
 
 
 def _line_about_tpu(message: str) -> str:
-    """Returns the line that says what is wrong: the others are where in the program it is."""
+    """Returns the line that tells what is wrong; the others tell where in the program."""
     lines = [line.strip() for line in message.splitlines() if _TPU in line]
     places = ("File ", "Node:", "[[", "Detected at node")
     return next((line for line in lines if not line.startswith(places)), lines[0])

@@ -129,7 +129,11 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
             run.layout, run.input_mode, job=run.job, device_assignment=run.device_assignment
         ),
     }
+    # Summaries that input_fn made stand on the host and stay; those of model_fn would be read from
+    # cores and are left out below.
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
+    # While model_fn is called, TensorFlow's own code believes to be in replicas:
+    # CrossShardOptimizer asks how many there are, and divides a mean's loss by that.
     with tf_private.replicas(run.cores), outside_marked():
         spec = _call_for_spec(call, features, feed.labels, added)
     leave_out_summaries(kept=of_input, told=run.mode == ModeKeys.TRAIN)
@@ -140,6 +144,8 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         draw_by_step(template)
     make_scaffold = v1.train.Scaffold
     if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
+        # Called once, when its session is about to be opened: a saver must find the variables of
+        # metrics and host_call too, which are made after this trace.
         make_scaffold = functools.partial(
             make_host_scaffold, spec.scaffold_fn, [*feed.placeholders, is_padding]
         )
@@ -200,7 +206,7 @@ class OnCores(abc.ABC):
 
     @abc.abstractmethod
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
-        """Returns what is written of gradients; `None` where they can't be read, which is said."""
+        """Returns what is written of gradients; `None`, and a log line, where they can't be read."""
 
     @abc.abstractmethod
     def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
@@ -305,6 +311,7 @@ def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
             f"`labels`: only a dataset has a known end; got {returned!r}."
         )
     if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
+        # `map` unpacks a tuple into arguments, so this turns (features,) into features.
         returned = returned.map(lambda features: features)
     inputs = as_input_tensors(returned).with_tensors()
     check_tensors_are_inside(inputs.features, inputs.labels)

@@ -45,7 +45,7 @@ class IdFeatures:
     def take(
         self, features: dict[str, Any], name: str
     ) -> tuple[tf.SparseTensor | tf.Tensor, tf.SparseTensor | None]:
-        """Takes a feature's ids and weights out of what one core got."""
+        """Takes a feature's ids and weights out of the features of one core."""
         config = self._plan.features[name]
         rank = 3 if config.max_sequence_length else 2
         read = functools.partial(decode_rows, rank=rank, padded=self._padded)
@@ -92,6 +92,8 @@ class IdFeatures:
                     f"Found weights {config.weight_key} for weighted_categorical_column, which is "
                     f"not compatible with feature {name} given as a dense tensor: give sparse ids."
                 )
+        # Ids of which an ordinary embedding looks up nothing are left out here, on the host: -1,
+        # and those with a weight of 0 where weights are averaged.
         there = is_there(ids, weights, combiner=combiner)
         for key, sparse in given.items():
             kept = _with_known_rank(tf.sparse.retain(sparse, there), config.max_sequence_length > 0)
@@ -118,7 +120,7 @@ def _integer_ids(name: str, features: dict[str, Any]) -> tf.Tensor | tf.SparseTe
 
 def _weights(name: str, key: str, features: dict[str, Any]) -> tf.SparseTensor:
     weights = features.pop(key, None)
-    # What another feature took is there as encoded rows.
+    # Weights that another feature took before are there as strings, its encoded rows.
     if weights is None or weights.dtype == tf.string:
         raise ValueError(
             f"Cannot find weights {key} for weighted_categorical_column. Please check if the "
@@ -243,6 +245,8 @@ def look_up(
     `tf.nn.safe_embedding_lookup_sparse` does the same in several times as many ops; here they are
     copied for each core and feature.
     """
+    # The segment ops need sorted rows. They are: a sparse tensor that was serialized by rows comes
+    # back in the order of its rows.
     embedded = tf.gather(table, ids.values)
     row, rows = ids.indices[:, 0], tf.cast(ids.dense_shape[0], tf.int32)
     if weights is None:
@@ -260,6 +264,8 @@ def look_up(
 
 def is_there(ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner: str) -> tf.Tensor:
     """Tells which ids an ordinary embedding looks up, the others being missing."""
+    # As `tf.nn.safe_embedding_lookup_sparse` prunes: negative ids always, ids without a positive
+    # weight unless the combiner is "sum".
     there = ids.values >= 0
     if weights is None or combiner == "sum":
         return there
@@ -287,8 +293,9 @@ def look_up_sequence(
 
 
 def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Makes every position of every row a row of its own."""
+    """Makes every position of every row a separate row."""
     kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
+    # With `max_length` 3, the second position (1) of row 2 becomes row 2 * 3 + 1 = 7.
     row, position, place = tf.unstack(kept.indices, num=3, axis=1)
     indices = tf.stack([row * max_length + position, place], axis=1)
     shape = tf.stack([sparse.dense_shape[0] * max_length, sparse.dense_shape[2]])
@@ -323,6 +330,7 @@ class GradientTap:
             initializer=v1.zeros_initializer(),
             collections=[v1.GraphKeys.LOCAL_VARIABLES],
         )
+        # Read once: all taps depend on this one tensor, whose gradient the optimizer asks for.
         self._value = self._stand_in.read_value()
         self._tapped: dict[str, tf.Tensor] = {}
         self._recorded: dict[str, tf.Tensor] = {}

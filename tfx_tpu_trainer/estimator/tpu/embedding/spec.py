@@ -374,6 +374,9 @@ def _of_columns(
                 "tf.compat.v1.tpu.experimental.embedding_column or shared_embedding_columns.",
                 type(column).__name__,
             )
+        # Two columns may share a table, as shared_embedding_columns do: the second sets the same
+        # TableConfig again. Two tables for one feature can't be told apart, since activations
+        # come back under the feature's name.
         feature = column.get_feature_key_name()
         if feature in features:
             raise ValueError(

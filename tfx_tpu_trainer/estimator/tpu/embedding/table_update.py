@@ -93,6 +93,8 @@ def parameters_of(plan: EmbeddingPlan, table: str) -> OptimizationParameters:
 
 
 def _sum_of_each_row(values: tf.Tensor, rows: tf.Tensor) -> tf.IndexedSlices:
+    # Rows [3, 5, 3] with gradients a, b, c become rows [3, 5] with a + c, b. Without it a gradient
+    # would be clipped before it is summed, and `scatter_update` would keep one of a and c.
     unique, place = tf.unique(rows)
     return tf.IndexedSlices(
         tf.math.unsorted_segment_sum(values, place, tf.shape(unique)[0]), unique
@@ -227,6 +229,7 @@ class SparseAdam:
     ) -> tf.Operation:
         added = (1 - decay) * values
         if self.lazy:
+            # A row that was last touched ten steps ago decays once now, not ten times.
             kept = decay * tf.gather(moment, rows)
             return tf.group(v1.scatter_update(moment, rows, kept + added))
         with tf.control_dependencies([moment.assign(decay * moment, read_value=False)]):

@@ -55,7 +55,7 @@ ORDINARY_COLUMNS = (
 )
 """Columns without a TPU that a spec may hold, as one does for use_tpu=False."""
 
-# What a variable that belongs to one column is called in its scope.
+# Name of a variable that belongs to one column, in its scope.
 _VARIABLE = "embedding_weights"
 
 MASK_SUFFIX = tpu_columns_v2._TENSOR_CORE_MASK_KEY_SUFFIX

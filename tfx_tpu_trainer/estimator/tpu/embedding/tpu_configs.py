@@ -52,7 +52,7 @@ class StepRates:
     def rate(
         self, parameters: OptimizationParameters, rate_fn: Callable[[tf.Tensor], Any] | None
     ) -> float | Callable[[], tf.Tensor]:
-        """Returns the rate of a table: a number, or the function of those who share it.
+        """Returns the rate of a table: a number, or a function, one for all tables that share it.
 
         Adam's has the correction of its moments' bias in it, which embedding hardware leaves out:
         see TensorFlow's optimization_parameters.proto.
@@ -173,8 +173,8 @@ def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
 def check_memory(plan: EmbeddingPlan, *, devices: int, generations: Sequence[str]) -> None:
     """Checks that a TPU's memory can hold the tables of a plan with their slots.
 
-    A strategy does not say which chips it has, so that the largest count. What else is in their
-    memory, `preflight` tells.
+    A strategy does not tell which chips it has, so the largest are assumed. `preflight` tells what
+    else is in their memory.
     """
     parts = {
         name: config.vocabulary_size

@@ -159,6 +159,9 @@ class _EmbeddingCores:
     is_taken: bool = False  # Whether they hold the tables of steps that are running.
 
 
+# TensorFlow sets the embedding cores up once, so a second TPUEmbedding on the same TPU fails and
+# the first is kept, by its strategy. A new strategy, for a TPU that was initialized again, has no
+# entry.
 _cores_of: weakref.WeakKeyDictionary[tf.distribute.Strategy, _EmbeddingCores] = (
     weakref.WeakKeyDictionary()
 )
@@ -188,6 +191,8 @@ class EmbeddingCoreTables(TPUTables):
         variables = tf_private.variables_of_hosts(cores.embedding)
         for slot, tables in self._values_by_slot(values).items():
             for table, value in tables.items():
+                # A variable for each host, with the rows one after the other: of eight rows on two
+                # hosts, the first four and the last four.
                 shards = variables[table][slot]
                 ends = np.cumsum([int(shard.shape[0]) for shard in shards])[:-1]
                 for shard, part in zip(shards, np.split(value, ends), strict=True):
@@ -229,6 +234,8 @@ class EmbeddingCoreTables(TPUTables):
 
     def value(self, handle: str) -> np.ndarray:
         """Returns a variable's value, after fetching all tables where steps were made since."""
+        # One retrieval fetches all tables and slots, so a checkpoint that asks for each of them
+        # pays once.
         if not self._is_retrieved:
             tf_private.retrieve(self._cores.embedding)
             self._is_retrieved = True
@@ -316,6 +323,9 @@ class SparseCoreTables(TPUTables):
         passed = []
         for number, batch in enumerate(batches):
             on_host = self._ids_on_host(copier, batch, number)
+            # Kept for `receive`: a replica's program takes tensors alone, in one list. What is
+            # `None` (a feature without weights) is left out of it and put back by this structure,
+            # which is the same for all replicas.
             self._structure = [on_host.ids, on_host.weights, on_host.lengths]
             passed.append(tf.nest.flatten(self._structure, expand_composites=True))
         return [[tensor for tensor in tensors if tensor is not None] for tensors in passed]
@@ -364,6 +374,7 @@ class SparseCoreTables(TPUTables):
 
     def _check_samples(self, cores: int) -> None:
         for name, samples in self._samples.items():
+            # `cores` are those of one device: they share the samples of its replica.
             if samples % cores:
                 raise ValueError(
                     f"Feature {name} has {samples} samples on a replica, which the {cores} "

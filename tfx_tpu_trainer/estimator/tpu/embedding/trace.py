@@ -100,7 +100,8 @@ class EmbeddedModel:
         # the table's follows from it by the chain rule (`_table_gradients`). Invariant: no
         # table exists while the model is built, so that the model's optimizer can't train one.
         tap = GradientTap() if self._mode == ModeKeys.TRAIN else None
-        # Read here, before the model raises it: a step sees it as the steps made before.
+        # Read before the model raises it: in the first step it is 0, the number of steps made so
+        # far.
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
         given = copy.copy(features)
         taken = {name: self._ids.take(given, name) for name in self._plan.features}
@@ -108,7 +109,8 @@ class EmbeddedModel:
         for name, (ids, _) in taken.items():
             rows = features[name].shape[0]
             stand_in = self._stand_in(name, rows=rows)
-            # Never the stand-in itself: a model may hand it on as a prediction.
+            # Never the stand-in itself: a model may return it as a prediction, and only what reads
+            # a stand-in is connected with the lookup below.
             given[name] = tf.identity(stand_in) if tap is None else tap.tap(name, stand_in)
             stand_ins[name] = stand_in
             longest = self._plan.features[name].max_sequence_length
@@ -244,7 +246,7 @@ class EmbeddedUnderStrategy:
             added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
         ) -> Any:
             returned = call.call_input_fn(added, input_context)
-            # The feed says what it needs instead.
+            # What is no dataset is refused by the strategy's feed, in its own words.
             return (
                 ids.prepare_input(returned) if isinstance(returned, tf.data.Dataset) else returned
             )
