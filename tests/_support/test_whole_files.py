@@ -156,7 +156,10 @@ def test_a_committed_folder_takes_the_place_of_a_former_attempts(parent):
 def test_what_was_left_in_a_folder_and_beside_it_is_swept_and_nothing_else(parent):
     folder = os.path.join(parent, "5")
     left = [temporary_beside(os.path.join(folder, "export")), temporary_beside(folder)]
-    kept = [os.path.join(folder, "export"), temporary_beside(os.path.join(parent, "15"))]
+    kept = [
+        os.path.join(folder, "export"),
+        *(temporary_beside(os.path.join(parent, name)) for name in ("15", "of-5")),
+    ]
     for path in (*left, *kept):
         write_whole(os.path.join(path, "file"), "")
     file_left = temporary_beside(os.path.join(folder, "eval_metrics.json"))

@@ -96,9 +96,10 @@ def test_trainable_variables_are_loaded_and_the_global_step_is_not(tmp_path, kin
         (".*weights", [7, 8, 9], linear_model.BIAS, 0),
         ([".*"], [7, 8, 9], 3, 50),
         (["linear/bias", "steps"], linear_model.WEIGHTS, 3, 50),
+        (("linear/bias", "steps"), linear_model.WEIGHTS, 3, 50),
         (None, linear_model.WEIGHTS, linear_model.BIAS, 0),
     ],
-    ids=["all_trainable", "regex", "list_all", "list_some", "none"],
+    ids=["all_trainable", "regex", "list_all", "list_some", "tuple_some", "none"],
 )
 @pytest.mark.behaviour(285)
 def test_settings_select(tmp_path, selected, weights, bias, seen):

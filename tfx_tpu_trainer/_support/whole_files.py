@@ -247,7 +247,7 @@ def sweep(folder: str) -> list[str]:
     """
     parent, own_name = os.path.split(followed_link(_without_slash(folder)))
     left = [
-        *(path for path in _temporaries_in(parent) if path.endswith(f"-{own_name}")),
+        *(path for path in _temporaries_in(parent) if _final_name(path) == own_name),
         *_temporaries_in(folder),
     ]
     for path in left:
@@ -271,6 +271,11 @@ def try_writing(folder: str) -> None:
 def is_temporary(name: str) -> bool:
     """Tells whether a file or folder of this name is being written, or was when a process was killed."""
     return name.startswith(_TEMPORARY)
+
+
+def _final_name(temporary: str) -> str:
+    """Returns the name that a temporary file or folder was to get: `model` of `.tmp-0a1b2c3d-model`."""
+    return os.path.basename(temporary).removeprefix(_TEMPORARY).partition("-")[2]
 
 
 def _temporaries_in(folder: str) -> list[str]:

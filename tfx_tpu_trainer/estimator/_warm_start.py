@@ -131,6 +131,10 @@ def warm_start(settings: WarmStartSettings) -> None:
                 pattern,
                 names,
             )
+    selected = settings.vars_to_warm_start
+    if isinstance(selected, tuple):
+        # TensorFlow takes several in a list only.
+        settings = settings._replace(vars_to_warm_start=list(selected))
     try:
         v1.train.warm_start(*settings)
     except ValueError as error:

@@ -15,7 +15,7 @@ from tests.bad_input import case, row
 from tests.components.trainer.execution import Execution, examples_of, records
 from tests.estimator._engine.templates import make_template
 from tests.sweeps import mostly_swept
-from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
+from tfx_tpu_trainer.components.inputs._faulty_rows import find_values, values_by_row
 from tfx_tpu_trainer.components.trainer.estimators import draws_elsewhere
 from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
@@ -429,3 +429,18 @@ def test_values_that_are_not_in_the_order_of_their_rows():
     indices, shape = np.array([[2, 0], [0, 1], [2, 1]]), np.array([4, 2])
     value = v1.SparseTensorValue(indices, np.array([b"a", b"b", b"c"], object), shape)
     assert [row.tolist() for row in values_by_row(value)] == [[b"b"], [], [b"a", b"c"], []]
+
+
+def test_ids_that_no_float_can_hold_are_told_apart(tmp_path):
+    path, spec = str(tmp_path / "rows"), {"id": tf.io.FixedLenFeature([], tf.int64)}
+    with tf.io.TFRecordWriter(path) as file:
+        ids = tf.train.Feature(int64_list=tf.train.Int64List(value=[2**53 + 1]))
+        file.write(
+            tf.train.Example(features=tf.train.Features(feature={"id": ids})).SerializeToString()
+        )
+
+    def found(number):
+        return find_values([path], spec, lambda name, values: (values == number).any())
+
+    assert found(2**53) == ()
+    assert found(2**53 + 1) == (f"'id' in row 1 of {path}",)

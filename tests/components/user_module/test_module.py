@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 import types
@@ -14,6 +15,7 @@ from tfx_tpu_trainer.components.user_module._module import (
     ModuleExitedError,
     check_module,
     exits_are_errors,
+    imported_from,
 )
 
 
@@ -232,3 +234,13 @@ def test_an_input_fn_returns_something(refused):
     module = check_module(_module(model_fn=_model_fn, input_fn=lambda params: None))
     with refused(ValueError):
         module.input_fn_for("eval", None)(params={})
+
+
+def test_a_folder_takes_its_modules_with_it_and_no_module_of_python(tmp_path):
+    for name in ("random", "__main__", "helper_of_this_test"):
+        (tmp_path / f"{name}.py").write_text("")
+    before = {name: sys.modules[name] for name in ("random", "__main__")}
+    with imported_from(str(tmp_path)):
+        assert importlib.import_module("helper_of_this_test").__file__.startswith(str(tmp_path))
+    assert "helper_of_this_test" not in sys.modules
+    assert {name: sys.modules[name] for name in before} == before

@@ -289,7 +289,7 @@ def test_without_a_pattern_a_restart_forgets(trained, tmp_path):
     assert _export(forgetful, trained, tmp_path, loss=99.0) is not None
 
 
-@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("number", [0, -1, 2.5])
 @pytest.mark.parametrize("kind", [tfe.BestExporter, tfe.LatestExporter])
 @pytest.mark.behaviour(415)
 def test_exports_to_keep_is_positive(kind, number):

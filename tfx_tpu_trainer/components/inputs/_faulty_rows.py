@@ -68,7 +68,7 @@ def find_values(
             if not records or parser.problem(records) or len(found) == _MOST_FEATURES:
                 break
             for name, values in parser.values(records).items():
-                if name in found or not suspect(name, np.concatenate([*values, []])):
+                if name in found or not suspect(name, np.concatenate(values)):
                     continue
                 row = next(n for n, each in enumerate(values) if suspect(name, each))
                 found[name] = f"{name!r} in row {start + row + 1} of {file}"

@@ -480,11 +480,10 @@ def _sweep_half_checkpoints(folder: str) -> list[str]:
     left = []
     for name in tf.io.gfile.listdir(folder):
         path = os.path.join(folder, name.rstrip("/"))
-        if not _TENSORFLOWS_TEMPORARY.search(path):
+        is_folder = tf.io.gfile.isdir(path)
+        # TensorFlow's `_temp` is a folder: a file with such a name is somebody's own.
+        if not _TENSORFLOWS_TEMPORARY.search(path) or (path.endswith("_temp") and not is_folder):
             continue
-        if tf.io.gfile.isdir(path):
-            tf.io.gfile.rmtree(path)
-        elif not path.endswith("_temp"):
-            tf.io.gfile.remove(path)
+        (tf.io.gfile.rmtree if is_folder else tf.io.gfile.remove)(path)
         left.append(path)
     return left

@@ -268,7 +268,9 @@ def imported_from(folder: str) -> Iterator[None]:
     Yields:
         Nothing.
     """
+    # A file such as random.py can't take the place of Python's own module, which others have imported.
     names = {path.stem for path in pathlib.Path(folder).glob("*.py")}
+    names -= {"__main__", *sys.stdlib_module_names}
     others = {name: sys.modules[name] for name in names if _is_elsewhere(name, folder)}
     for name in others:
         del sys.modules[name]
@@ -289,7 +291,7 @@ def imported_from(folder: str) -> Iterator[None]:
 
 def _is_elsewhere(name: str, folder: str) -> bool:
     module: types.ModuleType | None = sys.modules.get(name)
-    if module is None or name == "__main__" or name in sys.stdlib_module_names:
+    if module is None:
         return False
     file = getattr(module, "__file__", None)
     return file is None or pathlib.Path(file).parent != pathlib.Path(folder)

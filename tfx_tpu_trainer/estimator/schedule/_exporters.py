@@ -306,11 +306,13 @@ def _check_compare_fn(compare_fn: Callable[..., bool] | None) -> None:
 
 def check_exports_to_keep(number: int | None, *, kind: str = "positive number") -> int | None:
     """Checks a number of exports to keep and returns it."""
-    if number is not None and not holds("exports_to_keep", number, lambda kept: kept > 0):
+    if number is not None and not holds(
+        "exports_to_keep", number, lambda kept: kept > 0 and kept == int(kept)
+    ):
         raise ValueError(
             f"`exports_to_keep`, if provided, must be {kind}. Got {number}: use None to keep all."
         )
-    return number
+    return None if number is None else int(number)
 
 
 def versions_of(export_path: str) -> list[str]:

@@ -39,6 +39,8 @@ _SHARED_SETTINGS: Final = (
     "gradient_norms",
     "histograms",
     "profile_steps",
+    "checkpoint_save_graph_def",
+    "session_creation_timeout_secs",
 )
 Combination = Literal["mean", "sum"]
 _COMBINATIONS: Final = ("mean", "sum")
