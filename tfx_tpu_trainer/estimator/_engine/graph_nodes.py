@@ -1,4 +1,4 @@
-"""Walks through the nodes of graphs, and through the tensors of their signatures."""
+"""Traverses the nodes of graphs, and the tensors of their signatures."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ def nodes_called(
         return found
 
     for node in nodes:
+        # Depth first, in the order in which the nodes stand: so the stack is filled backwards.
         pending = of_calls(node)[::-1]
         while pending:
             inner = pending.pop()

@@ -14,6 +14,7 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 v1 = tf.compat.v1
 
 
+# The attribute of a call that holds the options of its function, a serialized ConfigProto.
 _CONFIG = "config_proto"
 
 

@@ -56,6 +56,7 @@ class PredictionLoop:
     def batches(self, found: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Any]:
         """Takes what `run` or `rest` gave apart into batches, in the structure of predictions."""
         columns = [
+            # Lengths of 2 and 1 are rows[0:2] and rows[2:3].
             [rows[end - length : end] for length, end in zip(lengths, np.cumsum(lengths))]
             for rows, lengths in found
         ]
@@ -122,8 +123,8 @@ def build_prediction_loop(
 def run_prediction_loop(loop: PredictionLoop, session: ReconnectingSession) -> Iterator[Any]:
     """Yields batches until the input ends.
 
-    A call runs as many batches as were yielded before it, at most: the first one runs a single
-    batch, and the input is never read further ahead than it was read before.
+    The first call runs a single batch, and each at most twice as many as the one before it: the
+    input is read ahead by no more than has been read of it so far, and one batch.
     """
     length = LoopLengthFromTime(_LONGEST_SECONDS)
     count, most = 1, 1
@@ -154,7 +155,7 @@ def _finished_batches(loop: PredictionLoop, session: ReconnectingSession) -> Ite
 
 
 class _Column:
-    """What the batches of a loop gave for one prediction, kept in the session."""
+    """The values of one prediction in the batches of a loop, kept in the session."""
 
     def __init__(self, dtype: tf.DType, shape: tf.TensorShape, *, name: str) -> None:
         self._dtype = dtype
@@ -236,6 +237,8 @@ def predict_batches(
     graph = plan.template.graph
     try:
         while True:
+            # A block that stays open over a `yield` would leave this graph to the caller's code,
+            # and close out of turn: "Nesting violated for default stack".
             with graph.as_default():
                 batch = next(batches, _ENDED)
             if batch is _ENDED:
@@ -293,7 +296,7 @@ def _batches_of_session(
 
 
 def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
-    """Yields what it is given, and tells a `Progress` of it when that is due."""
+    """Yields the batches that it is given, and reports their number to a `Progress` when that is due."""
     done, is_shown = 0, False
     for batch in batches:
         done += 1

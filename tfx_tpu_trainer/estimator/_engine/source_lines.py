@@ -18,6 +18,7 @@ _LIBRARIES = tuple(
     f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "tensorboard", "keras", "tf_keras")
 )
 
+# `gradients/dense/MatMul_grad/MatMul_1` is an op of the gradient of `dense/MatMul`.
 _OF_A_GRADIENT = re.compile(r"gradients(?:_\d+)?/(.+?)_grad(?:_\d+)?(?:/|$)")
 
 
@@ -97,7 +98,7 @@ def _forward_op(op: tf.Operation) -> tf.Operation | None:
 
 
 def is_of_a_library(frame: Any) -> bool:
-    """Whether a frame of an op's traceback is TensorFlow's or Keras's."""
+    """Tells whether a frame of an op's traceback is TensorFlow's or Keras's."""
     return _owner(frame.filename) == "library"
 
 

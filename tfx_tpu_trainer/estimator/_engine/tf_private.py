@@ -314,8 +314,8 @@ def mark_outside(op: tf.Operation, cluster: str) -> None:
 
 @functools.cache
 def _take_outside_compilation() -> None:
-    # Put in once, for good: programs hold the public functions by names of their own, and these look
-    # up this one. Outside of a trace it is TensorFlow's.
+    # Put in once, for good: programs hold the public functions by names of their own, and these
+    # look up this one. Outside of a trace it is TensorFlow's.
     original = tpu_replication.outside_compilation_impl
 
     def outside_compilation(

@@ -14,9 +14,10 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 
 v1 = tf.compat.v1
 
-# Of graphs below it, one that is garbage is not worth a collection of all of the process's objects, 0.2 s.
+# Below this number of ops a graph that is garbage is not worth a collection of all objects of the
+# process, which takes 0.2 s.
 _LARGE_GRAPH = 5_000
-# The graph of the call that ended last, if it is still there and was not collected for.
+# The graph of the call that ended last, unless it is gone or a collection was made for it.
 _latest_graph: weakref.ref[tf.Graph] | None = None
 # The process with a session that this one was forked from.
 _forked_from: int | None = None

@@ -54,7 +54,7 @@ def session_master(master: str) -> str:
 
 
 def emulates(master: str) -> bool:
-    """Whether a program with this master has emulated cores.
+    """Tells whether a program with this master has emulated cores.
 
     Args:
         master: Address of the session's master, as the configuration has it.
@@ -119,8 +119,9 @@ def choose_place(
     Raises:
         RuntimeError: If TPU cores are requested and none can be had.
     """
-    # The order is the meaning. The environment comes first: it is how someone tries a program without editing it, and
-    # the program may name a TPU, or a strategy for one, that is not there today.
+    # The order is the meaning. The environment comes first: it is how someone tries a program
+    # without editing it, and the program may name a TPU, or a strategy for one, that is not there
+    # today.
     if use_tpu and environment_emulates():
         return Choice(Kind.EMULATED_CORES, f"emulated TPU cores ({EMULATE_VARIABLE}=1)")
     if strategy is not None:
@@ -148,7 +149,7 @@ def choose_place(
 
 
 def environment_emulates() -> bool:
-    """Returns whether the environment asks for emulated TPU cores.
+    """Tells whether the environment asks for emulated TPU cores.
 
     Raises:
         ValueError: The variable is neither 1 nor 0: whoever wrote `true` would train on the TPU that the program names.

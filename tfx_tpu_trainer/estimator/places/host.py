@@ -163,8 +163,16 @@ def check_runs_in_cluster(graph: tf.Graph) -> None:
             )
 
 
+# What a host_call sees. The problem: a model_fn that returns
+#   train_op=w.assign_sub(0.1 * g), host_call=(log, [w.read_value()])
+# says nothing of the order of the two, and a session runs whichever is ready first. On cores, where
+# they stand in a function, the read comes first; so it must here. The idea: give each change of a
+# variable that the step makes a control edge from each such read of it. The invariant is that no
+# edge closes a cycle: a read that waits for some change, however far up, is left alone
+# (`waiting`), as its author has said which comes first. One pass finds these, since an op is made
+# after what it waits for.
 def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> None:
-    """Makes a step's changes of variables wait for what reads them and does not wait for a change.
+    """Makes a step's changes of variables wait for reads of them that do not wait for a change.
 
     In a session either may come first. Functions order them: see `reads_before_changes`.
     """

@@ -127,6 +127,7 @@ def _build_loop(
             left = tf.cast(tf.minimum(left, tf.int32.max), tf.int32)
 
         def all_done(number: tf.Tensor) -> tf.Tensor:
+            # Without a number of steps it is the end of the input, an error, that ends the session.
             return tf.constant(False) if steps is None else number >= left
 
         def goes_on(number: tf.Tensor) -> tf.Tensor:

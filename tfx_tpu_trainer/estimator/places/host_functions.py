@@ -79,6 +79,7 @@ class TracedHostFunction:
     def fetches(self) -> list[Fetch]:
         """Returns what must be copied of the cores for `gathered`: its tensors, core by core."""
         cores = range(self._gathered_from)
+        # Tensor by tensor, and of each the cores in order: `gathered` takes them apart again so.
         return [Fetch(core, tensor) for tensor in self.tensors for core in cores]
 
     def gathered(self, copies: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -135,7 +136,7 @@ def trace_host_function(
 
 
 def _as_node(value: Any) -> tf.Tensor | tf.Operation:
-    """Returns what can be copied of a value: of an update's unread variable, the update."""
+    """Returns the node to copy: of the variable that an assignment returns, the assignment."""
     return value.op if isinstance(value, tf.Variable) else value
 
 
@@ -161,6 +162,12 @@ _INPUT = "Placeholder"
 _FAILED = re.compile(r"\{\{node (\S+)\}\} = \w+\[.*?\]\(([^()]*)\)")
 
 
+# How a captured tensor is found. In
+#   metric_fn = lambda labels: {"accuracy": v1.metrics.accuracy(labels, predictions)}
+# `predictions` comes from model_fn, by a closure. On cores each has its own, and the function runs
+# once for all. So after the call every op that it has made is looked at: an input that was there
+# before, was not given as an argument, and needs a placeholder of the trace is such a tensor. What
+# needs none, such as a variable or a constant, is the same everywhere.
 def refuse_captured_tensors(template: ModelTemplate, *, runs_on: str) -> ModelTemplate:
     """Lets the functions of eval_metrics and host_call fail where they capture tensors of the model.
 
@@ -210,7 +217,7 @@ def _checked(
 
 
 class _Use(NamedTuple):
-    """What a host function does with a tensor or an operation.
+    """A tensor or an operation that a host function uses.
 
     Attributes:
         used: The tensor or operation.

@@ -126,7 +126,11 @@ class _OneCore:
         self._put(self._graph_def.node, Scope(nodes.get, self._functions), in_function=False)
 
     def _put(self, nodes: Any, scope: Scope, *, in_function: bool) -> dict[str, str]:
-        """Returns the references to results that have others in a function now."""
+        """Replaces ops; returns the references within a function that have changed, old -> new."""
+        # In a graph an input names a node and a number, and an op may change its type under a name.
+        # In a function it also names the output as the op's definition does:
+        #   total:output:0 of a CrossReplicaSum  ->  total:sum:0 of an AddN
+        # So there readers, and the function's own results, have to be told.
         renamed, added = {}, []
         for node in nodes:
             # A call of TensorFlow 1 has its function's name for a type.
@@ -184,6 +188,8 @@ def _bypass_sums_in_functions(graph: tf.Graph) -> None:
     calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
     if not calls:
         return
+    # Of one core, joined: its inputs and outputs are those of the call, which stays in place and is
+    # given other functions.
     alone = [functions.join(node, node.name, [0]) for node in calls]
     library = v1.GraphDef(versions=graph_def.versions)
     library.library.function.extend(functions.made)

@@ -91,7 +91,7 @@ def _is_inside(node: Any) -> bool:
 
 
 def is_for_tpus_alone(op: str) -> bool:
-    """Whether only a TPU's host runs an op; the names of exchanges between cores don't say so."""
+    """Tells whether only a TPU's host runs an op; exchanges between cores do not have TPU in their names."""
     return "TPU" in op or op in EXCHANGES
 
 

@@ -1,4 +1,4 @@
-"""What model_fn passes to `tf.compat.v1.tpu.outside_compilation`: marked while it is traced, and run.
+"""Marks what model_fn passes to `tf.compat.v1.tpu.outside_compilation`, and makes it run.
 
 The marks are those of TensorFlow itself. TensorFlow's passes for TPUs read them when a session or a
 strategy runs a copy of the model on a TPU: they cut the marked ops out of the cores' program, put them
@@ -29,10 +29,20 @@ _CALL_OF_PYTHON = "EagerPyFunc"
 # The name scopes of tf.gradients and of a tape.
 _OF_A_GRADIENT = re.compile(r"(^|/)gradient(s(_\d+)?|_tape)/")
 
-# Every `with writer.as_default()` ends in one. The session flushes the writers, once and at its end.
+# Every `with writer.as_default()` ends in one. The session flushes the writers, once and at its
+# end.
 _LEFT_TO_THE_SESSION = "FlushSummaryWriter"
 
 
+# How ops are marked for the host. The problem: `outside_compilation` marks ops within
+# `tpu.replicate` only, and a model is traced once, before there are replicas; anywhere else it
+# warns, or does nothing. The idea: while model_fn is traced, a context of TensorFlow's own gives
+# each op that is made the attribute that it would get there, and copies of the ops take it along,
+# onto a TPU or an emulated core:
+#   outside_compilation(tf.print, x)  ->  nodes with _xla_outside_compilation="0"; next call: "1"
+# TensorFlow's passes then cut the clusters out by this attribute. The invariants: two calls are two
+# clusters, since a single one would wait for an op on the TPU that lies between them and waits for
+# it; and what calls Python is marked also where TensorFlow made it, in a gradient.
 @contextlib.contextmanager
 def outside_marked() -> Iterator[None]:
     """Marks what is passed to `outside_compilation` inside, in the default graph and its functions."""
@@ -48,6 +58,7 @@ def with_effects(template: ModelTemplate) -> ModelTemplate:
     result that a model would use, and a session leaves out what nothing waits for.
     """
     kept = [op for op in template.graph.get_operations() if OUTSIDE_MARK in op.node_def.attr]
+    # What makes a handle is stateful, too, but has no effect.
     effects = [
         op
         for op in kept
@@ -64,7 +75,7 @@ def with_effects(template: ModelTemplate) -> ModelTemplate:
 
 
 def is_outside(node: Any) -> bool:
-    """Whether `outside_compilation` keeps a node on the host.
+    """Tells whether `outside_compilation` keeps a node on the host.
 
     Args:
         node: A NodeDef.

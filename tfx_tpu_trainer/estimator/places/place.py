@@ -101,7 +101,7 @@ class Place(Protocol):
 
 
 def asked_of(config: RunConfig) -> Asked:
-    """Returns what this process writes of gradients and weights in a training."""
+    """Returns which summaries of gradients and weights this process writes in a training."""
     if not config.save_summary_steps or not config.is_chief:
         return Asked()
     return Asked(gradient_norms=config.gradient_norms, histograms=config.histograms)

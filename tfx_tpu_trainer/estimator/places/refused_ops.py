@@ -1,4 +1,4 @@
-"""Which TPU and XLA ops of a step run on emulated cores, which are refused before anything runs, and why.
+"""Refuses TPU and XLA ops that emulated cores can't run, before anything runs, and says why.
 
 What emulated cores make of such ops themselves stands in `copying/cross_replica_ops.py`; the others
 that run here have a kernel of TensorFlow's for CPUs. Ops that run here and on no TPU are warned of.
@@ -133,6 +133,7 @@ def refuse_ops_that_end_the_process(template: ModelTemplate) -> None:
                 )
 
 
+# A step has thousands of nodes, but of few types.
 @functools.cache
 def _advice_on(op_type: str) -> str | None:
     return next((kind.advice for kind in _KINDS if re.search(kind.pattern, op_type)), None)
@@ -178,7 +179,7 @@ def _ops_for_hosts(step: StepNodes) -> Iterator[tuple[tf.Operation, str]]:
 
 
 def _is_made_for_emulation(op: tf.Operation) -> bool:
-    """Whether the engine's own preparation of the input made an op."""
+    """Tells whether the package's own preparation of the input made an op."""
     makers = [frame.filename for frame in op.traceback or () if not is_of_a_library(frame)]
     return bool(makers) and makers[-1].startswith(_PREPARING)
 

@@ -76,6 +76,8 @@ class ReplicaCores:
         counts = self._counts(name, stacked=stacked)
         if counts is None:
             return tensor
+        # In row-major order, the last axis fastest, as `tiled` numbers the cores: a matrix in 2 x 2
+        # parts goes to them as top left, top right, bottom left, bottom right.
         parts = [tensor]
         for axis, count in enumerate(counts):
             parts = [piece for part in parts for piece in tf.split(part, count, axis=axis)]

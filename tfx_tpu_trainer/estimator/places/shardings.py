@@ -55,6 +55,8 @@ def parts(sharding: xla_data_pb2.OpSharding | None, rank: int) -> list[int]:
     """Returns the number of parts along each dimension."""
     if sharding is None or sharding.type != xla_data_pb2.OpSharding.OTHER:
         return [1] * rank
+    # A dimension beyond the rank says how many cores have the same part
+    # (replicate_on_last_tile_dim).
     counts = list(sharding.tile_assignment_dimensions)
     return [*counts, *([1] * rank)][:rank]
 
@@ -99,6 +101,7 @@ def variable_shardings(nodes: Sequence[Any]) -> dict[str, xla_data_pb2.OpShardin
         if sharding is not None and variable is not None and variable not in found:
             found[variable] = sharding
     for node in nodes:
+        # The variable's own annotation wins over that of a reader.
         if node.op == _VARIABLE and (sharding := sharding_of(node)) is not None:
             found[node.name] = sharding
     return found

@@ -32,15 +32,15 @@ _STATELESS = {
 _INTEGERS = "RandomUniformInt"
 
 
-# How a draw becomes a function of the step. The problem: the kernel of `RandomUniform` counts its draws
-# itself, and the count is lost with the session: after a restart step 101 would draw what step 1
-# drew. The kernel is Philox, a function of (key, counter) that moves its counter on by 256 for each
-# number drawn. So what the kernel draws the n-th time is known without it:
+# How a draw becomes a function of the step. The problem: the kernel of `RandomUniform` counts its
+# draws itself, and the count is lost with the session: after a restart step 101 would draw what
+# step 1 drew. The kernel is Philox, a function of (key, counter) that moves its counter on by 256
+# for each number drawn. So what the kernel draws the n-th time is known without it:
 #   key = seed, counter = (n * numbers in the shape * 256, op-level seed)
 # and the stateless op of the same distribution, given these, returns the same numbers, bit by bit.
 # n is the global step: a training that makes each step once, in turn, draws what it drew before.
-# The invariants: the shape is the same in each step; two ops differ by their op-level seeds; and each
-# replica's copy gets another one (`mark_seed`), as copies of the stateful op do.
+# The invariants: the shape is the same in each step; two ops differ by their op-level seeds; and
+# each replica's copy gets another one (`mark_seed`), as copies of the stateful op do.
 def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tensor | None:
     """Makes a training's random ops draw by the global step, in place.
 
@@ -81,9 +81,12 @@ def _drawn(op: tf.Operation, step: tf.Tensor) -> tf.Tensor:
     """Returns what an op draws in a step."""
     count = step * tf.reduce_prod(tf.cast(op.inputs[0], tf.int64)) * _COUNTS_PER_NUMBER
     if _is_seeded(op.node_def):
+        # As the kernel takes them: a negative seed is the unsigned number of the same bits.
         seeds = [op.get_attr(name) for name in ("seed", "seed2")]
         seed, op_seed = (np.int64(value).astype(np.uint64) for value in seeds)
     else:
+        # Drawn once, when the graph is made: the counter makes the steps differ. Each run draws
+        # others, as it does with an unseeded op.
         seed, op_seed = (np.uint64(secrets.randbits(64)) for _ in range(2))
     of_op = tf.constant(op_seed, tf.uint64)
     mark_seed(of_op.op)

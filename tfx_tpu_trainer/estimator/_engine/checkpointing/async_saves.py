@@ -33,7 +33,7 @@ class PendingWrite:
     """A write that a thread has begun."""
 
     def __init__(self, folder: str, write: Callable[[], object]) -> None:
-        """Begins."""
+        """Starts the thread."""
         self._folder = folder
         self._write = write
         self._error: BaseException | None = None
@@ -44,11 +44,11 @@ class PendingWrite:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has come to its end, good or bad."""
+        """Whether the thread has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Waits for its end."""
+        """Waits for the end, and raises the error that the write ended with."""
         _wait(self._folder, self._thread)
         if self._error is not None:
             raise self._error
@@ -103,12 +103,18 @@ _OF_SAVERS = frozenset(
 _NOT_WRITTEN = 3
 
 
+# How copied values are written. The ops of a sharded saver are SaveV2, which write parts under
+# temporary names, and MergeV2Checkpoints, which renames them; others have one SaveV2. They are
+# imported into a graph of their own, with a placeholder for each value. Their control edges stay
+# behind, as these may lead to any op of the model. `_WritingSession` makes up for them, since a
+# Saver makes one call only, of the tensor that has the checkpoint's path:
+#   session.run(path_tensor)  ->  all SaveV2; `before_commit`; MergeV2Checkpoints; path_tensor
 class CopiedState:
     """Takes the values that a saver writes, and writes them."""
 
     @classmethod
     def of(cls, saver: v1.train.Saver, graph: tf.Graph) -> CopiedState | None:
-        """Makes the graph that writes."""
+        """Makes the graph that writes; `None` where a saver has ops that can't be taken out of the model."""
         if saver.saver_def is None:
             return None
         save = graph.get_tensor_by_name(saver.saver_def.save_tensor_name)
@@ -159,7 +165,7 @@ class CopiedState:
         *,
         before_commit: Callable[[], None],
     ) -> str | None:
-        """Writes values."""
+        """Writes values that `take` has returned, and empties the list."""
         feeds = {}
         for name in self._fed:
             feeds[name] = _aligned(values.pop(0))
@@ -169,7 +175,7 @@ class CopiedState:
 
 
 class _WritingSession(v1.Session):
-    """A session that a Saver saves in, though its graph does not tell what comes after what."""
+    """A session that runs the ops of a saver in their order, which its graph does not have."""
 
     def __init__(
         self,
@@ -195,6 +201,7 @@ class _WritingSession(v1.Session):
                 self._before_commit()
             writes = step is self._writing_steps[0]
             super().run(step, {**feed_dict, **(self._values_of_state if writes else {})}, here)
+            # The first step has written the values: their memory is free before the next one.
             self._values_of_state = {}
         return super().run(fetches, feed_dict, here)
 
@@ -235,6 +242,16 @@ class PatientListener(v1.train.CheckpointSaverListener):
         """
 
 
+# A checkpoint beside the training. The problem: to write a gigabyte takes seconds, in which no step
+# is made. The idea is to copy the values between two session calls, in a fraction of that, and to
+# leave the writing to a thread:
+#   training   before_save(100), copy | steps 101, 102, ...          | after_save(100)
+#   thread                            | SaveV2, before_commit, merge |
+# The invariants: a checkpoint has the values of one moment; one is written at a time, so that
+# `before_save` of the next waits for it; listeners hear of a checkpoint when it is there, in the
+# main thread and in order. What must be there when a call returns is written at once: the first and
+# the last checkpoint (`allowed` is entered for the others alone), and any that a listener or hook
+# may look for.
 class AsyncSaves(v1.train.CheckpointSaverListener):
     """Writes checkpoints of one training in a thread, one at a time, and tells its listeners of them.
 
@@ -310,7 +327,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
             listener.after_save(session, step)
 
     def close(self) -> None:
-        """Waits for a checkpoint that is being written when the training fails, and says what comes of it."""
+        """Waits for a checkpoint that is being written when the training fails, and logs its error."""
         if self._pending is None:
             return
         step, write = self._pending

@@ -101,7 +101,7 @@ def checkpoint_paths(folder: str) -> list[str]:
 
 
 def damaged(path: str, damage: str) -> tf.errors.DataLossError:
-    """Returns the error that says of a checkpoint what is wrong with it, and what can be done."""
+    """Returns the error that says what is wrong with a checkpoint, and what can be done."""
     sound = last_sound_checkpoint_before(path)
     folder, name = os.path.split(sound or path)
     advice = (
@@ -130,7 +130,7 @@ def _no_checkpoint(path: str) -> str | None:
     of_a_file = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if of_a_file != path and tf.io.gfile.exists(f"{of_a_file}.index"):
         return f"It is one of a checkpoint's files: give {of_a_file}"
-    # The other one is that of a checkpoint of TensorFlow 0, which can still be read.
+    # A file of that very name is a checkpoint of TensorFlow 0, which can still be read.
     if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.glob(path):
         return None
     return (

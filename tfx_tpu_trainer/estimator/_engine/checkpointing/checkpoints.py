@@ -56,7 +56,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 
 def unnamed_checkpoints(model_dir: str) -> str:
-    """Says of a folder without a latest checkpoint which ones it has; nothing where it has none."""
+    """Names the last checkpoint of a folder that names no latest one; `""` where there is none."""
     paths = checkpoint_paths(model_dir)
     if not paths:
         return ""

@@ -148,10 +148,12 @@ def _description(iterator: tf.Tensor) -> list[Any]:
     Names are not; nor where files are, which may have been moved.
     """
     if iterator.op.type == "OneShotIterator":
+        # Its dataset is made in a function, of which only the kinds of the nodes are read.
         name = iterator.op.get_attr("dataset_factory").name
         library = v1.get_default_graph().as_graph_def().library.function
         nodes: Iterable[v1.NodeDef] = next(f.node_def for f in library if f.signature.name == name)
         return sorted(node.op for node in nodes)
+    # Dataset.range(100).batch(32) is [["BatchDatasetV2", 32], ["RangeDataset", 0, 100, 1]].
     made = [op for op in iterator.consumers() if op.type == "MakeIterator"]
     pending = [op.inputs[0].op for op in made]
     described: list[Any] = []
@@ -175,19 +177,21 @@ def _is_number(tensor: tf.Tensor) -> bool:
 POSITIONS_FOLDER = "input_position"
 """Name of the folder below that of the checkpoints."""
 
-# The files of a position that has been written; those that some process is writing just now have other endings.
+# The files of a position that has been written; those that some process is writing just now have
+# other endings.
 _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$")
 
 
-# How a position stays that of its checkpoint. The problem: a checkpoint of step 100 must go with the
-# rows that step 101 would have read, though a kill may come between any two writes, and several
+# How a position stays that of its checkpoint. The problem: a checkpoint of step 100 must go with
+# the rows that step 101 would have read, though a kill may come between any two writes, and several
 # processes may each have a part of the input. The order decides: position first, checkpoint next,
 # and old positions are removed last, so that every checkpoint that can be found has its position:
 #   save position 100 -> write checkpoint 100 -> remove the positions of checkpoints that are gone
 # A kill after the first arrow leaves a position without a checkpoint, which nobody reads. The
-# position is of the same moment as the variables, since rows are drawn only for steps that are made.
-# With several processes the chief's `save` sets a flag that all ask for in the same session call
-# (`any_process`), each writes its own, and a second exchange holds the chief back until all have.
+# position is of the same moment as the variables, since rows are drawn only for steps that are
+# made. With several processes the chief's `save` sets a flag that all ask for in the same session
+# call (`any_process`), each writes its own, and a second exchange holds the chief back until all
+# have.
 class InputPosition(v1.train.SessionRunHook):
     """Saves where the input stands with each checkpoint, and resumes from there.
 
@@ -319,6 +323,8 @@ class InputPosition(v1.train.SessionRunHook):
             return
         try:
             description = tf.train.load_checkpoint(path).get_tensor(DESCRIPTION).decode()
+            # To the end, before the iterator is touched: a file that was cut off must leave the
+            # input at its beginning, not in between.
             self._input.check(session, path)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             # The reader has other errors than a session has.
@@ -369,7 +375,7 @@ class _AtCheckpoints(PatientListener):
 
 
 def latest_description(model_dir: str) -> str | None:
-    """Returns what the latest position of a training says that its input is.
+    """Returns the description of the input in the latest position of a training.
 
     Args:
         model_dir: Folder of the checkpoints.
@@ -401,10 +407,10 @@ def remove_positions(model_dir: str) -> None:
 
 
 def log_not_saved(cause: str) -> None:
-    """Says that a training saves no positions.
+    """Logs that a training saves no positions.
 
     Args:
-        cause: Why.
+        cause: The reason.
     """
     _logger.info(
         "The position of the input is not saved: %s. A restarted training reads it from the "

@@ -21,7 +21,7 @@ _MOST_NAMES = 50
 
 @dataclasses.dataclass(frozen=True)
 class Misfit:
-    """In what a checkpoint and a graph differ."""
+    """The differences between a checkpoint and a graph."""
 
     # Variables that the checkpoint lacks, with their types and shapes.
     missing: tuple[str, ...]
@@ -104,7 +104,7 @@ def find_misfit(path: str, wanted: Mapping[str, tf.TensorSpec]) -> Misfit | None
 
 
 def _looks_names_up(wanted: Iterable[str], keys: Container[str]) -> bool:
-    """Whether names are looked up in an object-based checkpoint: a saver of objects uses its keys."""
+    """Tells whether an object-based checkpoint is read by names; a saver of objects uses its keys."""
     return _OBJECT_GRAPH in keys and not any(name in keys for name in wanted)
 
 
@@ -132,8 +132,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-# A variable that was made in parts is saved whole, under its name without the part; a slot of a part
-# under a name that only TensorFlow knows.
+# A variable that was made in parts is saved whole, under its name without the part; a slot of a
+# part under a name that only TensorFlow knows.
 _OF_A_PART = re.compile(r"/part_\d+(/|$)")
 
 
@@ -165,7 +165,7 @@ def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSp
 
 
 def _shape_of_variable_given(tensor: tf.Tensor) -> tf.TensorShape:
-    """The shape of the variable to which a restored tensor is assigned, if it is unchanged."""
+    """Returns the shape of the variable that a restored tensor is assigned to unchanged."""
     for consumer in tensor.consumers():
         if consumer.type == "Identity":
             return _shape_of_variable_given(consumer.outputs[0])
@@ -203,7 +203,7 @@ class RestoredVariables:
     of_checkpoint: int
 
     def __str__(self) -> str:
-        """Tells it in a line."""
+        """Says in a line how many variables are taken, and which are left."""
         told = f"Variables initialized from the checkpoint {self.path}: {self.taken}."
         if self.left_in_model:
             told += (
@@ -291,6 +291,7 @@ def _text(value: object) -> str:
 
 def _of_models(names: Iterable[str], owners: Collection[str]) -> list[str]:
     """Returns the names that are no slots: a slot's name is its variable's and more."""
+    # `dense/kernel/Adam` is a slot: cut at a slash, its name begins with the owner `dense/kernel`.
     owners = set(owners)
 
     def is_slot(name: str) -> bool:

@@ -111,7 +111,7 @@ def choose_saver_hooks(
     listeners: Sequence[v1.train.CheckpointSaverListener],
     in_thread: bool,
 ) -> list[v1.train.CheckpointSaverHook]:
-    """Returns the hooks that save: the caller's and the model's own, or else a new one."""
+    """Returns the hooks that save: those of the caller and the model, or else a new one."""
     save_secs, save_steps = settings.save_checkpoints_secs, settings.save_checkpoints_steps
     saving = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
     if saving:
@@ -144,6 +144,10 @@ def choose_saver_hooks(
     return saving
 
 
+# One switch of CheckpointSaverHook is for two files: for graph.pbtxt, which it prints in Python
+# when the session is made, and for the .meta file of each checkpoint. `FiniteSaverHook` writes the
+# former itself, faster, and so calls the hook's `after_create_session` with the switch off. A
+# listener's `before_save` comes between the two: there it is switched on again.
 class _MetaGraphs(v1.train.CheckpointSaverListener):
     """Lets a hook write the .meta files that it has been kept from writing with the graph's text."""
 
@@ -156,7 +160,7 @@ class _MetaGraphs(v1.train.CheckpointSaverListener):
 
 
 class GrowingTimer:
-    """A `SecondOrStepTimer` whose intervals double until they are as long as they are to be."""
+    """A `SecondOrStepTimer` whose intervals double from the first length up to the longest."""
 
     def __init__(self, first_secs: float, longest_secs: float) -> None:
         self._first_secs = first_secs
@@ -165,12 +169,13 @@ class GrowingTimer:
 
     def reset(self) -> None:
         """Begins again."""
+        # 60 s and 600 s make the intervals 60, 120, 240, 480, 600, 600, ...
         self._secs = self._first_secs
         self._step: int | None = None
         self._time: float | None = None
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Returns whether it is time; the first time that it is asked it is."""
+        """Tells whether a checkpoint is due; the first one always is."""
         if self._time is None:
             return True
         return step != self._step and time.time() >= self._time + self._secs
@@ -231,7 +236,8 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         """Finds the global step, and who is to be told."""
         if self._in_thread:
             tf_private.join_checkpoint_listeners(self, self._writes.join)
-        # What makes the writer has the default graph written to the events at once; the model's is, when it is final.
+        # What makes the writer has the default graph written to the events at once; the model's is,
+        # when it is final.
         with tf.Graph().as_default():
             v1.summary.FileWriterCache.get(self._folder)
         super().begin()
@@ -289,7 +295,7 @@ _CONVERTED_ONCE: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def left_out_of_meta_graphs(graph: tf.Graph) -> Iterator[None]:
-    """Keeps what is added to a graph inside out of the .meta files that are written later."""
+    """Keeps what the block adds to a graph out of the .meta files that are written later."""
     before = graph.version
     yield
     _ADDED[graph] = graph.version, before
@@ -342,6 +348,8 @@ class GraphOnceSaver:
         return self._writer(self._saver, session, save)
 
     def _content(self, graph: tf.Graph) -> bytes:
+        # A graph that grew from version 1200 to 1260 by a loop of steps counts as 1200 as long as
+        # it is at 1260: the message that was made of it at 1200 is written again.
         since, before = _ADDED.get(graph, (None, 0))
         version = before if graph.version == since else graph.version
         if self._made is None or self._made[:2] != (graph, version):

@@ -19,8 +19,8 @@ SUM = "CrossReplicaSum"
 """The name of the op that adds up a tensor over all replicas."""
 REPLICA_NUMBER = "XlaReplicaId"
 
-# Between the op-level seeds of two replicas. TensorFlow seeds an op with its number in the graph, so a
-# small stride would give an op on one replica the random numbers of its neighbour on another.
+# Between the op-level seeds of two replicas. TensorFlow seeds an op with its number in the graph,
+# so a small stride would give an op on one replica the random numbers of its neighbour on another.
 _SEED_STRIDE = 7919
 
 # The attribute of a constant that is such a seed.
@@ -49,6 +49,7 @@ def give_seed_of_replica(node: v1.NodeDef, replica: int) -> None:
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
         node.attr["seed2"].i += replica * _SEED_STRIDE
     elif _SEED in node.attr:
+        # A draw by step has no seed among its attributes: it reads a constant (see `mark_seed`).
         seed = tf.make_ndarray(node.attr["value"].tensor) + np.uint64(replica * _SEED_STRIDE)
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.uint64))
 
@@ -64,7 +65,7 @@ def mark_seed(constant: tf.Operation) -> None:
 
 
 def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int, ...]:
-    """Returns the replicas that an exchange reads for one of them."""
+    """Returns the replicas whose values an exchange hands to one of them."""
     rows = assignment.tolist()
     if node.op == _PERMUTE:
         for column, role in enumerate(("source", "target")):
@@ -75,6 +76,7 @@ def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int
                     f"{rows}; name it once."
                 )
         return tuple(source for source, target in rows if target == replica)
+    # The order within a group counts: in an AllToAll it says which piece is whose.
     for group in rows:
         if replica in group:
             return tuple(group)
@@ -82,7 +84,7 @@ def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int
 
 
 def same_on_all(node: v1.NodeDef) -> bool:
-    """Tells whether all replicas of a group get the same of an exchange."""
+    """Tells whether an exchange gives all replicas of a group the same value."""
     return node.op in (SUM, _REDUCE)
 
 
@@ -99,10 +101,11 @@ def replica_number(name: str, replica: int) -> v1.NodeDef:
     return number
 
 
-# How an exchange becomes ordinary ops. The problem: `CrossReplicaSum`, `AllToAll` and their like have
-# no kernel on a CPU. The idea: all replicas stand in one graph (or in one function), so an exchange
-# is an op that reads the tensors of several of them. `senders` are those that the op's groups name,
-# `replicas` those that are in this graph; `read(r)` is the reference to the tensor of replica r:
+# How an exchange becomes ordinary ops. The problem: `CrossReplicaSum`, `AllToAll` and their like
+# have no kernel on a CPU. The idea: all replicas stand in one graph (or in one function), so an
+# exchange is an op that reads the tensors of several of them. `senders` are those that the op's
+# groups name, `replicas` those that are in this graph; `read(r)` is the reference to the tensor of
+# replica r:
 #   CrossReplicaSum, groups [[0, 1]], on replica 1   ->  AddN(read(0), read(1))
 #   CollectivePermute [[0, 1]], on replica 0         ->  zeros: nobody sends to it
 #   AllToAll of two pieces, on replica 1             ->  Concat(second half of read(0), of read(1))
@@ -141,6 +144,9 @@ def exchange(
     else:
         inputs = [read(each) for each in present]
         if one_by_one and node.op == SUM:
+            # Replicas that take turns: a sum of two lets go of both addends before the next replica
+            # has its own, where one AddN would hold the gradients of all. The sum of a, b and c is
+            #   sum1 = a + b, result = AddN(sum1, c).
             for number in range(1, len(inputs) - 1):
                 partial = made.op("AddV2", f"/sum{number}", inputs[:2], output="z", T=made.dtype)
                 inputs = [partial, *inputs[2:]]
@@ -149,7 +155,7 @@ def exchange(
 
 
 def _exchange_pieces(made: _Nodes, node: v1.NodeDef, place: int, inputs: Sequence[str]) -> None:
-    """Puts together the piece at the replica's own place of what each replica of its group has."""
+    """Joins the pieces that the replicas of a group have for this one, at its place in the group."""
     count = node.attr["split_count"].i
     split = node.attr["split_dimension"].i
     pieces = [
@@ -214,7 +220,7 @@ class _Nodes:
         return reference
 
     def piece(self, suffix: str, whole: str, axis: int, count: int, number: int) -> str:
-        """Adds the piece with a number of what is cut into equal pieces."""
+        """Cuts a tensor into equal pieces and adds the one with a number."""
         dimension = self.constant(f"{suffix}/axis", axis)
         cut = self.op(
             "Split",
@@ -227,7 +233,7 @@ class _Nodes:
         return self.op("Identity", suffix, [cut], T=self.dtype)
 
     def fail(self, given: str) -> None:
-        """Adds what ends the run, and a result of which no shape is known."""
+        """Adds an assertion that ends the run, and a result of unknown shape that waits for it."""
         here = self.constant("/here", False, tf.bool)
         why = self.constant(
             "/why",

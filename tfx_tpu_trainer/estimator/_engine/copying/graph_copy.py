@@ -29,13 +29,14 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
 
 v1 = tf.compat.v1
 
-# So many that a node which waits for all of them saves edges, if others wait for the same.
+# From so many control inputs on, one node that waits for them saves edges, if other ops wait for
+# the same.
 _MANY_CONTROLS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Fetch:
-    """What is wanted of a copy."""
+    """One node of the traced graph whose copy for one replica is to be returned."""
 
     # Which replica's copy, from 0.
     replica: int
@@ -111,6 +112,7 @@ class GraphCopier:
 
     def _made(self, job: _CopyJob, fetches: Sequence[Fetch], name: str) -> list[Any]:
         """Adds a job's copies to the default graph and returns those that were fetched."""
+        # What stands for a fetch is in a graph already: an import has no node to return for it.
         standing = [job.standing_for(fetch) for fetch in fetches]
         names = [
             job.request(fetch.replica, fetch.node)
@@ -134,7 +136,7 @@ class GraphCopier:
         return [next(copies) if tensor is None else tensor for tensor in standing]
 
     def changes_variable(self, op: tf.Operation) -> bool:
-        """Tells whether an operation changes a variable, or passes on what one gives that does."""
+        """Tells whether an operation changes a variable, or passes on the result of such a change."""
         while op.type in ("Identity", "IdentityN"):
             op = op.inputs[0].op
         return self.is_change(op)
@@ -163,8 +165,8 @@ class GraphCopier:
 # (op, replicas) for each op that is met, named after both; what stands in `replaced` (the part of
 # the batch) ends the walk. `_pending` holds what is asked for and not made yet.
 # Which replicas share a node is decided in `_copy_of`: all of them a handle, the members of a group
-# a sum, all of them a call with a sum inside, all of them what depends on no row (`shared_ops`); every
-# other op has a node for each replica.
+# a sum, all of them a call with a sum inside, all of them what depends on no row (`shared_ops`);
+# every other op has a node for each replica.
 # Example: y = CrossReplicaSum(x * w), two replicas, x replaced by x0 and x1, gives
 #   mul0 = x0 * w, mul1 = x1 * w, sum = AddN(mul0, mul1), and the ys of both replicas are the sum.
 # The invariant: a session on the copies reads each variable before or after a change of it exactly
@@ -194,8 +196,11 @@ class _CopyJob:
             is_of_first=copier.changes_variable,
             differing=(name for of_replica in replaced.values() for name in of_replica),
         )
+        # (place in the model, first replica, whether it changes a variable, the copy).
         self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
+        # (name of the op, replicas that share the copy) -> name of the copy.
         self._names: dict[Any, str] = {}
+        # Many nodes that an op waits for -> the one node that waits for them in its place.
         self._waiting: dict[frozenset[str], str] = {}
         self._controlled: dict[tuple[int, frozenset[tf.Operation]], list[str]] = {}
         self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
@@ -227,6 +232,8 @@ class _CopyJob:
         functions = self._copier.replicated_functions
         while self._pending:
             name, op, replicas = self._pending.pop()
+            # A change that another replica makes for all: who waits for it still waits for what it
+            # waited for itself.
             if op.name in self._left_out:
                 nodes = [v1.NodeDef(name=name, op="NoOp", input=self._controls(replicas[0], op))]
             elif self._kept:
@@ -266,11 +273,12 @@ class _CopyJob:
             return key
         name, index = self._copy_of(replica, tensor.op), tensor.value_index
         if self._is_joint(tensor.op):
+            # A joint call returns all outputs of its first replica, then all of the second.
             index += self._joint_replicas(replica).index(replica) * len(tensor.op.outputs)
         return f"{name}:{index}" if index else name
 
     def _read(self, replica: int, tensor: tf.Tensor) -> str:
-        """Returns what an op's copy reads; what a gate on the way waits for, the copy's `_controls` do."""
+        """Returns what an op's copy reads; its `_controls` wait for what gates on the way wait for."""
         return self._input_of(replica, tensor if self._kept else self._spared.behind_gates(tensor))
 
     def _copy_of(self, replica: int, op: tf.Operation) -> str:
@@ -308,6 +316,7 @@ class _CopyJob:
         node.input.extend(self._read(replica, tensor) for tensor in op.inputs)
         node.input.extend(self._controls(replica, op))
         if self._ends_of_turns and any(t.name in self._replaced[replica] for t in op.inputs):
+            # Whatever depends on the replica's rows comes after these ops by itself.
             node.input.extend(self._turn_before(replica, op))
         return node
 
@@ -413,6 +422,7 @@ class _CopyJob:
         """Returns the value of an input that must be known before the graph runs."""
         value = tf.get_static_value(op.inputs[index])
         if value is None:
+            # The gradient of a sum in a function gets its groups as the result of a call.
             value = self._copier.replicated_functions.scope.value(op.inputs[index].name)
         if value is None:
             raise ValueError(

@@ -38,6 +38,13 @@ _FUNCTION_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _UNREAD_MASKS = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
+# How a value is found through calls. The problem: the gradient of a CrossReplicaSum in a branch is
+# a sum over the same groups in another function, which TensorFlow hands them to as an argument:
+#   branch() = (CrossReplicaSum(g, groups=Const), groups),  gradient(dy, groups) = sum(dy, groups)
+# No constant folding reaches it, and the copies can't be made without it.
+# The idea: a scope knows the nodes around it and, in a function, what the call gives each argument;
+# `value` walks back through both, up into the caller and down into a call whose result is read,
+# until it meets a constant.
 class Scope:
     """A graph, or the body of a function in one call of it."""
 
@@ -60,7 +67,7 @@ class Scope:
         self._outer = outer
 
     def value(self, reference: str) -> np.ndarray | None:
-        """Returns the value that a reference is to, `None` where it isn't known."""
+        """Returns the value that a reference stands for; `None` where it isn't known."""
         name, *output = reference.split(":")
         if name in self._arguments:
             self.asked_outside = True
@@ -88,7 +95,8 @@ class Scope:
         return Scope(nodes.get, self._functions, arguments=arguments, given=given, outer=self)
 
     def unchanged(self, body: str, given: Sequence[str]) -> list[str]:
-        """Returns what a loop begins with, empty where a round may change it."""
+        """Returns the references that a loop begins with, each empty where a round may change its value."""
+        # body(i, groups) = (i + 1, groups), given (i0, g0), is ["", "g0"]: every round has g0.
         definition = self._functions[body]
         inner = self.of_call(body, given)
         results = [inner._origin(definition.ret[r.name]) for r in definition.signature.output_arg]
@@ -126,8 +134,8 @@ class Scope:
         return whole[tuple(parts)]
 
 
-# What a call's attributes are: those that name functions, those that list a type or shape for each
-# input or output, and the inputs that decide, which are the same on every replica.
+# The attributes of calls that name functions, and those that list a type or shape for each input or
+# output. For each type of call, how many of its first inputs decide, the same on every replica.
 _FUNCTIONS = ("then_branch", "else_branch", "body", "cond", "f", "branches")
 _LISTS = ("Tin", "Tout", "T", "output_shapes")
 _CALLS = {
@@ -228,16 +236,18 @@ class ReplicatedFunctions:
         if name not in self._made:
             body = _Body(self, self._functions[function], replicas, outputs_of, scope)
             made = body.definition(name, self._changes)
+            # A value of this call's arguments is part of the body: no other call may find it.
             if scope.asked_outside:
                 name = made.signature.name = f"{name}_call{len(self._made)}"
             self._made[name] = made
         return name
 
 
-# How a function of all replicas is made. The problem: of `tf.cond(apply, lambda: opt.apply(sum(g)))`
-# each replica has its own call, and a sum within one can't read the gradients within another. The
-# idea: one call whose function holds the bodies of all replicas, side by side. It takes the
-# arguments of replica 0, then those of replica 1, ..., and returns the results in the same order:
+# How a function of all replicas is made. The problem: of `tf.cond(apply, lambda:
+# opt.apply(sum(g)))` each replica has its own call, and a sum within one can't read the gradients
+# within another. The idea: one call whose function holds the bodies of all replicas, side by side.
+# It takes the arguments of replica 0, then those of replica 1, ..., and returns the results in the
+# same order:
 #   f(g) = CrossReplicaSum(g)   ->   f_of_both(g0, g1) = (s, s), where s = AddN(g0, g1)
 # What decides (a condition, the index of a branch) is taken from the first replica alone: it must
 # be the same on all, as it must on a TPU, where a sum in one branch waits until all get there.
@@ -279,6 +289,7 @@ class _Body:
                 signature.input_arg.add().CopyFrom(argument)
                 signature.input_arg[-1].name = f"core{replica}_{argument.name}"
                 if index in original.arg_attr:
+                    # The attributes of an argument go by its place.
                     made.arg_attr[position * count + index].CopyFrom(original.arg_attr[index])
         for replica in self._outputs_of:
             for output in original.signature.output_arg:
@@ -360,6 +371,7 @@ class _Body:
             nodes = [copy]
         copy = nodes[-1]
         for control in controls:
+            # Other control inputs are on arguments, which are there when the function begins.
             if control in self._nodes:
                 # A change of a variable is the first replica's for all.
                 changed = changes.made_by(self._nodes[control])

@@ -26,8 +26,19 @@ _MOST_BYTES_COMPARED = 1024
 _GATES = "_grad/tuple/"
 
 
+# Which copies are spared. The problem: N replicas have N copies of every op, but much of a step
+# does not depend on their rows. In
+#   loss = cross_entropy(x @ w) + 1e-4 * l2_loss(w)
+# the product differs from replica to replica; l2_loss(w), its gradient and the learning rate do
+# not.
+# The idea: an op is the same on all if neither it nor anything that it needs is a replica's own
+# (`_is_own`): its rows, other replicas' values, its number, random numbers. What may have an effect
+# is its own as well, since it must not happen less often, and so is a call of functions, which
+# nobody looks into. To read a variable has no effect, and the first replica changes variables for
+# all.
+# The invariant: on the shared copies each replica gets the bits that it had on its own.
 class SharedOps:
-    """Tells which copies can be spared; it remembers what it has found, and serves one copying."""
+    """Tells which copies can be spared; it remembers its answers, for one copying."""
 
     def __init__(
         self,
@@ -66,6 +77,7 @@ class SharedOps:
                 opened.add(current.name)
                 pending += [current, *unknown]
                 continue
+            # An op is visited twice: to ask for what it needs, and once all of that is known.
             # What is unknown still needs itself, in a loop of TensorFlow 1.
             self._same[current.name] = all(self._same.get(each.name, False) for each in needed)
         return self._same[op.name]
@@ -84,6 +96,7 @@ class SharedOps:
             return op
         definition = v1.NodeDef()
         definition.CopyFrom(known)
+        # Equal constants differ in their names, and in what they are placed with.
         definition.name = ""
         definition.attr.pop("_class", None)
         return self._constants.setdefault(definition.SerializeToString(deterministic=True), op)
@@ -117,6 +130,7 @@ class SharedOps:
             return None
         if op.name not in self._gates:
             gradient = op.inputs[0].op
+            # `tf.tuple` makes the gate: an Identity of one gradient that waits for a group of all.
             groups = [control for control in op.control_inputs if control.type == "NoOp"]
             waits = [*op.control_inputs, *(each for g in groups for each in g.control_inputs)]
             others = [each for each in dict.fromkeys(waits) if each not in (gradient, *groups)]

@@ -1,4 +1,4 @@
-"""Finds the ops that change variables, and the order in which copies of them stand in a function."""
+"""Finds the ops that change variables, and orders the copies of them that stand in a function."""
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ _HANDLE_TYPES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
 class VariableChanges:
-    """Tells of an op whether it changes a variable, itself or in a function."""
+    """Tells whether an op changes a variable, itself or in a function that it calls."""
 
     def __init__(self, library: Any, *, changes: Sequence[str] = CHANGES) -> None:
         """Reads the functions of a graph."""
@@ -53,6 +53,8 @@ def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[b
     order given here it is so in a function too: nodes that change a variable come last among those
     that could come next, and else the order is the model's.
     """
+    # Kahn's algorithm with a heap: (False, number) comes before (True, number). The nodes
+    # [w.assign(0), w.read()], none of which waits for the other, become [w.read(), w.assign(0)].
     waiting = [len(set(before)) for before in sources]
     readers: list[list[int]] = [[] for _ in sources]
     for number, before in enumerate(sources):
@@ -78,6 +80,8 @@ def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> l
     taken apart when they run, and what waits for them alone need not wait for the reads in them;
     what waits for their results does.
     """
+    # Handles among them; other names in common only add a wait. Each wait is for a node that stands
+    # before, so that the order stays one in which the nodes can run.
     changed = {name for node, does in zip(nodes, changes) if does for name in node.input}
     reads: dict[str, list[str]] = {}
     result = []

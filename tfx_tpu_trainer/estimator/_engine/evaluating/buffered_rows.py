@@ -78,7 +78,7 @@ class BufferedSlices:
         return np.int64(before + 1)
 
     def values(self, batches: np.int64) -> list[np.ndarray]:
-        """Returns what was found."""
+        """Returns, slice by slice, its number of rows and the values of its metrics."""
         if batches == 0:
             self._start()
         if self._values is None:
@@ -98,7 +98,8 @@ class BufferedSlices:
     def _of_each(
         self, rows: _Rows, result: Callable[[], list[np.ndarray]]
     ) -> list[list[np.ndarray]]:
-        """Returns what metrics give after the rows of each slice."""
+        """Returns a result of the metrics, their state or values, after the rows of each slice."""
+        # Asked again with each call until the rows tell: an evaluation may begin with one row.
         if self._in_any_groups is None:
             self._in_any_groups = self._may_group(rows)
         results = []
@@ -117,11 +118,15 @@ class BufferedSlices:
         return results
 
     def _may_group(self, rows: _Rows) -> bool | None:
-        """Tells whether it is all the same which rows are together; `None` where too few tell it."""
+        """Tells whether it does not matter which rows share an update; `None` where too few rows tell."""
         together = rows.some(_ROWS_OF_PROBE)
         number = len(together[0]) if together else 0
         if number < 2:
             return None
+        # Rows may be put together only if neither of two things matters: where they are cut (into
+        # unequal parts, since a mean of means may be right for equal ones), and whether there are
+        # updates without a row, which `by_batch` makes of batches that have none of a slice, and
+        # `grouped` does not.
         cut = -(-number // 3)
         apart = [[column[:cut] for column in together], [column[cut:] for column in together]]
         none = [column[:0] for column in together]
@@ -130,7 +135,7 @@ class BufferedSlices:
             in_parts = self._state_after(apart)
             with_none = self._state_after([*apart, none])
         except tf.errors.OpError:
-            # It will say so again, of the rows of a slice.
+            # The update of a slice will fail in the same way, and its error names the slice.
             return False
         if all(map(_alike, at_once, in_parts)) and all(map(_alike, in_parts, with_none)):
             return True
@@ -186,7 +191,7 @@ class _Rows:
                 yield [column[picked] for column in joined.columns]
 
     def by_batch(self, index: int) -> Iterator[list[np.ndarray]]:
-        """Yields the rows of a slice, those of a batch at a time, of some batches none."""
+        """Yields the rows of a slice batch by batch, also of batches that have none."""
         for columns, members in self._batches:
             rows = np.flatnonzero(members[:, index])
             yield [column[rows] for column in columns]

@@ -61,6 +61,7 @@ def slice_membership(features: Mapping[str, Feature], slices: Sequence[Slice]) -
     for index, one in enumerate(slices):
         if one.excluded:
             outside = tf.logical_not(tf.reduce_any(conditions.all_hold(one.excluded), axis=1))
+            # Only its own column loses rows: for all others this is true.
             this = tf.one_hot(index, len(slices), on_value=False, off_value=True, dtype=tf.bool)
             membership = tf.logical_and(membership, tf.logical_or(outside[:, tf.newaxis], this))
     membership = tf.cast(membership, tf.int32)
@@ -91,6 +92,8 @@ class _Conditions:
     def all_hold(self, groups: Sequence[Sequence[Condition]]) -> tf.Tensor:
         """Tells for each row and each group whether all of its conditions hold."""
         longest = max(map(len, groups))
+        # Shorter groups repeat their last condition, so that one gather serves all: [[a, b], [c]]
+        # are the places [[0, 1], [2, 2]].
         places = [
             [self._places[group[min(i, len(group) - 1)]] for i in range(longest)]
             for group in groups
@@ -276,6 +279,7 @@ class _SlicedMetrics:
         for value, shape in zip(found, shapes * number):
             value.set_shape(shape)
         for start in range(0, len(found), len(dtypes)):
+            # All of them name one update op, which a session call runs once.
             count, *values = found[start : start + len(dtypes)]
             of_slice = tf.nest.pack_sequence_as(isolated.metrics, values)
             yield {

@@ -76,7 +76,7 @@ class RowsReadHook(LoopEndHook):
             self.look(int(batches), int(rows), now - self._started)
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
-        """Is told what has been read."""
+        """Receives how many batches and rows have been read, in how many seconds."""
 
 
 class SayRowsRead(RowsReadHook):
@@ -88,7 +88,7 @@ class SayRowsRead(RowsReadHook):
         super().__init__(first_secs, every_secs)
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
-        """Says it."""
+        """Logs the counts."""
         _logger.warning(
             "Evaluation has read %d batches (%d rows) in %.0f s. It ends when its input ends; if "
             "the input is endless, give evaluate(steps=...), EvalSpec(steps=...) or "
@@ -112,7 +112,7 @@ class TellBatches(RowsReadHook):
         return super().before_run(run_context) if self._progress.is_due() else None
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
-        """Tells."""
+        """Passes the counts on."""
         del seconds
         self._progress.counted(batches, total=self._steps, rows=rows)
 
@@ -177,7 +177,7 @@ class EvalResult:
         return losses
 
     def __str__(self) -> str:
-        """What was evaluated, in words, and both losses."""
+        """Describes what was evaluated, with both losses."""
         counts = str(Batches(done=self.num_batches, rows=self.num_examples))
         losses = [f"{name} {loss:.4g}" for name, loss in self.losses.items()]
         return ", ".join([counts, *losses])

@@ -71,7 +71,7 @@ def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 
 
 def local_zero(name: str) -> Any:
-    """Makes a count that begins again with each evaluation."""
+    """Makes a local variable, a count that begins at 0 with each evaluation."""
     return v1.get_variable(
         name,
         shape=(),
@@ -104,6 +104,14 @@ class NotIsolatedError(Exception):
     """A metric_fn that can't be called in a separate graph."""
 
 
+# How one graph measures many parts of the data. The problem: a metric_fn called once for each of
+# 100 slices makes a graph of 100 times its ops, whose updates have few rows each, or none. The
+# idea: it is called once, in a graph of its own that is fed with NumPy arrays, and what a slice has
+# counted so far is taken out of its variables and put back:
+#   start(state of slice 1), update(rows of slice 1), state()  ->  the new state of slice 1
+# What must hold, and is checked op by op, is that the state is all there is: no variable but local
+# ones, no op that remembers something else or may act only once (a queue, a print, a random op),
+# nothing from the model's graph, and no value that is computed from the rows of the last update.
 class IsolatedMetrics:
     """The metrics of a metric_fn, to be updated with rows that are at hand as NumPy arrays.
 
@@ -125,8 +133,8 @@ class IsolatedMetrics:
             try:
                 placeholders = tf.nest.pack_sequence_as(tensors, self._fed)
                 result = HostFunction("eval_metrics", metric_fn, placeholders)()
-                # Metric name -> its value: a structure of tensors of this graph, in whose places the
-                # arrays of `values` belong.
+                # Metric name -> its value: a structure of tensors of this graph, in whose places
+                # the arrays of `values` belong.
                 self.metrics, updates = split(check_metrics(result))
             except Exception as error:  # Whatever a user's function does where the model is not.
                 raise NotIsolatedError(f"{type(error).__name__}: {error}") from error
@@ -207,8 +215,8 @@ class _Calls:
 
     def __init__(self, graph: tf.Graph, **calls: tuple[list[Any], list[tf.Tensor]]) -> None:
         config = v1.ConfigProto(
-            # In the caller's thread: this session is run by an op of another, whose threads they would
-            # share, and may all be waiting here.
+            # In the caller's thread: this session is run by an op of another, whose threads they
+            # would share, and may all be waiting here.
             inter_op_parallelism_threads=-1,
             device_count={"GPU": 0},
             allow_soft_placement=True,

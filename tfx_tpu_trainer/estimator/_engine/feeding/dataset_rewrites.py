@@ -48,6 +48,9 @@ def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.d
     if not edits:
         return dataset
     graph = v1.get_default_graph()
+    # The program may use the dataset elsewhere too, so its ops stay as they are. What an edit
+    # changes is made anew, and so is each op after it; in the order of their making inputs come
+    # first.
     made: dict[str, tf.Tensor] = {}
     for op in ops_of(dataset):
         if op not in edits and not any(tensor.name in made for tensor in op.inputs):
@@ -85,11 +88,12 @@ def _can_be_cut_out(batch: tf.Operation) -> bool:
     if not size or size < 1 or not all(map(_is_array, rows.inputs)):
         return False
     lengths = {tensor.shape.as_list()[0] for tensor in rows.inputs}
+    # 10 rows, repeated, in batches of 4: the third would be rows 8, 9, 0, 1.
     return len(lengths) == 1 and not (repeats and lengths.pop() % size)
 
 
 def _is_array(tensor: tf.Tensor) -> bool:
-    """Tells whether a tensor is of a known shape, and its rows are no tensors of their own."""
+    """Tells whether a tensor has a known shape, and elements that are plain values."""
     return tensor.shape.is_fully_defined() and tensor.dtype not in (tf.variant, tf.resource)
 
 
@@ -101,6 +105,7 @@ def _cut_out(batch: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
     whole = length // size
     spec = {name: batch.get_attr(name) for name in ("output_types", "output_shapes")}
     with tf.device("/device:CPU:0"):  # Where datasets are: an accelerator would copy the arrays.
+        # 10 rows in batches of 4: two batches as an array [2, 4, ...], and a rest of two rows.
         stacked = [
             tf.reshape(tensor[: whole * size], [whole, size, *tensor.shape.as_list()[1:]])
             for tensor in rows.inputs
@@ -129,7 +134,7 @@ def _stages_before(batch: tf.Operation) -> Iterator[tf.Operation]:
 
 
 def _size_and_drops(batch: tf.Operation) -> tuple[int | None, bool | None]:
-    """Returns a batch's size, and whether a short one is dropped; `None` for what is not known."""
+    """Returns a batch's size and whether a short one is dropped, each `None` where it is not known."""
     drops = batch.inputs[3 if batch.type == "ParallelBatchDataset" else 2]
     return tf.get_static_value(batch.inputs[1]), tf.get_static_value(drops)
 

@@ -87,6 +87,10 @@ def _is_structure(value: Any) -> bool:
     """Tells whether a value is a list or tuple of several tensors rather than one."""
     if not isinstance(value, (list, tuple)) or _is_tensor(value):
         return False
+    # [1.0, 2.0] and [[1, 2], [3, 4]] are one tensor, as np.array makes one of them. So is a list of
+    # scalar tensors, but a tuple of them is structure: (features, labels) may be scalars. Structure
+    # is also what has an element with rows of its own, [np.zeros(3), np.ones(3)], and the empty
+    # tuple.
     leaves = tf.nest.flatten(value)
     if _is_named(value) or not all(map(_is_scalar, leaves)):
         return True
@@ -186,7 +190,7 @@ class InputTensors:
         )
 
     def with_hidden_batches(self) -> InputTensors:
-        """Hides short batches from a model that must not be taken at its word of them.
+        """Keeps shape inference from believing a model that all batches have the same rows.
 
         Training does without, as it does in the original: its gradients are reckoned in fewer
         ops where the optimizer has the shapes.

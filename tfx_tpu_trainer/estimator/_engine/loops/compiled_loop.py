@@ -37,7 +37,7 @@ _OTHER_IN_XLA = (
 
 
 class CannotCompileError(ValueError):
-    """A model's steps can't be compiled into one function; says why."""
+    """The error of a model whose steps can't be compiled into one function, with the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +58,11 @@ class CompiledLoop:
     def compile(self, session: v1.Session, *, within: float | None = None) -> None:
         """Compiles the function."""
         compiler = concurrent.futures.ThreadPoolExecutor(1, "compile_steps")
-        # In this thread, as the ops of steps would wait for the session's, which the compiler holds.
+        # In this thread, as the ops of steps would wait for the session's, which the compiler
+        # holds.
         own_thread = v1.RunOptions(inter_op_thread_pool=-1)
         compiling = compiler.submit(session.run, self.compiled, options=own_thread)
+        # Nothing ends a compilation: where the time is over, it goes on beside the training.
         compiler.shutdown(wait=False)
         try:
             compiling.result(within)
@@ -80,6 +82,15 @@ class CompiledLoop:
         return loss, int(step)
 
 
+# How steps are compiled. The problem: XLA wants static shapes, can't read an iterator, and compiles
+# anew for each shape. The idea: a function of stacks of `size` batches, and of how many of them to
+# use, which makes a step on each; around it a loop of ordinary ops that draws the next stack while
+# XLA's function runs. 40 steps with stacks of 16 are
+#   draw 16 | step 16, draw 16 | step 16, draw 8 | step 8, draw 0
+# The invariants: as many batches are drawn as steps are made, so that the template's own train_op
+# can go on after the loop with the next one (only a NaN, which ends the training, loses a stack);
+# the end of the input is a value, an optional without content, and no error that would lose what
+# was drawn before; and the function is compiled before the first batch is drawn.
 def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     """Makes a loop of the template's own steps whose model is compiled by XLA.
 

@@ -37,7 +37,7 @@ _MOST_MATRIX_OPERATIONS = 5e7
 _MOST_UPDATED_NUMBERS = 1 << 17
 _MOST_NUMBERS = 1 << 18
 
-# What a size is taken for that is not known before there are batches, but for that of a batch.
+# Stands for each size that is unknown until there are batches, except the batch's own.
 _UNKNOWN_SIZE = 64
 
 # Ops of which even a small one may be long.
@@ -76,7 +76,7 @@ _MATRIX_PRODUCTS = {
 
 
 def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
-    """Tells whether a model's steps are faster with each op on one thread."""
+    """Tells whether a model's steps are small, and so faster with each op on one thread."""
     if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
         return False
     graph = step[0].graph
@@ -121,6 +121,7 @@ def _runs_in_dataset(op: tf.Operation) -> bool:
 
 def _rows_of_batch(graph: tf.Graph) -> float:
     """Returns the largest batch size that datasets of a graph name; infinite where none does."""
+    # The size is the second input, but where a map and its captured inputs come before it.
     named = [
         tf.get_static_value(op.inputs[-3 if op.type.startswith("MapAnd") else 1])
         for op in graph.get_operations()
@@ -144,6 +145,7 @@ def _numbers(tensor: tf.Tensor, rows: float) -> float:
     if tensor.shape.rank is None or tensor.dtype in (tf.resource, tf.variant):
         return 0
     sizes = tensor.shape.as_list()
+    # An unknown first dimension is taken for that of the batch.
     unknown = [rows, *[_UNKNOWN_SIZE] * (len(sizes) - 1)]
     return math.prod(other if size is None else size for size, other in zip(sizes, unknown))
 
@@ -188,11 +190,11 @@ class LoopReadyHook(LoopEndHook):
 # setting of the process, but for functions that tf.data calls. The idea: a dataset whose element n
 # is the loss after the n-th call of the loop,
 #   range(2**62).map(lambda _: while_loop(step, number=read(steps_in_call)))
-# with `max_intra_op_parallelism=1`. A session call writes the number of steps into a variable of its
-# own and draws one element, which runs them. Whatever could draw ahead (prefetch, autotuning,
+# with `max_intra_op_parallelism=1`. A session call writes the number of steps into a variable of
+# its own and draws one element, which runs them. Whatever could draw ahead (prefetch, autotuning,
 # default optimizations) is off: an element that is drawn early is steps that nobody asked for.
-# The invariant: the iterator is made once in a session (`OneThreadLoop.prepare`). Made anew it would
-# have new kernels, whose random ops would draw the same numbers once more.
+# The invariant: the iterator is made once in a session (`OneThreadLoop.prepare`). Made anew it
+# would have new kernels, whose random ops would draw the same numbers once more.
 def build_one_thread_loop(template: ModelTemplate) -> OneThreadLoop:
     """Makes a loop of the template's own steps that runs each op on one thread."""
     copier = GraphCopier(template.graph)

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reporting:
-    """How it is told how far a training is."""
+    """Whom a training reports its progress to, and how long it is to be."""
 
     # Whom to tell; a phase of it is under way.
     progress: Progress
@@ -72,20 +72,20 @@ class ProgressHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Tells, if it is due."""
+        """Reports step and loss, if that is due."""
         self._latest = run_values.results
         if self._progress.is_due():
             step = int(run_context.session.run(self._global_step))
             self._progress.trained(step, self._latest)
 
     def reached(self, step: int, loss: Any) -> None:
-        """Tells, if it is due; what runs ahead of the session calls it at loop ends."""
+        """Reports step and loss, if that is due; what runs ahead of the session calls it at loop ends."""
         self._latest = loss
         if self._progress.is_due():
             self._progress.trained(step, loss)
 
     def end(self, session: v1.Session) -> None:
-        """Tells the last step, unless none was made."""
+        """Reports the last step, unless none was made."""
         if self._latest is not None:
             step = int(session.run(self._global_step))
             self._progress.trained(step, self._latest, has_ended=True)

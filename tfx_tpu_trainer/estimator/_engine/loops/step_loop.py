@@ -157,8 +157,8 @@ IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
 """Runs all of a session call on the thread that asks for it."""
 
 
-# `IteratorGetNext` hands itself to a thread of its own, since the iterator may keep it waiting, and the
-# loop goes on when that thread wakes it: for small batches that takes as long as the draw. Its
+# `IteratorGetNext` hands itself to a thread of its own, since the iterator may keep it waiting, and
+# the loop goes on when that thread wakes it: for small batches that takes as long as the draw. Its
 # synchronous form, which TensorFlow uses in eager execution, is for threads that nothing else needs
 # while they wait: the thread of a session call (`inter_op_thread_pool=-1`), or that of a loop with
 # threads of its own, which no dataset of the program runs on.
@@ -180,6 +180,7 @@ def _direct_draws(step: Sequence[tf.Tensor | tf.Operation]) -> dict[str, tf.Tens
     ops = list(upstream(step))
     draws = [op for op in ops if op.type == "IteratorGetNext"]
     waited_for = {control for op in ops for control in op.control_inputs}
+    # A control edge from or to a draw would be lost with it: such a step keeps its draws.
     if any(draw.control_inputs or draw in waited_for for draw in draws):
         return {}
     made: dict[str, tf.Tensor] = {}

@@ -69,6 +69,8 @@ class StepsPerCall:
 
     def steps_ahead(self, step: int) -> int | None:
         """Tells how many steps no hook need see."""
+        # With reports every 10 steps, from step 1 on: at step 1 nine steps may run ahead, 2 to 10,
+        # and step 11 is made by itself.
         dues = [self.next_report(step, period) for period in self.report_steps]
         if self.save_steps is not None:
             dues.append(_next_due(self.start, self.save_steps, step))
@@ -80,7 +82,7 @@ class StepsPerCall:
 
 
 def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
-    """Tells whether no hook could tell that it was not called back every step."""
+    """Tells whether no hook could notice that it is not called back every step."""
     return all(
         type(hook) in _KNOWN_HOOKS
         or not wants_each_step(hook)
@@ -104,7 +106,7 @@ def needs_no_call(hook: v1.train.SessionRunHook) -> bool:
 
 
 def whole_steps(steps: float | None) -> int | None:
-    """Returns the first whole number of steps that is not below any number of them.
+    """Rounds a number of steps up to a whole one.
 
     TensorFlow's timers take any number: a hook that is due every 31.25 steps acts at 0, 32 and 64.
     """
@@ -187,7 +189,7 @@ class LoopLength:
         return self._steps
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Learns nothing."""
+        """Ignores it: the length is fixed."""
 
 
 class LoopHook(v1.train.SessionRunHook):
@@ -249,7 +251,7 @@ class LoopHook(v1.train.SessionRunHook):
             self._set(run_context.session, step)
 
     def end(self, session: v1.Session) -> None:
-        """Says so if training ended early; the loop that the input cut short counts too."""
+        """Logs that training ended early, if it did; the loop that the input cut short counts too."""
         step = int(session.run(self._global_step))
         if step < self._last_step:
             _logger.info(
@@ -261,6 +263,7 @@ class LoopHook(v1.train.SessionRunHook):
 
     def end_loop(self) -> None:
         """Ends the loop that is running after its current step; for another thread to call."""
+        # The loop reads the variable again in each step (`read_count`), so that 1 ends it.
         if self._session is not None:
             # The loop may have ended by itself, and its session with it.
             with contextlib.suppress(RuntimeError, tf.errors.CancelledError):
@@ -270,6 +273,7 @@ class LoopHook(v1.train.SessionRunHook):
 
     def _set(self, session: v1.Session, step: int) -> None:
         self._step = step
+        # At step 250 a period of 100 ends at 300.
         ends = [self._last_step, *(step - step % period + period for period in self._periods)]
         length = max(1, min(self._length(), *(end - step for end in ends)))
         if length != self._set_to:

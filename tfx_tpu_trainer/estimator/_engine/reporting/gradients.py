@@ -177,7 +177,7 @@ class FirstStepOfLoop:
         )
 
     def keep(self, number: tf.Tensor, copies: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Keeps the summary of a step in a variable, in the loop under construction."""
+        """Writes the summary of a due first step to a variable, in the loop under construction."""
 
         def write() -> tf.Tensor:
             summary = summary_of_gradients(dict(zip(self._names, copies)), self._asked)

@@ -73,6 +73,8 @@ class LossLogHook(v1.train.SessionRunHook):
         """Logs when the timer says so."""
         loss, stale_step = run_values.results
         self._calls += 1
+        # Fetched beside the train_op it may be the step before or after it: enough to tell whether
+        # a line may be due. The step that the line shows is read again.
         reached = self._calls if self._counts_calls else int(stale_step) + self._steps_per_call
         if not (self._timer.should_trigger_for_step(reached) and self._pace.is_open):
             return

@@ -192,7 +192,8 @@ class _ClosedEvents:
         self._folder = writer.get_logdir()
 
     def add_event(self, event: Any) -> None:
-        # A file's name holds the second of its opening: one of the same second and name would be overwritten.
+        # A file's name holds the second of its opening: one of the same second and name would be
+        # overwritten.
         suffix = f".{os.getpid()}.{next(_openings):06}"
         # A FileWriter is for graphs; nothing of this one is used.
         with tf.Graph().as_default():

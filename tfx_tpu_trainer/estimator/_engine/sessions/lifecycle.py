@@ -82,7 +82,7 @@ def optimizing_config(
 
 
 def fold_no_constants(config: v1.ConfigProto) -> None:
-    """Has constants' results computed by the calls that need them, and not before and for good.
+    """Keeps a session from computing results of constants when it opens, and from holding them.
 
     TensorFlow folds a session's initial values into constants where these hang on constants alone, and keeps them as
     long as the session lives: the zeros of Adam's slots take two more bytes for each of a model's. Steps were as fast
@@ -145,8 +145,8 @@ def closed_in_thread(
                 raise
             _close_in_thread(calls.latest, master)
     finally:
-        # One that was lost is closed already. It would be closed once more as the interpreter ends, when no thread
-        # starts and who starts one waits forever.
+        # One that was lost is closed already. It would be closed once more as the interpreter ends,
+        # when no thread starts and who starts one waits forever.
         if calls.latest is not None:
             calls.latest.__dict__.pop("close", None)
 
@@ -174,6 +174,7 @@ def _close_in_thread(
                 error,
             )
 
+    # Set on this session alone: a MonitoredSession, however wrapped, ends by calling it.
     session.close = close
 
 

@@ -20,7 +20,8 @@ GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
 """Environment variable: the seconds from the signal to the end of the process, finished or not."""
 
 _GRACE_SECONDS = 25.0
-# The part of the grace in which a loop may come to its own end; the rest is for its last step and the checkpoint.
+# The part of the grace in which a loop may come to its own end; the rest is for its last step and
+# the checkpoint.
 _FOR_LOOPS = 0.25
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """The signals that ask a process to stop."""
@@ -42,8 +43,17 @@ class StoppedBySignal(SystemExit):
         super().__init__(128 + number)
 
 
+# How a training is stopped. The problem: Python's handler of a signal runs in the main thread
+# between two of its instructions, and so after the session call, minutes long, that this thread
+# waits in; raised in between, an exception may leave half a checkpoint. The idea: the handler only
+# takes a note in `number`, which the training reads after each call, and another thread, which sees
+# the signal at once, keeps time. With a grace of 25 s and a loop of 60 s:
+#    0.00 s  the signal; the watching thread starts two timers
+#    6.25 s  `_cut_short` ends the loop after the step under way; the handler runs, the training
+#            sees `number`, writes its checkpoint, and leaves `postponed`, which raises
+#   25.00 s  if it is still there, the process ends, without a checkpoint
 class Preemption:
-    """Whether the process has been asked to stop; see `listening`."""
+    """The request to stop that this process has or may get; see `listening`."""
 
     def __init__(self) -> None:
         # The signal that asked for it; `None` until one has.
@@ -57,7 +67,7 @@ class Preemption:
 
     @contextlib.contextmanager
     def postponed(self, end_loop: Callable[[], None] | None = None) -> Iterator[None]:
-        """Lets the block end in its own way: it asks for `number` where it can stop."""
+        """Lets the block choose where to stop: it reads `number` there, and is not interrupted."""
         self._postponed += 1
         outer, self._end_loop = self._end_loop, end_loop
         try:
@@ -69,7 +79,7 @@ class Preemption:
             self._end(self.number)
 
     def ask(self, number: int) -> None:
-        """Asks for a stop; a second time, it is one."""
+        """Asks for a stop; when asked a second time, stops at once."""
         if self.number is not None:
             self._end(number)
         self.number = number
@@ -84,14 +94,14 @@ class Preemption:
         )
 
     def start_grace(self, number: int) -> None:
-        """Sees to it that the process ends when the grace is over; another signal ends it now."""
+        """Ends the process when the grace is over; called for a second signal, ends it now."""
         if self._timers:
             _end_now(number)
         self._start_timer(grace_seconds(), self._grace_is_over, number)
         self._start_timer(grace_seconds() * _FOR_LOOPS, self._cut_short)
 
     def close(self) -> None:
-        """Takes the grace back: the process has done what it was asked for."""
+        """Stops the timers, once the training has ended in time."""
         for timer in self._timers:
             timer.cancel()
 
@@ -133,7 +143,7 @@ def listening() -> Iterator[Preemption]:
     the program's, and so do both in another than the main thread, where Python has no signals.
 
     Yields:
-        Whether a stop has been asked for. Inside of another `listening` block it is that one's.
+        What knows of a request to stop. Inside of another `listening` block it is that one's.
 
     Raises:
         ValueError: The environment variable of the grace is no number of seconds: told now, since at a signal it would
@@ -159,8 +169,9 @@ def listening() -> Iterator[Preemption]:
         with _noticed_at_once(stop, taken) if taken else contextlib.nullcontext():
             yield stop
     except Exception:
-        # Raised in the middle of others' work, a stop comes out as something else: C++ makes a TypeError without
-        # words of it, and TensorFlow's context managers find their stacks of graphs in disorder.
+        # Raised in the middle of others' work, a stop comes out as something else: C++ makes a
+        # TypeError without words of it, and TensorFlow's context managers find their stacks of
+        # graphs in disorder.
         if stop.number is not None and stop.was_raised:
             stop._end(stop.number)
         raise
@@ -217,6 +228,7 @@ def _noticed_at_once(stop: Preemption, taken: Collection[int]) -> Iterator[None]
     """
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
+    # The interpreter's own handler, in C, writes the number of a signal here as it comes.
     former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     if former != -1:
         # An event loop, as in a notebook, which waits for it.

@@ -77,6 +77,8 @@ class ReconnectingSession:
         """Runs a function of a step context; see `MonitoredSession.run_step_fn` and `run`."""
 
         def watched(step_context: Any) -> Any:
+            # Called again by the MonitoredSession with each session that it opens in place of a
+            # lost one: what is raised here for a loss goes to it, and not to the caller.
             self.latest = step_context.session
             try:
                 with self._lost_tasks_named(), self._watch.call(step_context.session):
@@ -167,7 +169,8 @@ class WorkerCreator(v1.train.SessionCreator):
         started, told = time.monotonic(), False
         while True:
             waited = time.monotonic() - started
-            # A chief that restores for minutes is not asked each second: each time takes the graph there.
+            # A chief that restores for minutes is not asked each second: each time takes the graph
+            # there.
             pause = min(max(_PAUSE_SECONDS, waited / 5), _LONGEST_PAUSE_SECONDS)
             if most is not None:
                 pause = min(pause, max(_PAUSE_SECONDS, most - waited))
@@ -181,8 +184,8 @@ class WorkerCreator(v1.train.SessionCreator):
                 recovery_wait_secs=pause,
             )
             try:
-                # Without time to wait it asks once; with time for a second try it logs before that which variables are
-                # missing.
+                # Without time to wait it asks once; with time for a second try it logs before that
+                # which variables are missing.
                 return manager.wait_for_session(
                     self._master, self._config, max_wait_secs=1.5 * pause if tells else 0
                 )
@@ -199,15 +202,16 @@ class WorkerCreator(v1.train.SessionCreator):
                 time.sleep(pause)
 
 
-# Why opening a session is wrapped. The problem: where a task of the cluster is away, TensorFlow waits
-# in C++ for ever: no exception, no log line, and Ctrl-C does not get through. And a MonitoredSession
-# that loses its session while it opens tries again at once, endlessly. So, in this order:
+# Why opening a session is wrapped. The problem: where a task of the cluster is away, TensorFlow
+# waits in C++ for ever: no exception, no log line, and Ctrl-C does not get through. And a
+# MonitoredSession that loses its session while it opens tries again at once, endlessly. So, in this
+# order:
 #   1. wait for the thread that may still be writing the checkpoint that is to be restored;
 #   2. connect to each task that the session needs, until all answer or the time is over;
 #   3. open the session, while one thread says what is waited for and another ends the process if a
 #      task goes away meanwhile (nothing else can end that call);
-#   4. on a loss pause a second and pass the error on: the MonitoredSession calls this again, which is
-#      counted from the first loss (`_failed`) until a session opens.
+#   4. on a loss pause a second and pass the error on: the MonitoredSession calls this again; the
+#      time counts from the first loss (`_failed`) until a session opens.
 class ReconnectingCreator(v1.train.SessionCreator):
     """Opens sessions as another creator does, once the tasks that they need are there.
 
@@ -282,7 +286,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
         )
 
     def _note(self, error: tf.errors.OpError) -> None:
-        """Says that a session was lost while it opened: a MonitoredSession tries again at once, forever."""
+        """Logs a session that was lost while it opened, and ends the retries, which else go on forever."""
         (seconds, setting), now = self._limit(), time.monotonic()
         if self._failed is None:
             self._failed = now
@@ -305,7 +309,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
 
 
 def needed_tasks(settings: SessionSettings, master: str) -> dict[str, str]:
-    """Returns the tasks that a session needs: those its device filters let it see."""
+    """Returns the tasks that a session needs, those that its device filters let it see, with addresses."""
     scheme, _, own = master.rpartition("://")
     if scheme != "grpc":
         return {}
@@ -320,6 +324,7 @@ def needed_tasks(settings: SessionSettings, master: str) -> dict[str, str]:
         )
 
     tasks = _tasks(settings.cluster_spec)
+    # A master that is no task of the cluster, as a TPU's: it is all that a session needs.
     if own not in tasks.values():
         return {"the master": own}
     return {

@@ -76,7 +76,8 @@ def run_errors_explained(
         # Without the op: with it, an error shows all that led to the op.
         raise type(error)(error.node_def, None, explained) from error
     except UnicodeDecodeError as error:
-        # TensorFlow quotes a record that it can't parse, and Python can't make a text of the message.
+        # TensorFlow quotes a record that it can't parse, and Python can't make a text of the
+        # message.
         if not _is_of_session_call(error):
             raise
         said = _FUNCTIONS.sub("", error.object.decode(errors="backslashreplace"))
@@ -260,6 +261,7 @@ def keep_from_hooks(inputs: Iterable[tf.Tensor]) -> None:
     on_replicas = {tensor.op for tensor in inputs}
     for op in on_replicas:
         graph.add_to_collection(_INPUTS, op)
+    # One pass is enough: an op is made after its inputs, as loops of version 2 are single ops.
     for op in graph.get_operations():
         before = (*(tensor.op for tensor in op.inputs), *op.control_inputs)
         if op in on_replicas or not on_replicas.isdisjoint(before):

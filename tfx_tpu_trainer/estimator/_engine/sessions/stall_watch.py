@@ -56,6 +56,15 @@ class _Call:
     steps: Any = None
 
 
+# How a call that hangs is ended. The problem: it waits in C++, in the main thread, where neither an
+# exception nor a signal's handler gets to it; and whatever asks its session may hang as well. So a
+# thread ends it, and begins with the mildest means:
+#   1. `_stalled` is set first: whatever the call comes back with now, it raises StalledError;
+#   2. the session is closed, in a thread that nobody waits for: that cancels ops that can be;
+#   3. the call has 10 s to come back, and the training 150 s more to leave its `with` blocks;
+#   4. if it does not, the process ends with EXIT_CODE, which tells a supervisor to try again.
+# The clock is that of one call, not of a step. A call of many steps is asked how many it has made,
+# and each answer that differs from the last one sets the clock again (`_look`).
 class StallWatch:
     """Watches the calls of one session from a thread of its own.
 
@@ -156,7 +165,8 @@ class StallWatch:
                 self._look(call)
 
     def _look(self, call: _Call) -> None:
-        """Looks how many steps a call has made; one that makes steps has its clock set again."""
+        """Asks how many steps a call has made, and sets the clock of one that makes steps again."""
+        # In a thread of its own, and one at a time: where a task is gone this question hangs, too.
         if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
             return
 
@@ -196,6 +206,7 @@ class StallWatch:
         )
         _logger.error("%s. All Python threads:\n%s", self._stalled, _all_stacks())
         self._left.clear()
+        # The call may have come back between the look at the clock and now.
         if self._call is None:
             self._left.set()
         _start(session.close)

@@ -114,7 +114,8 @@ def train(
         scaffold=scaffold,
         steps_per_call=plan.steps_per_call,
         listeners=saving_listeners,
-        # Several processes save together, and sessions of another one have their variables elsewhere.
+        # Several processes save together, and sessions of another one have their variables
+        # elsewhere.
         in_thread=not master and plan.agreed_stop is None and _none_looks(own_hooks),
     )
     position = _input_position(plan, settings, master, has_saver=bool(saver_hooks))
@@ -276,6 +277,9 @@ def _steps(
 ) -> Iterator[Any]:
     """Makes a session call at a time until a hook or a signal stops it, and yields its loss."""
     calls_made = 0
+    # Where several processes make each step together, none may leave the loop by itself on a
+    # signal: the hook `agreed_stop` tells the others, and all of them see `should_stop` after the
+    # same step.
     while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
         # The loop that runs ahead is built after the first step, which need not wait for it.
         if fast_forward is not None and calls_made:
@@ -288,7 +292,7 @@ def _steps(
 
 @contextlib.contextmanager
 def _stop_reported(stop: Preemption, model_dir: str) -> Iterator[None]:
-    """Says where a training stands that was asked to stop, once its checkpoint is written."""
+    """Logs where a training stands that was asked to stop, once its checkpoint is written."""
     yield
     if stop.number is not None:
         _logger.warning(
@@ -300,7 +304,7 @@ def _stop_reported(stop: Preemption, model_dir: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _written_to_the_end(hooks: Sequence[v1.train.CheckpointSaverHook]) -> Iterator[None]:
-    """Waits for a checkpoint that is being written where the block fails; otherwise the hook's `end` does."""
+    """Waits for a checkpoint that is being written where the block fails; else the hook's `end` waits."""
     try:
         yield
     except BaseException:

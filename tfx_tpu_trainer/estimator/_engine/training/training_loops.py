@@ -35,8 +35,8 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 # The first of each is left out, and is one call: it makes what later ones use. The others last some
-# time, as a call may be as short as 10 ms where events are written often: other programs' work would
-# decide.
+# time, as a call may be as short as 10 ms where events are written often: other programs' work
+# would decide.
 _TRIALS = 4
 _TRIAL_SECONDS = 0.1
 
@@ -86,6 +86,8 @@ class LoopChoice:
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
         """Makes some steps, or fewer while it measures; see `TemplateLoop.run`."""
+        # The two take turns: plain, compiled, plain, ... The plain loop's last time bounds a trial,
+        # also the first of the compiled one, whose speed is not known yet. All steps count.
         if self._chosen is not None:
             return self._chosen.run(session, steps)
         plain, compiled = self._plain_seconds, self._compiled_seconds
@@ -157,7 +159,7 @@ def jit_compile_of(setting: bool | str | None, *, same_each_time: bool) -> bool 
 
 
 def log_no_loops() -> None:
-    """Says that there is nothing to compile."""
+    """Logs that there is nothing to compile."""
     _logger.warning(
         "jit_compile has no effect: it compiles loops of steps, but these steps run one by one or "
         "on cores. On the host (use_tpu=False, without a cluster) steps run in loops unless a "
@@ -180,14 +182,22 @@ _LONG_LOOP = 10
 
 
 class Reporter(Protocol):
-    """A hook that needs not see a step to report it."""
+    """A hook that need not see a step to report it."""
 
     every_n_steps: int | None
 
     def reached(self, step: int, loss: Any) -> None:
-        """Is told of the global step that a loop has reached, and of its loss."""
+        """Receives the global step that a loop has reached, and its loss."""
 
 
+# How steps are made between hooks. The problem: a session call with its hooks takes longer than a
+# small model's step, and hooks are called with each step. The idea: known ones act only now and
+# then, and it is known when. So before each call of the training, `run_ahead` makes the steps that
+# none of them need see, in a loop of the graph. With a log line each 100 steps:
+#   call: step 1 | loop: 2 to 100 | call: step 101 | loop: 102 to 200 | ...
+# The invariants: hooks act at the steps at which they would if each step were a call; the loop and
+# the template's own train_op work on the same variables and the same iterator, so that they can
+# take turns at any step; and no loop goes past the last step, a checkpoint, or about a second.
 class FastForwardHook(v1.train.SessionRunHook):
     """Knows where a session stands, and runs it ahead between the calls that hooks see."""
 
@@ -210,7 +220,8 @@ class FastForwardHook(v1.train.SessionRunHook):
         reports = (settings.save_summary_steps, settings.log_step_count_steps)
         self._report_steps = tuple(steps for steps in reports if steps)
         self._length = TunedLoopLength(_LONGEST_SECONDS)
-        # What one step adds to the global step: two where one optimizer trains both halves of a model.
+        # What one step adds to the global step: two where one optimizer trains both halves of a
+        # model.
         self._counted = 1
 
     @property
@@ -264,11 +275,13 @@ class FastForwardHook(v1.train.SessionRunHook):
         loop = self._prepared_loop(step_context.session)
         longest = self._length()
         last = self._step + (longest if ahead is None else min(ahead, longest))
+        # A loop for each report on the way, which ends at its step. Where a step counts two and the
+        # report is one away (`or 1`), it is made all the same, and the report comes a step late.
         while steps := min(self._steps_within(last), self._steps_within(self._next_report()) or 1):
             self._run(loop, step_context.session, steps)
 
     def _steps_within(self, last: int) -> int:
-        """Returns how many steps can be made that go no further than a global step."""
+        """Returns how many steps can be made without going past a global step."""
         return max(last - self._step, 0) // self._counted
 
     def _prepared_loop(self, session: v1.Session) -> TemplateLoop | LoopChoice:

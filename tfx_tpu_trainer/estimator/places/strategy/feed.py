@@ -50,7 +50,7 @@ def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
 
 
 def _made_eagerly(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Makes a strategy of GPUs again: what orders their collectives is made with it, when eager."""
+    """Makes a strategy of GPUs anew, eagerly: it then has what orders the collectives of its devices."""
     kinds = (tf.distribute.MirroredStrategy, v1.distribute.MirroredStrategy)
     devices = strategy.extended.worker_devices
     if isinstance(strategy, kinds) and any("GPU" in device for device in devices):
@@ -80,7 +80,7 @@ class EagerThread:
         return self._eagerly(function, *args)
 
     def is_switched_on(self) -> bool:
-        """Whether the program lets TensorFlow execute eagerly, where nothing else is said."""
+        """Tells whether TensorFlow executes eagerly in a new thread, as the program has chosen."""
         return self._result_of(tf.executing_eagerly)
 
     def end(self) -> None:
@@ -90,7 +90,8 @@ class EagerThread:
         each keep one of glibc's arenas, with what it has freed there.
         """
         if self._executor is not None:
-            # It has nothing to do by now. Python's collector may be closing a session, and must not wait for threads.
+            # It has nothing to do by now. Python's collector may be closing a session, and must not
+            # wait for threads.
             self._executor.shutdown(wait=False)
             self._executor = None
 
@@ -169,13 +170,18 @@ class StrategyFeed:
 
         def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = noted(context)
-            # Where batches are all of one shape TensorFlow ends every replica's input with the first
-            # that ends; where they may differ, it goes on, with batches of zeros that do not say so.
+            # Where batches are all of one shape TensorFlow ends every replica's input with the
+            # first that ends; where they may differ, it goes on, with batches of zeros that do not
+            # say so.
             endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
             self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
             # So each batch brings a 1 along, which is a 0 in those.
             return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))
 
+        # Who draws. Only a plain iterator's position can be saved. So where it is to be, each
+        # process has its dataset's own iterator, and draws by hand, a batch for each of its
+        # replicas; else the strategy distributes, which may read ahead onto the devices. Evaluation
+        # and prediction draw by hand, too, since they need to know which batches are the last.
         def make() -> Any:
             if repeated and not self.is_saved:
                 options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -249,7 +255,7 @@ class StrategyFeed:
         return element_of_all, self._have_all(here)
 
     def _have_all(self, here: Any) -> tf.Tensor:
-        """Tells whether every replica, those of other processes too, brings a 1 along."""
+        """Tells whether every replica has a batch, those of other processes included."""
         having = self.strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
         return tf.equal(having, self.strategy.num_replicas_in_sync)
 
@@ -278,6 +284,8 @@ class StrategyFeed:
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(
                 self.strategy,
+                # Replicas are numbered over all processes, and each process has as many as any
+                # other.
                 lambda context: parts[context.replica_id_in_sync_group % len(parts)],
             )
 

@@ -1,4 +1,4 @@
-"""What the `tf.distribute` strategies of a RunConfig are, as far as the way to run them differs."""
+"""Checks the `tf.distribute` strategies of a RunConfig, and tells apart those that run differently."""
 
 from typing import Any
 

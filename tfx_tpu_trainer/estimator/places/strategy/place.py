@@ -157,6 +157,8 @@ class UnderStrategy:
         inputs = self._cut_input(features, labels)
         replicas = strategy.num_replicas_in_sync
         with contextlib.ExitStack() as stack:
+            # What a program for TPUs asks for: a CrossShardOptimizer the number of replicas, a head
+            # whether there are several. The last of them answers programs for strategies.
             stack.enter_context(tf_private.replicas(replicas))
             stack.enter_context(on_cores())
             stack.enter_context(outside_marked())

@@ -112,6 +112,8 @@ class AgreedStopHook(v1.train.SessionRunHook):
     ) -> None:
         """Asks the others."""
         del run_values
+        # Flags, since a sum is all that the processes exchange: one for each signal that may have
+        # come.
         asked = preemption.signal_received()
         stops, *signals = self._steps.any_process(
             run_context.stop_requested, *(number == asked for number in preemption.SIGNALS)

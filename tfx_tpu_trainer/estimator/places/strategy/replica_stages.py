@@ -26,6 +26,15 @@ class _Stage:
     sums: list[tf.Operation] = dataclasses.field(default_factory=list)
 
 
+# How a graph is cut at its sums. The problem: TensorFlow's strategies sum by a call in Python,
+# between two parts of a replica's function, and have no op for it that a copied graph could
+# contain. The idea: an op's stage is the number of sums that come one after another on the longest
+# way to it. With a gradient that is divided by the number of rows of all replicas,
+#   n = sum(rows),  g = sum(gradient(loss) / n),  w -= g
+# stage 0 has gradient(loss) and rows, then n is summed; stage 1 divides, then g is summed; stage 2
+# updates w.
+# The invariants: each node is copied in one stage, and later ones read that copy (`results`); and
+# all replicas make the same sums in the same order, as each waits for the others.
 class ReplicaStages:
     """The part of a traced graph that one replica runs, cut at the sums over replicas.
 
@@ -131,7 +140,7 @@ class ReplicaStages:
     def _hand_on(
         self, node: tf.Tensor | tf.Operation, reader_stage: int, stages: list[_Stage]
     ) -> None:
-        """Notes that a stage's result is read later; a sum's is handed on as it is made."""
+        """Notes that a later stage reads a node; the result of a sum is handed on when it is made."""
         for op in self._made_by([node]):
             stage = self._stage_of.get(op.name, reader_stage)
             if stage < reader_stage and op.type != SUM:
@@ -155,7 +164,7 @@ class ReplicaStages:
 
 
 def _addends(op: tf.Operation) -> list[tf.Tensor]:
-    """Returns what an op reads; of a sum, not the input that says which replicas it is of."""
+    """Returns what an op reads; of a sum, its addend without the groups of replicas."""
     return list(op.inputs)[:1] if op.type == SUM else list(op.inputs)
 
 

@@ -83,7 +83,8 @@ class StrategySession(v1.Session):
         """Hands the variables, which must be initialized, over to the strategy."""
         self._steps.start(super().run(self._access.reads))
         self._started = True
-        # Where other processes have replicas, the values that the chief started with are everyone's.
+        # Where other processes have replicas, the values that the chief started with are
+        # everyone's.
         self._mark_stale()
 
     def close(self) -> None:
@@ -102,6 +103,7 @@ class StrategySession(v1.Session):
         feed_dict = dict(feed_dict or {})
         needs = self._needs(fetches, feed_dict)
         if needs.inputs:
+            # Without this, TensorFlow would ask to feed a placeholder that its user never made.
             owner, node = needs.inputs[0]
             raise RuntimeError(
                 f"{owner} fetches {node!r}, which depends on the batch of a step. Under a "
@@ -145,6 +147,7 @@ class StrategySession(v1.Session):
         ]
         fed = [self.graph.as_graph_element(key).name for key in feed_dict]
         key = (tuple((owner, leaf.name) for owner, leaf in leaves), tuple(fed))
+        # Found once: the graph is final, and a training fetches the same few sets again and again.
         if key not in self._known_needs:
             self._known_needs[key] = self._find_needs(leaves, frozenset(fed))
         return self._known_needs[key]

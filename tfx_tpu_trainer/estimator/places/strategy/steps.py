@@ -26,17 +26,21 @@ from tfx_tpu_trainer.estimator.places.strategy.variables import StrategyVariable
 v1 = tf.compat.v1
 
 
-# A session runs a graph; a strategy runs eager functions and owns its variables. The problem is to let hooks,
-# savers and step counters go on seeing a session while the strategy makes the steps. So a step has two halves:
+# A session runs a graph; a strategy runs eager functions and owns its variables. The problem is to
+# let hooks, savers and step counters go on seeing a session while the strategy makes the steps. So
+# a step has two halves:
 #
-# - In the session's graph stand placeholders, the step's `outputs` (loss, metrics). `StrategySession` answers a
-#   fetch of them by calling `run` here, and answers a read of a variable by `value`.
-# - In an eager thread the strategy runs a copy of model_fn's graph for each replica. `ReplicaStages` cuts that graph
-#   at its sums over replicas: with gradients g0 and g1 of two replicas, the first stage returns g0 and g1, the
-#   strategy adds them, and the second stage applies g0 + g1 in both.
+# - In the session's graph stand placeholders, the step's `outputs` (loss, metrics).
+#   `StrategySession` answers a fetch of them by calling `run` here, and answers a read of a
+#   variable by `value`.
+# - In an eager thread the strategy runs a copy of model_fn's graph for each replica.
+#   `ReplicaStages` cuts that graph at its sums over replicas: with gradients g0 and g1 of two
+#   replicas, the first stage returns g0 and g1, the strategy adds them, and the second stage
+#   applies g0 + g1 in both.
 #
-# What always holds: outside of `run`, the replicas' variables are the truth, and the session's variables of the same
-# name are only what it was restored from. A checkpoint is written from `value`.
+# What always holds: outside of `run`, the replicas' variables are the truth, and the session's
+# variables of the same name are only what it was restored from. A checkpoint is written from
+# `value`.
 
 
 class _ReplicaSteps:
@@ -300,11 +304,12 @@ class TrainingSteps(_ReplicaSteps):
 
     def _steps_in_graph(self, iterator: Any, count: tf.Tensor, *due: tf.Tensor) -> tuple[Any, ...]:
         """Makes the steps; returns their number, the values of `outputs`, and the host call's tensors."""
-        # The loop stands in the graph, so that 100 steps cost one call from Python. It must end early in two cases: the
-        # input has too few batches left for all replicas (`is_complete`), and another thread cuts the loop
-        # (`_is_cut`), but never before its first step: a session call that makes no step would be asked for again
-        # without end. `made` counts the steps that were really made, also in these cases.
-        # TensorArrays grow with the loop; without a host call there are none.
+        # The loop stands in the graph, so that 100 steps cost one call from Python. It must end
+        # early in two cases: the input has too few batches left for all replicas (`is_complete`),
+        # and another thread cuts the loop (`_is_cut`), but never before its first step: a session
+        # call that makes no step would be asked for again without end. `made` counts the steps that
+        # were really made, also in these cases. TensorArrays grow with the loop; without a host
+        # call there are none.
         arrays = [tf.TensorArray(dtype, size=count) for dtype in self._host_dtypes]
 
         def one_step(

@@ -82,7 +82,7 @@ class StrategyTables(abc.ABC):
 
     @abc.abstractmethod
     def step(self) -> None:
-        """Is told that steps of training are about to be made; called in eager mode."""
+        """Is called before steps of training are made, in eager mode."""
 
     @abc.abstractmethod
     def stop(self) -> None:

@@ -29,6 +29,11 @@ def eager_mode() -> contextlib.AbstractContextManager[None]:
     return eager_context.eager_mode()
 
 
+# How one trace serves all replicas. A strategy calls a function once for each replica, in threads
+# that meet where an optimizer merges them (`merge_call`); model_fn is to be traced once. Here the
+# context is TensorFlow's own for a single replica, in which a merge is a plain call, of a strategy
+# that says it has N. What is reduced becomes a node, and N copies of the trace make it a sum:
+#   context.all_reduce("SUM", g)  ->  CrossReplicaSum(g)
 class TracedStrategy(tf.distribute.Strategy):
     """Stands for a strategy of several replicas while model_fn is traced for all of them at once.
 

@@ -54,6 +54,7 @@ class StrategyVariables:
         if self._is_shared or name not in self._summed:
             return value
         # Every replica counts from the first value, and that counts once.
+        # Four replicas that each count 1 on top of 10 read as 44; 14 is meant.
         surplus = self._strategy.num_replicas_in_sync - 1
         return value - surplus * self._first_values[name]
 
