@@ -243,7 +243,7 @@ def _noticed_at_once(stop: Preemption, taken: Collection[int]) -> Iterator[None]
             if number[0] in taken:
                 stop.start_grace(number[0])
 
-    watcher = threading.Thread(target=watch, daemon=True, name="polite-stop")
+    watcher = threading.Thread(target=watch, daemon=True, name="preemption")
     watcher.start()
     try:
         yield
