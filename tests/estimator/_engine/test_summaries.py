@@ -79,10 +79,16 @@ def _write(writer: v1.summary.FileWriter, step: int) -> None:
     writer.add_summary(v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=step)]), step)
 
 
-def _call(model_dir: Path, step: int = 0, *, folders: tuple[str, ...] = ("",)) -> None:
+def _call(
+    model_dir: Path, step: int = 0, *, folders: tuple[str, ...] = ("",), flush: bool = False
+) -> None:
     with events_of(str(model_dir)), tf.Graph().as_default():
         for folder in folders:
-            _write(v1.summary.FileWriterCache.get(str(model_dir / folder)), step)
+            writer = v1.summary.FileWriterCache.get(str(model_dir / folder))
+            _write(writer, step)
+            if flush:
+                # TensorFlow 2.21 makes the file when its thread writes to it first.
+                writer.flush()
 
 
 def _files(folder: Path) -> list[str]:
@@ -94,10 +100,10 @@ def _threads() -> int:
 
 
 def test_only_the_model_dir_that_was_used_last_keeps_threads_and_files(tmp_path):
-    _call(tmp_path / "0", folders=("", "eval"))
+    _call(tmp_path / "0", folders=("", "eval"), flush=True)
     before = _threads()
     for number in range(1, 11):
-        _call(tmp_path / str(number), folders=("", "eval"))
+        _call(tmp_path / str(number), folders=("", "eval"), flush=True)
     assert open_files(tmp_path) == {"10", "10/eval"}
     assert _threads() == before
 
@@ -105,8 +111,8 @@ def test_only_the_model_dir_that_was_used_last_keeps_threads_and_files(tmp_path)
 def test_calls_in_one_model_dir_write_one_file(tmp_path):
     for step in range(3):
         _call(tmp_path / "a", step)
-    assert len(_files(tmp_path / "a")) == 1
     assert read_values(tmp_path / "a")["loss"] == {0: 0, 1: 1, 2: 2}
+    assert len(_files(tmp_path / "a")) == 1
 
 
 def test_calls_that_take_turns_within_a_second_overwrite_nothing(tmp_path):
@@ -134,14 +140,16 @@ def test_a_writer_that_someone_holds_writes_after_its_file_was_closed(tmp_path):
 def test_folders_elsewhere_stay_open(tmp_path):
     with tf.Graph().as_default():
         for name in ("runs/10", "own"):
-            _write(v1.summary.FileWriterCache.get(str(tmp_path / name)), 0)
-    _call(tmp_path / "runs/1")
-    _call(tmp_path / "runs/2")
+            writer = v1.summary.FileWriterCache.get(str(tmp_path / name))
+            _write(writer, 0)
+            writer.flush()
+    _call(tmp_path / "runs/1", flush=True)
+    _call(tmp_path / "runs/2", flush=True)
     assert open_files(tmp_path) == {"runs/10", "own", "runs/2"}
 
 
 def test_a_model_dir_that_was_removed_is_no_error(tmp_path):
-    _call(tmp_path / "a")
+    _call(tmp_path / "a", flush=True)
     for name in _files(tmp_path / "a"):
         os.remove(tmp_path / "a" / name)
     os.rmdir(tmp_path / "a")
