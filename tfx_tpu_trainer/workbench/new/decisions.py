@@ -385,13 +385,16 @@ def _training(rows: int) -> Training:
     """Decides how long to train: small tables overfit in a few hundred steps, large ones take fewer epochs."""
     training_rows = rows * (1 - _EVAL_SHARE)
     batch_size = 32 if rows < 2_000 else 128 if rows < 50_000 else 512
-    epochs = 30 if rows < 2_000 else 20 if rows < 50_000 else 8
+    # The training ends early where the evaluation says so. With 20 epochs, what varies from week to week was
+    # not learned on 4,000 rows: R² 0.30 in place of 0.38.
+    epochs = 30 if rows < 2_000 else 60 if rows < 50_000 else 8
     steps = min(10_000, max(300, round(epochs * training_rows / batch_size / 100) * 100))
     return Training(
         batch_size=batch_size,
         steps=steps,
         eval_every_steps=max(50, steps // 20),
-        buckets=10 if rows < 2_000 else 20 if rows < 50_000 else 200,
+        # As fine as those of gradient boosting: what a day of a year tells about flights is lost in 20.
+        buckets=10 if rows < 2_000 else 255,
         hidden_units=(32, 16) if rows < 2_000 else (64, 32) if rows < 50_000 else (128, 64),
         dropout=0.2 if rows < 50_000 else 0.0,
         learning_rate=3e-3,
