@@ -304,16 +304,29 @@ def test_the_summary_says_of_a_loss_that_it_is_not_of_the_last_step() -> None:
     assert "0.6900 (step 1 of 50, the last recorded)" in summary_of([], report)
 
 
+def advised(report: RunReport) -> RunReport:
+    """A report as `collect` ends it."""
+    return dataclasses.replace(report, advice=report.compared_losses())
+
+
 def test_the_summary_says_why_a_model_may_not_be_blessed() -> None:
     refused = RunReport(
-        train_loss=0.047, train_step=900, eval_metrics={"loss": 2.23}, blessed=False
+        train_loss=0.047,
+        train_step=900,
+        eval_metrics={"loss": 2.23},
+        blessed=False,
+        pusher="Pusher",
     )
-    assert "It overfits: the training loss is far below" in summary_of([], refused)
+    text = summary_of([NodeStatus("Pusher", State.COMPLETE, 0.1, 1)], advised(refused))
+    assert text.splitlines()[-1].startswith(
+        "Not blessed. It overfits: the training loss is far below"
+    )
+    assert "nothing pushed" in text
     # The last evaluation, not that of the best checkpoint: overfitting comes after it.
     curve = [{"loss": 0.5, "global_step": 100.0}, {"loss": 0.06, "global_step": 900.0}]
     other = dataclasses.replace(refused, learning_curve=curve)
-    assert "It does not overfit (training 0.047, evaluation 0.06)" in summary_of([], other)
-    assert "overfit" not in summary_of([], dataclasses.replace(refused, blessed=True))
+    assert "It does not overfit (training 0.047, evaluation 0.06)" in summary_of([], advised(other))
+    assert "overfit" not in summary_of([], advised(dataclasses.replace(refused, blessed=True)))
 
 
 def test_the_summary_says_what_came_out() -> None:

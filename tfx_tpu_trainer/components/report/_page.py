@@ -204,10 +204,8 @@ def _losses_compared(run: RunData, *, blessed: bool | None) -> Iterator[str]:
     series = [each for each in run.learning.series if each.name == "loss"]
     training = [each.values[-1] for each in series if each.source == TRAINING]
     evaluation = [each.values[-1] for each in series if each.source != TRAINING]
-    if run.measured and not evaluation:
-        evaluation = [
-            run.measured.metrics[name] for name in _LOSSES[:1] if name in run.measured.metrics
-        ]
+    if run.measured and not evaluation and "loss" in run.measured.metrics:
+        evaluation = [run.measured.metrics["loss"]]
     if blessed or not training or not evaluation:
         return
     if blessed is False or overfits(training[0], evaluation[0]):

@@ -69,6 +69,8 @@ class RunReport:
     # Whether the gate blessed the model; None where it judged nothing.
     blessed: bool | None = None
     verdict: str = ""
+    # What the losses of a model that was not blessed point to; None where one is unknown.
+    advice: str | None = None
     pushed: str | None = None
     # The component that pushes blessed models; None where the pipeline has none.
     pusher: str | None = None
@@ -160,7 +162,7 @@ def collect(
     served = pushed if pushed and os.path.isdir(pushed) else None
     served = served or (os.path.join(model.uri, "Format-Serving") if model else None)
     examples = made.examples
-    return RunReport(
+    report = RunReport(
         train_loss=train_loss,
         train_step=train_step,
         trained_steps=metrics.global_step if metrics else None,
@@ -182,6 +184,8 @@ def collect(
         else None,
         model_run=model_run.uri if model_run else None,
     )
+    # Here and not where it is printed: the runner, which prints it, imports no TensorFlow.
+    return dataclasses.replace(report, advice=report.compared_losses())
 
 
 def failed_nodes(statuses: Mapping[str, NodeStatus]) -> list[NodeStatus]:

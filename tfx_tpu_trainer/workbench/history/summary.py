@@ -183,7 +183,7 @@ def print_summary(
         where = f"{report.failure.node} failed" if report.failure.node else "The run failed"
         console.print(Text(f"{where}: {report.failure.message}", style="bold red"), soft_wrap=True)
     elif report.blessed is False:
-        advice = report.compared_losses() or "Change the model or the gate's bounds."
+        advice = report.advice or "Change the model or the gate's bounds."
         console.print(Text(f"Not blessed. {advice}", style="bold yellow"), soft_wrap=True)
 
 
