@@ -15,9 +15,7 @@ import urllib.request
 import pytest
 
 from tests.free_ports import free_ports
-from tests.preflight.lowered import CHECK_ONLY, lower_layers
-from tfx_tpu_trainer.hardware import find_slice
-from tfx_tpu_trainer.preflight._run import compile_and_report
+from tests.preflight.lowered import profile_layers
 
 XPROF = pathlib.Path(__file__).parents[2] / ".make" / "xprof" / "bin" / "xprof"
 RUN = "train-v5e_1x1"
@@ -30,14 +28,7 @@ def profiled(tmp_path_factory):
     if not XPROF.exists():
         pytest.skip("xprof is missing: make xprof puts it into an environment of its own")
     folder = tmp_path_factory.mktemp("profile")
-    step = lower_layers([1024, 512], rows=2048, columns=256)
-    made = compile_and_report(
-        [step],
-        tpu_slice=find_slice("v5e:1x1"),
-        name="layers",
-        options=CHECK_ONLY,
-        profile=str(folder),
-    )
+    _, of_step = profile_layers(str(folder))
     (address,) = free_ports(1)
     with subprocess.Popen(
         [str(XPROF), "--logdir", str(folder), "--port", address.split(":")[1]],
@@ -61,7 +52,7 @@ def profiled(tmp_path_factory):
                     time.sleep(0.5)
             raise AssertionError(f"no answer from {url}")
 
-        yield made.steps[0], ask
+        yield of_step, ask
         server.terminate()
 
 

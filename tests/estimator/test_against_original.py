@@ -2,18 +2,16 @@
 
 import itertools
 import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import oracle_environment
 from tests.estimator import exchanged_models, linear_model, original_facts
+from tests.estimator.original import facts_of
+from tests.estimator.original import original_python as original_python
 from tests.estimator.record_original_exchange import CHECKPOINT, CHECKPOINT_OF, RECORDING, STEPS
 from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.estimator import tpu
@@ -118,29 +116,6 @@ def test_a_checkpoint_of_the_original_is_trained_on_as_by_the_original(tmp_path)
     assert_alike(ours, RUNS[" ".join(CHECKPOINT_OF)]["second"])
 
 
-@pytest.fixture(scope="session")
-def original_python() -> str:
-    """The interpreter of the original's environment, made where it is missing."""
-    return str(oracle_environment.oracle_python())
-
-
-def trained_by(python: str, *arguments: Any) -> dict[str, Any]:
-    """What another interpreter's estimator makes of a folder."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.getcwd()}
-    if python != sys.executable:
-        # The original's environment has no Keras 2.
-        environment.pop("TF_USE_LEGACY_KERAS", None)
-    ended = subprocess.run(
-        [python, "-m", exchanged_models.__name__, *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return json.loads(ended.stdout.splitlines()[-1])
-
-
 @pytest.mark.sweep
 @every_model_and_optimizer
 def test_each_trains_on_from_the_others_checkpoint(tmp_path, original_python, model, optimizer):
@@ -148,7 +123,7 @@ def test_each_trains_on_from_the_others_checkpoint(tmp_path, original_python, mo
         return exchanged_models.trained_facts(tpu, model, optimizer, str(folder), STEPS)
 
     def original(folder: Any) -> dict[str, Any]:
-        return trained_by(original_python, model, optimizer, folder, STEPS)
+        return facts_of(original_python, exchanged_models, model, optimizer, folder, STEPS)
 
     first = {"ours": ours(tmp_path / "ours"), "original": original(tmp_path / "original")}
     assert_alike(first["ours"], first["original"])

@@ -6,9 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
+from tfx_tpu_trainer.hardware import find_slice
 from tfx_tpu_trainer.preflight._compiling import CompilerOptions
 from tfx_tpu_trainer.preflight._engine_steps import input_fn_of_specs, lower_engine_step
+from tfx_tpu_trainer.preflight._report import StepReport
 from tfx_tpu_trainer.preflight._results import LoweredStep
+from tfx_tpu_trainer.preflight._run import compile_and_report
 
 v1 = tf.compat.v1
 
@@ -50,6 +53,19 @@ def lower_layers(
         batch_size=rows * replicas,
         num_replicas=replicas,
     )
+
+
+def profile_layers(folder: str) -> tuple[LoweredStep, StepReport]:
+    """Compiles the training step of two layers for one v5e, with a profile in a folder."""
+    step = lower_layers([1024, 512], rows=2048, columns=256)
+    made = compile_and_report(
+        [step],
+        tpu_slice=find_slice("v5e:1x1"),
+        name="layers",
+        options=CHECK_ONLY,
+        profile=folder,
+    )
+    return step, made.steps[0]
 
 
 def lower_function(

@@ -10,7 +10,7 @@ import pytest
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from tests.preflight.lowered import CHECK_ONLY, lower_layers
+from tests.preflight.lowered import profile_layers
 from tests.preflight.reports import (
     GIB,
     TPU,
@@ -26,7 +26,6 @@ from tfx_tpu_trainer.preflight._hbm import HbmBuffers, read_buffers
 from tfx_tpu_trainer.preflight._report import StepReport
 from tfx_tpu_trainer.preflight._report_files import hbm_bar, render_html
 from tfx_tpu_trainer.preflight._results import Collective
-from tfx_tpu_trainer.preflight._run import compile_and_report
 
 _VOID = {"meta", "br", "rect"}
 
@@ -171,15 +170,8 @@ def test_everything_of_a_problem_is_on_the_page():
 def profiled(tmp_path_factory):
     """A step's report, the folder of its profile, and the step."""
     folder = tmp_path_factory.mktemp("profile")
-    step = lower_layers([1024, 512], rows=2048, columns=256)
-    made = compile_and_report(
-        [step],
-        tpu_slice=find_slice("v5e:1x1"),
-        name="layers",
-        options=CHECK_ONLY,
-        profile=str(folder),
-    )
-    return made.steps[0], folder / "plugins" / "profile" / "train-v5e_1x1", step
+    step, of_step = profile_layers(str(folder))
+    return of_step, folder / "plugins" / "profile" / "train-v5e_1x1", step
 
 
 def _space(folder: pathlib.Path):

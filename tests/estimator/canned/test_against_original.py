@@ -1,16 +1,12 @@
 """Each canned estimator against what the original made of the same rows from the same first values."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import oracle_environment
 from tests.estimator.canned import canned_runs
 from tests.estimator.canned.record_original_canned import (
     CHECKPOINT,
@@ -19,6 +15,8 @@ from tests.estimator.canned.record_original_canned import (
     STEPS,
     arguments,
 )
+from tests.estimator.original import facts_of
+from tests.estimator.original import original_python as original_python
 
 pytestmark = pytest.mark.matrix
 
@@ -78,37 +76,14 @@ def test_constructors_take_the_originals_arguments_in_order():
     assert arguments({"v1": ours.v1, "v2": ours}) == RECORDED["arguments"]
 
 
-@pytest.fixture(scope="session")
-def original_python() -> str:
-    """The interpreter of the original's environment, made where it is missing."""
-    return str(oracle_environment.oracle_python())
-
-
-def facts_of(python: str, run: str, folder: Any, steps: int = STEPS) -> dict[str, Any]:
-    """What another interpreter's estimator makes of a folder."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.getcwd()}
-    if python != sys.executable:
-        # The original's environment has no tf-keras.
-        environment.pop("TF_USE_LEGACY_KERAS", None)
-    ended = subprocess.run(
-        [python, "-m", canned_runs.__name__, run, str(folder), str(steps)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return json.loads(ended.stdout.splitlines()[-1])
-
-
 @pytest.mark.sweep
 @pytest.mark.parametrize("run", canned_runs.ALL)
 def test_each_trains_on_from_the_others_checkpoint(tmp_path, original_python, run):
     apis = canned_runs.our_api(run)
     canned_runs.facts(apis, run, str(tmp_path / "ours"), STEPS)
-    facts_of(original_python, run, tmp_path / "original")
+    facts_of(original_python, canned_runs, run, tmp_path / "original", STEPS)
     shutil.copytree(tmp_path / "ours", tmp_path / "of_ours")
-    from_ours = facts_of(original_python, run, tmp_path / "of_ours", MORE_STEPS)
+    from_ours = facts_of(original_python, canned_runs, run, tmp_path / "of_ours", MORE_STEPS)
     from_original = canned_runs.facts(apis, run, str(tmp_path / "original"), MORE_STEPS)
     assert_alike(from_original, from_ours)
     assert_alike(canned_runs.facts(apis, run, str(tmp_path / "ours"), MORE_STEPS), from_ours)
