@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export import HostSignature, ServingInputReceiver
+from tfx_tpu_trainer.estimator.extending import host_signatures_of
 
 __all__ = [
     "EXAMPLES",
@@ -181,10 +182,10 @@ def evaluation_receiver(
     """
     if serving_input_receiver_fn is None:
         of_eval = receive_evaluation(eval_input_receiver_fn)
-        receiver = ServingInputReceiver(of_eval.features, dict(of_eval.receiver_tensors))
+        receiver, own = ServingInputReceiver(of_eval.features, dict(of_eval.receiver_tensors)), {}
     else:
         receiver = serving_input_receiver_fn()
-        own = getattr(receiver, "host_signatures", None) or {}
+        own = host_signatures_of(receiver)
         if not isinstance(receiver, ServingInputReceiver) or TRANSFORM_SIGNATURE in own:
             _logger.info(
                 "The export already has the signatures %s: %r is not added.",
@@ -201,7 +202,7 @@ def evaluation_receiver(
         receiver.receiver_tensors,
         receiver.receiver_tensors_alternatives,
         host_signatures={
-            **(receiver.host_signatures or {}),
+            **own,
             TRANSFORM_SIGNATURE: HostSignature(
                 inputs=dict(of_eval.receiver_tensors), outputs=outputs
             ),

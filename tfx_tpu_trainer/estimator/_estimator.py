@@ -44,6 +44,7 @@ from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
 from tfx_tpu_trainer.estimator.export._saved_model import (
     build_meta_graphs,
     check_receiver_fns,
+    export_meta_graphs,
     export_saved_model,
     find_checkpoint,
 )
@@ -424,6 +425,43 @@ class Estimator:
             )
         )
 
+    def export_graphs(
+        self,
+        export_dir_base: str,
+        meta_graphs: Sequence[MetaGraph],
+        *,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Exports what `build_graphs` has returned, with the variables of a checkpoint.
+
+        Ours; the original has no such method. A training whose graphs are checked before its first
+        step need not trace them again after its last.
+
+        Args:
+            export_dir_base: Folder to make the timestamped folder in.
+            meta_graphs: The metagraphs, the one for CPU hosts first.
+            checkpoint_path: Checkpoint to export. Defaults to the latest.
+
+        Returns:
+            The path of the export.
+
+        Raises:
+            ValueError: If there is no checkpoint, or it lacks a variable of the graphs.
+        """
+        return export_meta_graphs(
+            meta_graphs,
+            export_dir_base=export_dir_base,
+            checkpoint_path=self._checkpoint_to_export(checkpoint_path),
+            session_config=self._config.session_config,
+        )
+
+    def _checkpoint_to_export(self, checkpoint_path: str | None) -> str:
+        return find_checkpoint(
+            checkpoint_path or self.latest_checkpoint(),
+            model_dir=self.model_dir,
+            warm_start=self._warm_start_settings,
+        )
+
     def _evaluation_scaffold(
         self, input_fn: Callable[..., Any], steps: int | None
     ) -> v1.train.Scaffold:
@@ -600,11 +638,7 @@ class Estimator:
             export_dir_base=export_dir_base,
             call_model=self._calls.call_model_for_export,
             input_receiver_fns=input_receiver_fns,
-            checkpoint_path=find_checkpoint(
-                checkpoint_path or self.latest_checkpoint(),
-                model_dir=self.model_dir,
-                warm_start=self._warm_start_settings,
-            ),
+            checkpoint_path=self._checkpoint_to_export(checkpoint_path),
             random_seed=self._config.tf_random_seed,
             session_config=self._config.session_config,
             **self._calls.export_options(),

@@ -61,8 +61,8 @@ from tfx_tpu_trainer.estimator._engine.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.estimator._user_calls import call_input_fn
-from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS
-from tfx_tpu_trainer.estimator.export._receivers import SINGLE_RECEIVER_NAME
+from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS, MetaGraph
+from tfx_tpu_trainer.estimator.export._receivers import SINGLE_RECEIVER_NAME, host_signatures_of
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys
 from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook
 from tfx_tpu_trainer.estimator.keras._to_estimator import keras_model_fn
@@ -113,6 +113,7 @@ __all__ = [
     "HostFunction",
     "InputTensors",
     "LoopEndHook",
+    "MetaGraph",
     "MetricKeys",
     "ModelTemplate",
     "NanLossError",
@@ -147,6 +148,7 @@ __all__ = [
     "find_damage",
     "functions_of",
     "graph_nodes",
+    "host_signatures_of",
     "input_partitions",
     "is_outside",
     "keras_model_fn",

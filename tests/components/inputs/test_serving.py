@@ -16,6 +16,7 @@ from tfx_tpu_trainer.components.inputs._serving import (
     label_only_raw_features,
     needed_raw_features,
 )
+from tfx_tpu_trainer.estimator.extending import host_signatures_of
 
 v1 = tf.compat.v1
 
@@ -38,6 +39,7 @@ class _Receiver:
         with self.graph.as_default():
             serving = TransformServing(transform_graph_path=transform_graph, label_key=label_key)
             self.receiver = serving()
+            self.host_signatures = host_signatures_of(self.receiver)
             self.session = v1.Session()
             self.session.run([v1.global_variables_initializer(), v1.tables_initializer()])
 
@@ -47,7 +49,7 @@ class _Receiver:
         )
 
     def transformed(self, examples):
-        signature = self.receiver.host_signatures["transform_features"]
+        signature = self.host_signatures["transform_features"]
         return self.session.run(signature.outputs, {signature.inputs["examples"]: examples})
 
 
@@ -177,7 +179,7 @@ def test_a_fixed_length_is_taken_as_it_is():
 def test_an_input_for_each_raw_feature_that_a_prediction_needs(transform_graph):
     serving = TransformServing(transform_graph_path=transform_graph, label_key=LABEL)
     with tf.Graph().as_default():
-        inputs = serving().host_signatures["predict_raw"].inputs
+        inputs = host_signatures_of(serving())["predict_raw"].inputs
     found = {name: (tensor.dtype, tensor.shape.as_list()) for name, tensor in inputs.items()}
     assert found == {
         "miles": (tf.float32, [None, 1]),

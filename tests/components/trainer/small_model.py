@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import tpu
@@ -14,8 +16,12 @@ PAYMENT_VOCABULARY = "vocab_compute_and_apply_vocabulary_vocabulary"
 
 params = {"learning_rate": 0.05, "width": 4}
 
+# How often model_fn was called in this process, by mode.
+calls: collections.Counter[str] = collections.Counter()
+
 
 def model_fn(features, labels, mode, params):
+    calls[mode] += 1
     # Vocabulary, and room for the out-of-vocabulary bucket.
     buckets = params["vocabulary_sizes"][PAYMENT_VOCABULARY] + 10
     table = v1.get_variable("payment", [buckets, params["width"]])

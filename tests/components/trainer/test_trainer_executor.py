@@ -33,8 +33,16 @@ def trained(tmp_path_factory):
         save_checkpoints_steps=20,
         tf_random_seed=1,
     )
+    small_model.calls.clear()
     execution.run()
+    execution.calls = dict(small_model.calls)
     return execution
+
+
+@pytest.mark.e2e
+def test_the_graphs_of_the_export_are_traced_before_the_training_alone(trained):
+    # An evaluation is traced before it, and again with the trained values.
+    assert trained.calls == {"train": 1, "eval": 2, "infer": 2}
 
 
 def _variable(execution, name):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.estimator import Estimator, EstimatorSpec, export
+from tfx_tpu_trainer.estimator.extending import host_signatures_of
 
 v1 = tf.compat.v1
 
@@ -56,9 +57,13 @@ class TestServingInputReceiver:
         tensor = tf.constant([0])
         signature = export.HostSignature(inputs={"a": tensor}, outputs={"b": tensor})
         receiver = export.ServingInputReceiver(tensor, tensor, host_signatures={"s": signature})
-        assert receiver.host_signatures == {"s": signature}
+        assert host_signatures_of(receiver) == {"s": signature}
         assert len(receiver) == 3
-        assert export.ServingInputReceiver(tensor, tensor).host_signatures is None
+        assert host_signatures_of(export.ServingInputReceiver(tensor, tensor)) == {}
+        receiver = export.ServingInputReceiver(
+            tensor, tensor, host_signatures=lambda: {"s": signature}
+        )
+        assert host_signatures_of(receiver) == {"s": signature}
 
     @pytest.mark.parametrize(
         "features",

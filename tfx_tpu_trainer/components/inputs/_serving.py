@@ -64,25 +64,25 @@ class TransformServing:
     def __call__(self) -> ServingInputReceiver:
         """Builds the receiver in the current graph."""
         examples = tf.compat.v1.placeholder(tf.string, [None], name=RECEIVER_KEY)
-        raw = self._parse(examples, without=frozenset())
-        complete = self._transform(raw)
-        features = {**complete}
-        if self._label_only:
-            raw = self._parse(examples, without=self._label_only)
-            features = self._transform(raw)
-        if self.label_key is not None:
-            # Gone already where its raw features were left out.
-            features.pop(self.label_key, None)
-        return ServingInputReceiver(
-            features=features,
-            receiver_tensors={RECEIVER_KEY: examples},
-            host_signatures={
+        raw = self._parse(examples, without=self._label_only)
+        transformed = self._transform(raw)
+
+        def host_signatures() -> dict[str, HostPrediction | HostSignature]:
+            complete = transformed
+            if self._label_only:
+                complete = self._transform(self._parse(examples, without=frozenset()))
+            return {
                 **self._raw_prediction(raw),
                 TRANSFORM_SIGNATURE: HostSignature(
                     inputs={RECEIVER_KEY: examples},
                     outputs={name: _dense(value) for name, value in complete.items()},
                 ),
-            },
+            }
+
+        return ServingInputReceiver(
+            features={k: v for k, v in transformed.items() if k != self.label_key},
+            receiver_tensors={RECEIVER_KEY: examples},
+            host_signatures=host_signatures,
         )
 
     def check(self) -> None:

@@ -60,6 +60,7 @@ from tfx_tpu_trainer.components.trainer.training import (
 from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.estimator import EvalSpec, ModeKeys, TrainSpec, tpu
 from tfx_tpu_trainer.estimator.extending import (
+    MetaGraph,
     RowSample,
     RowSampler,
     call_input_fn,
@@ -113,6 +114,8 @@ class ModelTraining(Training[TrainedModel]):
     # What compiling the exported graph for TPU hosts has shown; `None` where there is none, or not
     # yet.
     compiled: Finding | None = None
+    # What is exported, as it was traced before the training.
+    meta_graphs: tuple[MetaGraph, ...] = ()
 
     @property
     def batch_size(self) -> int:
@@ -224,7 +227,7 @@ class ModelTraining(Training[TrainedModel]):
         # checkpoint belongs to.
         settings, training = self.job.settings, self._exporting(export_to_tpu=False)
         with failures_explained(self.rows), phase(TRACE):
-            training.estimator.build_graphs(
+            meta_graphs = training.estimator.build_graphs(
                 eval_input_fn=self._measured_input_fn if self._evaluates_here else None,
                 eval_steps=self.job.eval_steps,
                 serving_input_receiver_fn=(
@@ -233,16 +236,17 @@ class ModelTraining(Training[TrainedModel]):
             )
         if settings.export_to_tpu is not False:
             for_tpu = self._exporting(export_to_tpu=True, export_to_cpu=False).estimator
-            compiled = check_tpu_graph(for_tpu, self.serving_input_receiver_fn, settings)
-            if compiled is not None:
-                training = dataclasses.replace(self, compiled=compiled)
+            checked = check_tpu_graph(for_tpu, self.serving_input_receiver_fn, settings)
+            if checked is not None:
+                meta_graphs = (*meta_graphs, checked.meta_graph)
+                training = dataclasses.replace(self, compiled=checked.finding)
         run_preflight(
             self.job,
             self.estimator,
             train_input_fn=self.train_input_fn,
             eval_input_fn=self._measured_input_fn,
         )
-        return training
+        return dataclasses.replace(training, meta_graphs=meta_graphs)
 
     def _exporting(self, **graphs: bool) -> ModelTraining:
         """Returns the same training with other graphs in its export."""
@@ -343,8 +347,8 @@ class ModelTraining(Training[TrainedModel]):
     ) -> Iterator[Exported]:
         """Exports the model with the metagraphs that the settings ask for."""
         with phase("export"):
-            exported = self.estimator.export_saved_model(
-                folder, self.serving_input_receiver_fn, checkpoint_path=checkpoint_path
+            exported = self.estimator.export_graphs(
+                folder, self.meta_graphs, checkpoint_path=checkpoint_path
             )
         yield Exported(
             path=tf.compat.as_str_any(exported),

@@ -19,7 +19,12 @@ from tfx_tpu_trainer.components.trainer.tpu_checks import CHECK, check_compiles,
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.estimator import Estimator
 from tfx_tpu_trainer.estimator.export import HostPrediction
-from tfx_tpu_trainer.estimator.extending import HOST_TAGS, SINGLE_RECEIVER_NAME, TPU_TAGS
+from tfx_tpu_trainer.estimator.extending import (
+    HOST_TAGS,
+    SINGLE_RECEIVER_NAME,
+    TPU_TAGS,
+    host_signatures_of,
+)
 from tfx_tpu_trainer.serving import (
     LOADING_PROCESS,
     Finding,
@@ -294,17 +299,15 @@ class TracedReceiver:
 
     Attributes:
         inputs: What it takes, as a signature without outputs.
-        host_signatures: The signatures that it brings along for the metagraph on the host, by name.
     """
 
     def __init__(self, receiver_fn: Callable[[], Any]) -> None:
         """Builds the receiver in a graph of its own."""
         self._graph = tf.Graph()
         with self._graph.as_default():
-            receiver = receiver_fn()
+            self._receiver = receiver = receiver_fn()
         self._features = receiver.features
         self._tensors = _named(receiver.receiver_tensors)
-        self.host_signatures: Mapping[str, Any] = getattr(receiver, "host_signatures", None) or {}
         self.inputs = SignatureDescription(
             inputs={
                 key: TensorDescription(
@@ -315,6 +318,12 @@ class TracedReceiver:
             },
             outputs={},
         )
+
+    @property
+    def host_signatures(self) -> Mapping[str, Any]:
+        """The signatures that it brings along for the metagraph on the host, by name."""
+        with self._graph.as_default():
+            return host_signatures_of(self._receiver)
 
     def features(self, inputs: Mapping[str, np.ndarray], *, origin: str) -> Any:
         """Computes the features that the model is given for some rows."""

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
@@ -15,6 +15,7 @@ from tfx_tpu_trainer.components.report._gathering import PREFLIGHT_FILE
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.estimator import tpu
+from tfx_tpu_trainer.estimator.extending import MetaGraph
 from tfx_tpu_trainer.preflight import (
     CompiledStep,
     CompilerOptions,
@@ -55,11 +56,18 @@ class PreflightError(RuntimeError):
     """A model that the TPU slice asked for cannot train."""
 
 
+class CheckedTpuGraph(NamedTuple):
+    """The metagraph for TPU hosts, and what was found when it was compiled."""
+
+    meta_graph: MetaGraph
+    finding: Finding
+
+
 def check_tpu_graph(
     estimator: tpu.TPUEstimator,
     receiver_fn: Callable[[], Any],
     settings: TrainSettings,
-) -> Finding | None:
+) -> CheckedTpuGraph | None:
     """Builds the metagraph for TPU hosts, and compiles it as the settings ask for a check of the export."""
     try:
         with phase(TRACE):
@@ -70,12 +78,12 @@ def check_tpu_graph(
         _leave_out(f"{type(error).__name__}: {error}")
         return None
     if settings.serving_check == "off":
-        return Finding("not run", "serving_check='off'")
+        return CheckedTpuGraph(built, Finding("not run", "serving_check='off'"))
     definition = built.definition()
     with phase("serving check"):
         found = _check(definition, receiver_fn, settings)
     if found.outcome != "failed":
-        return found
+        return CheckedTpuGraph(built, found)
     problem = found.detail.rstrip(".")
     if "export_to_tpu=False" not in problem:
         problem += "; or export for CPU hosts only, with export_to_tpu=False"
@@ -88,7 +96,7 @@ def check_tpu_graph(
             f"{problem}; or let it pass with serving_check='warn'"
         )
     _logger.warning("serving_check='warn': the exported model will fail its check: %s", problem)
-    return found
+    return CheckedTpuGraph(built, found)
 
 
 def padded_batch_sizes(meta_graphs: Iterable[v1.MetaGraphDef]) -> tuple[int, ...]:

@@ -37,6 +37,8 @@ from tfx_tpu_trainer.estimator.export._receivers import (
     SINGLE_RECEIVER_NAME,
     HostPrediction,
     HostSignature,
+    HostSignatures,
+    host_signatures_of,
 )
 from tfx_tpu_trainer.estimator.places.one_core import put_on_one_core, reads_other_cores
 
@@ -274,9 +276,7 @@ def build_cpu_meta_graph(
             normalise_export_outputs(spec.export_outputs, spec.predictions),
             getattr(receiver, "receiver_tensors_alternatives", None),
         )
-        of_host = build_host_signature_defs(
-            with_outputs(getattr(receiver, "host_signatures", None), of_outputs)
-        )
+        of_host = build_host_signature_defs(with_outputs(host_signatures_of(receiver), of_outputs))
         clash = sorted(set(of_outputs) & set(of_host))
         if clash:
             raise ValueError(
@@ -326,7 +326,7 @@ def build_supervised_meta_graph(
 
 
 def with_outputs(
-    host_signatures: Mapping[str, HostSignature | HostPrediction] | None,
+    host_signatures: HostSignatures,
     signature_defs: Mapping[str, Any],
 ) -> dict[str, HostSignature]:
     """Computes the default signature's outputs behind the inputs of each `HostPrediction`.
@@ -341,7 +341,7 @@ def with_outputs(
             key: graph.get_tensor_by_name(info.name) for key, info in default.outputs.items()
         }
     built = {}
-    for name, signature in (host_signatures or {}).items():
+    for name, signature in host_signatures.items():
         if isinstance(signature, HostSignature):
             built[name] = signature
         elif outputs:

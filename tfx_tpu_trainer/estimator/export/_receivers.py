@@ -52,6 +52,15 @@ class HostPrediction:
     replaced: Mapping[str, tf.Tensor]
 
 
+HostSignatures = Mapping[str, HostSignature | HostPrediction]
+
+
+def host_signatures_of(receiver: Any) -> HostSignatures:
+    """Returns a receiver's host signatures; a function that makes them is called in the current graph."""
+    found = getattr(receiver, "host_signatures", None)
+    return (found() if callable(found) else found) or {}
+
+
 class _ServingFields(NamedTuple):
     features: Any
     receiver_tensors: Mapping[str, Any]
@@ -74,11 +83,13 @@ class ServingInputReceiver(_ServingFields):
         features: Feature name (str or int) -> tensor.
         receiver_tensors: Input name -> tensor to feed.
         receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
-        host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. Ours:
-            not one of the tuple's fields, so that unpacking gives the original's three.
+        host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. A function
+            that returns them spares the metagraph for TPU hosts their ops: it is called in the
+            receiver's graph, for the host's alone. Ours: not one of the tuple's fields, so that
+            unpacking gives the original's three.
     """
 
-    host_signatures: Mapping[str, HostSignature | HostPrediction] | None = None
+    host_signatures: HostSignatures | Callable[[], HostSignatures] | None = None
 
     def __new__(
         cls,
@@ -86,7 +97,7 @@ class ServingInputReceiver(_ServingFields):
         receiver_tensors: Any,
         receiver_tensors_alternatives: Mapping[str, Any] | None = None,
         *,
-        host_signatures: Mapping[str, HostSignature | HostPrediction] | None = None,
+        host_signatures: HostSignatures | Callable[[], HostSignatures] | None = None,
     ) -> ServingInputReceiver:
         """Checks the tensors and names lone ones."""
         self = super().__new__(

@@ -61,11 +61,7 @@ def export_saved_model(
     as_text: bool = False,
     strip_default_attrs: bool = True,
 ) -> bytes:
-    """Exports a model from a checkpoint.
-
-    All graphs are built and checked before anything is written. The variables are written once,
-    with the first graph, and on any machine: no op of a TPU is run, or even placed.
-    """
+    """Exports a model from a checkpoint; all its graphs are built before anything is written."""
     if not export_to_cpu and not export_to_tpu:
         raise ValueError(
             "One of export_to_cpu and export_to_tpu must be true; both are false. Export for CPU "
@@ -76,7 +72,6 @@ def export_saved_model(
     check_receiver_fns(input_receiver_fns)
     assets_extra = _check_assets_extra(assets_extra)
     _check_base(export_dir_base)
-
     meta_graphs = list(
         build_meta_graphs(
             call_model,
@@ -92,6 +87,32 @@ def export_saved_model(
             f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. Only "
             f"{ModeKeys.PREDICT!r} is exported for TPU hosts: set export_to_cpu=True."
         )
+    return export_meta_graphs(
+        meta_graphs,
+        export_dir_base=export_dir_base,
+        checkpoint_path=checkpoint_path,
+        session_config=session_config,
+        assets_extra=assets_extra,
+        as_text=as_text,
+        strip_default_attrs=strip_default_attrs,
+    )
+
+
+def export_meta_graphs(
+    meta_graphs: Sequence[MetaGraph],
+    *,
+    export_dir_base: str | os.PathLike[str],
+    checkpoint_path: str,
+    session_config: v1.ConfigProto | None = None,
+    assets_extra: Mapping[str, str] | None = None,
+    as_text: bool = False,
+    strip_default_attrs: bool = True,
+) -> bytes:
+    """Exports metagraphs with the variables of a checkpoint, which they are compared with first.
+
+    The variables are written once, with the first graph, and on any machine: no op of a TPU is run,
+    or even placed.
+    """
     # The graph for TPUs restores what the first graph has saved, so comparing the two suffices.
     for meta_graph in meta_graphs:
         if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
@@ -111,7 +132,7 @@ def export_saved_model(
             strip_default_attrs=strip_default_attrs,
         )
         with write_errors_explained(os.path.dirname(temporary)):
-            _copy_assets_extra(assets_extra, temporary)
+            _copy_assets_extra(assets_extra or {}, temporary)
     return final.encode()
 
 
