@@ -112,10 +112,11 @@ def model_fn(features, labels, mode):
 
 made = estimator.Estimator(model_fn, model_dir=sys.argv[1])
 made.train(input_fn, steps=2)
-print(tf.keras.__name__, made.get_variable_names())
+print(tf.keras.layers.Layer.__module__, made.get_variable_names())
 """
 OURS_FIRST = "from tfx_tpu_trainer import estimator\nimport tensorflow as tf"
 TENSORFLOW_FIRST = "import tensorflow as tf\nfrom tfx_tpu_trainer import estimator"
+KERAS_FIRST = f"import tensorflow as tf\ntf.keras.layers\n{OURS_FIRST}"
 DENSE = "outputs = layers.dense(features, 1)"
 
 
@@ -134,8 +135,11 @@ def _run_program(folder, imports, model, *, keras=None):
     )
 
 
-def test_importing_the_estimators_first_chooses_keras_2(tmp_path):
-    ended = _run_program(tmp_path, OURS_FIRST, DENSE)
+@pytest.mark.parametrize("imports", [OURS_FIRST, TENSORFLOW_FIRST])
+def test_importing_the_estimators_chooses_keras_2_in_either_order(tmp_path, imports):
+    # The path that the import system takes, and the attribute.
+    model = "from tensorflow.keras.layers import Dense; assert Dense is tf.keras.layers.Dense; "
+    ended = _run_program(tmp_path, imports, model + DENSE)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("tf_keras.") and "dense/kernel" in ended.stdout
 
@@ -152,22 +156,22 @@ def test_keras_3_stays_where_the_variable_asks_for_it(tmp_path):
     [
         case(
             "estimator",
-            "a model_fn with tf.compat.v1.layers where TensorFlow was imported with Keras 3",
-            "model_fn uses 'dense', which Keras 3 does not have, and TensorFlow was imported with Keras 3",
-            "import tfx_tpu_trainer.estimator before tensorflow, or set TF_USE_LEGACY_KERAS=1",
+            "a model_fn with tf.compat.v1.layers after a use of Keras 3's tf.keras",
+            "model_fn uses 'dense', which Keras 3 does not have, and TensorFlow has Keras 3",
+            "import tfx_tpu_trainer.estimator before tf.keras is used, or set TF_USE_LEGACY_KERAS=1",
             values=DENSE,
         ),
         case(
             "estimator",
-            "a model_fn with tf.keras.optimizers.legacy where TensorFlow was imported with Keras 3",
-            "model_fn uses something that Keras 3 does not have, and TensorFlow was imported with Keras 3",
+            "a model_fn with tf.keras.optimizers.legacy after a use of Keras 3's tf.keras",
+            "model_fn uses something that Keras 3 does not have, and TensorFlow has Keras 3",
             values="outputs = tf.keras.optimizers.legacy.Adam()",
             marks=[pytest.mark.sweep],
         ),
     ],
 )
-def test_after_tensorflow_the_first_use_says_what_to_set(tmp_path, refused, model):
-    ended = _run_program(tmp_path, TENSORFLOW_FIRST, model)
+def test_after_a_use_of_keras_3_the_first_use_says_what_to_set(tmp_path, refused, model):
+    ended = _run_program(tmp_path, KERAS_FIRST, model)
     assert ended.returncode == 1
     last = ended.stderr.strip().splitlines()[-1]
     assert last.startswith("tfx_tpu_trainer._support.imports.Keras2NeededError: ")

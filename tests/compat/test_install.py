@@ -358,13 +358,15 @@ def test_an_own_placeholder_is_no_old_name(monkeypatch):
 
 def test_keras_2_is_chosen_while_it_can_be(monkeypatch, caplog):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+    monkeypatch.setitem(sys.modules, "keras._tf_keras", types.ModuleType("keras._tf_keras"))
     with caplog.at_level(logging.WARNING, logger="tfx_tpu_trainer"):
         choose_keras_2(warns=True)
     assert "TF_USE_LEGACY_KERAS" not in os.environ
     (line,) = caplog.messages
-    assert "set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported" in line
+    assert "set TF_USE_LEGACY_KERAS=1 before tf.keras is used" in line
     assert "\n" not in line
 
+    monkeypatch.delitem(sys.modules, "keras._tf_keras")
     monkeypatch.delitem(sys.modules, "tensorflow")
     choose_keras_2(warns=True)
     assert os.environ["TF_USE_LEGACY_KERAS"] == "1"
@@ -377,7 +379,8 @@ PROGRAM = """
 import tensorflow as tf
 from tfx_tpu_trainer import compat, estimator
 
-assert tf.keras.__version__.startswith("3.")
+import os
+assert os.environ["TF_USE_LEGACY_KERAS"] == "0" and tf.keras.__version__.startswith("3.")
 assert not hasattr(tf.keras, "estimator")
 with compat.install():
     import tensorflow.keras as copied
@@ -393,7 +396,8 @@ print("done")
 
 @pytest.mark.e2e
 def test_the_names_are_there_with_keras_3():
-    environment = {"PATH": "", "PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {"PYTHONPATH": str(REPOSITORY), "TF_USE_LEGACY_KERAS": "0"}
+    environment |= {"PATH": "", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env=environment,
@@ -403,4 +407,4 @@ def test_the_names_are_there_with_keras_3():
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "done\n"
-    assert "set TF_USE_LEGACY_KERAS=1 before TensorFlow is imported" in ended.stderr
+    assert "set TF_USE_LEGACY_KERAS=1 before tf.keras is used" in ended.stderr

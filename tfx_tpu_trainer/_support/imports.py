@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 _KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
+# What `tf.keras` and `tensorflow.keras` import of Keras 3; TensorFlow itself imports only its optimizers.
+_KERAS_3_IN_USE = {"keras._tf_keras", "tensorflow.keras"}
 # What TensorFlow and Keras 3 say of a name that only Keras 2 has.
 _NOT_IN_KERAS_3 = re.compile(
     r"not (available with|supported in) Keras 3|module 'keras(\._tf_keras\.keras)?(\.\w+)*' has no attribute"
@@ -75,20 +77,25 @@ def lazy_names(
 
 
 class Keras2NeededError(RuntimeError):
-    """A user's function uses what only Keras 2 has, and TensorFlow was imported with Keras 3."""
+    """A user's function uses what only Keras 2 has, and TensorFlow has Keras 3."""
 
 
 def choose_keras_2(*, warns: bool = False) -> None:
     """Chooses Keras 2, whose layers and optimizers programs of tf.estimator use.
 
-    TensorFlow asks the environment variable when it is imported. What the program says there stays.
+    It comes too late where the program has used tf.keras. What the environment variable says stays.
     """
-    if "tensorflow" not in sys.modules:
-        os.environ.setdefault(_KERAS_VARIABLE, "1")
+    if _KERAS_VARIABLE not in os.environ and not _KERAS_3_IN_USE & sys.modules.keys():
+        os.environ[_KERAS_VARIABLE] = "1"
+        if "tensorflow" in sys.modules:
+            # `tf.keras` asks the variable when it is first used. `from tensorflow.keras import layers`
+            # goes by TensorFlow's path, which its own import has set: there the first folder wins.
+            (keras_2,) = importlib.util.find_spec("tf_keras").submodule_search_locations
+            sys.modules["tensorflow"].__path__.insert(0, os.path.join(keras_2, "api", "_v2"))
     elif warns and not _is_chosen():
         _logger.warning(
-            "TensorFlow was imported with Keras 3. If the program uses tf.compat.v1.layers, "
-            "feature columns or Keras 2 optimizers, set %s=1 before TensorFlow is imported.",
+            "TensorFlow has Keras 3. If the program uses tf.compat.v1.layers, feature columns or "
+            "Keras 2 optimizers, set %s=1 before tf.keras is used.",
             _KERAS_VARIABLE,
         )
 
@@ -108,8 +115,8 @@ def keras_2_is_asked_for(function: str) -> Iterator[None]:
             else "something that Keras 3 does not have"
         )
         raise Keras2NeededError(
-            f"{function} uses {what}, and TensorFlow was imported with Keras 3. For Keras 2, import "
-            "tfx_tpu_trainer.estimator before tensorflow, "
+            f"{function} uses {what}, and TensorFlow has Keras 3. For Keras 2, import "
+            "tfx_tpu_trainer.estimator before tf.keras is used, "
             f"or set {_KERAS_VARIABLE}=1 in the environment of the program."
         ) from error
 

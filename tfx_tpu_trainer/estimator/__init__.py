@@ -3,9 +3,9 @@
 `estimator.tpu` has that of TPUEstimator, `estimator.v1` that of `tf.compat.v1.estimator` and
 `estimator.inputs` its input functions.
 
-Where TensorFlow is not imported yet, importing this chooses Keras 2 (TF_USE_LEGACY_KERAS=1), of which
-tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers are made; the variable set to 0
-keeps Keras 3.
+Where the program has not used tf.keras yet, importing this chooses Keras 2 (TF_USE_LEGACY_KERAS=1), of
+which tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers are made; the variable set
+to 0 keeps Keras 3.
 """
 
 from tfx_tpu_trainer._support.imports import choose_keras_2

@@ -94,14 +94,17 @@ def test_keras_2_is_told_once_with_the_variable_and_the_command():
         "import tfx_tpu_trainer.estimator as tfe",
     ],
 )
-def test_our_estimators_choose_keras_2_where_they_are_imported_before_tensorflow(ours):
+def test_our_estimators_choose_keras_2_where_they_are_imported_before_tf_keras(ours):
     use = "x = tf.compat.v1.layers.dense(y, 3)\n"
-    (found,) = examine(f"import tensorflow as tf\n{ours}\n{use}")
-    assert (found.line, found.verdict, found.fixable) == (3, Verdict.EDIT, False)
+    tensorflow = "import tensorflow as tf\nfrom tensorflow.keras import layers"
+    (found,) = examine(f"{tensorflow}\n{ours}\n{use}")
+    assert (found.line, found.verdict, found.fixable) == (4, Verdict.EDIT, False)
     assert found.edit == (
-        "import tfx_tpu_trainer.estimator before tensorflow; or TF_USE_LEGACY_KERAS=1 python PROGRAM"
+        "import tfx_tpu_trainer.estimator before tensorflow.keras; "
+        "or TF_USE_LEGACY_KERAS=1 python PROGRAM"
     )
-    assert examine(f"{ours}\nimport tensorflow as tf\n{use}") == []
+    assert examine(f"{ours}\n{tensorflow}\n{use}") == []
+    assert examine(f"import tensorflow as tf\n{ours}\n{use}") == []
 
 
 @pytest.mark.parametrize("argument", ["eval_metric_ops", "scaffold", "training_chief_hooks"])

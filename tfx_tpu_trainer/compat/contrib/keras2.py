@@ -13,6 +13,6 @@ def rnn_cells() -> Any:
     except (AttributeError, ImportError) as error:
         raise ImportError(
             "Recurrent cells of TensorFlow 1 are Keras 2 layers: install tf-keras, and set TF_USE_LEGACY_KERAS=1 "
-            "before TensorFlow is imported."
+            "before tf.keras is used."
         ) from error
     return cells

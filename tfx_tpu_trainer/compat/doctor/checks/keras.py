@@ -148,7 +148,7 @@ KERAS_2: Final = re.compile(
 _OPTIMIZER: Final = re.compile(r"(tensorflow|tf_keras|keras)\b.*\boptimizers\.(\w+\.)?[A-Z]\w*$")
 # Importing any of them imports the package, which chooses Keras 2 where that is still possible.
 _OURS: Final = re.compile(r"tfx_tpu_trainer\.estimator\b")
-_TENSORFLOW: Final = re.compile(r"tensorflow\b")
+_TF_KERAS: Final = re.compile(r"tensorflow\.(compat\.v[12]\.)?keras\b")
 _SHOWN: Final = 4
 
 
@@ -175,10 +175,8 @@ def check_keras2(context: Context) -> Iterator[Finding]:
     edit = f"python -m tfx_tpu_trainer.compat PROGRAM; or {_VARIABLE}=1 python PROGRAM"
     if ours_first is False:
         verdict = Verdict.EDIT
-        way = "tfx_tpu_trainer.estimator chooses Keras 2, but is imported after tensorflow."
-        edit = (
-            f"import tfx_tpu_trainer.estimator before tensorflow; or {_VARIABLE}=1 python PROGRAM"
-        )
+        way = "tfx_tpu_trainer.estimator chooses Keras 2, but is imported after tensorflow.keras."
+        edit = f"import tfx_tpu_trainer.estimator before tensorflow.keras; or {_VARIABLE}=1 python PROGRAM"
     finding = context.finding(
         uses[0].place,
         verdict,
@@ -191,7 +189,7 @@ def check_keras2(context: Context) -> Iterator[Finding]:
 
 
 def _imports_ours_first(context: Context) -> bool | None:
-    """Tells whether the program imports our estimators before TensorFlow; `None` where it does not import them."""
+    """Tells whether the program imports our estimators before tf.keras; `None` where it does not import them."""
     imports = sorted(
         (each for each in context.program.bindings if not (each.assigned or each.in_function)),
         key=lambda each: each.place.start,
@@ -199,7 +197,7 @@ def _imports_ours_first(context: Context) -> bool | None:
     ours = [each for each in imports if _OURS.match(each.imported)]
     if not ours:
         return None
-    theirs = [each for each in imports if _TENSORFLOW.match(each.imported)]
+    theirs = [each for each in imports if _TF_KERAS.match(each.imported)]
     return not theirs or ours[0].place.start < theirs[0].place.start
 
 
