@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tfx_tpu_trainer
-from tests.listings import README, blocks_of, listings_of
+from tests.listings import OLD_PROGRAM, README, blocks_of, listings_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "tfx_tpu_trainer"
@@ -73,7 +73,7 @@ def try_out(wheel: Path, lock: Path) -> None:
         install = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python)
         _run(*install, "--require-hashes", "-r", lock)
         _run(*install, "--no-deps", wheel)
-        program, old_program = listings_of(README)
+        (program,), (old_program,) = listings_of(README), listings_of(OLD_PROGRAM)
         (folder / "train.py").write_text(old_program, encoding="utf-8")
         tried = {
             "the README's program": (
@@ -84,7 +84,7 @@ def try_out(wheel: Path, lock: Path) -> None:
                 _run(command, "--version"),
                 f"tfx-tpu-trainer, version {tfx_tpu_trainer.__version__}\n",
             ),
-            "the README's old program": (
+            "the old program of the docs": (
                 _run(
                     python,
                     "-m",

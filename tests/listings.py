@@ -6,6 +6,7 @@ from typing import Any
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = DOCS.parent / "README.md"
+OLD_PROGRAM = DOCS / "start" / "old-program.md"
 
 
 def listings_of(page: Path) -> list[str]:

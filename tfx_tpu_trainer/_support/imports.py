@@ -90,8 +90,10 @@ def choose_keras_2(*, warns: bool = False) -> None:
         if "tensorflow" in sys.modules:
             # `tf.keras` asks the variable when it is first used. `from tensorflow.keras import layers`
             # goes by TensorFlow's path, which its own import has set: there the first folder wins.
-            (keras_2,) = importlib.util.find_spec("tf_keras").submodule_search_locations
-            sys.modules["tensorflow"].__path__.insert(0, os.path.join(keras_2, "api", "_v2"))
+            keras_2 = importlib.util.find_spec("tf_keras")
+            assert keras_2 is not None and keras_2.origin is not None
+            folder = os.path.join(os.path.dirname(keras_2.origin), "api", "_v2")
+            sys.modules["tensorflow"].__path__.insert(0, folder)
     elif warns and not _is_chosen():
         _logger.warning(
             "TensorFlow has Keras 3. If the program uses tf.compat.v1.layers, feature columns or "

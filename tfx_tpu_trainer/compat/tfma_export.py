@@ -180,9 +180,10 @@ def evaluation_receiver(
     Raises:
         ValueError: If eval_input_receiver_fn returned something else than an EvalInputReceiver.
     """
+    own: Mapping[str, Any] = {}
     if serving_input_receiver_fn is None:
         of_eval = receive_evaluation(eval_input_receiver_fn)
-        receiver, own = ServingInputReceiver(of_eval.features, dict(of_eval.receiver_tensors)), {}
+        receiver = ServingInputReceiver(of_eval.features, dict(of_eval.receiver_tensors))
     else:
         receiver = serving_input_receiver_fn()
         own = host_signatures_of(receiver)
