@@ -71,3 +71,12 @@ def test_the_splits_of_a_run_are_read_back(tmp_path):
         "word": ["a", None],
         "number": [2, 3],
     }
+
+
+def test_the_loss_of_answers_is_that_of_the_label():
+    answers = pd.DataFrame({"bought": ["CH", "MM"], "probability_MM": [0.25, 0.5]})
+    answers["probability_CH"] = 1 - answers["probability_MM"]
+    expected = -(math.log(0.75) + math.log(0.5)) / 2
+    assert tables.loss_of_answers(answers, "bought") == pytest.approx(expected)
+    answers = pd.DataFrame({"price": [1.0, 3.0], "prediction": [2.0, 1.0]})
+    assert tables.loss_of_answers(answers, "price") == pytest.approx((1 + 4) / 2)
