@@ -51,10 +51,11 @@ MOST_ROWS = 65_536
 
 
 class _Pod:
-    """What a manifest says of a pod: the slice it wants, `tpu`, None on CPU hosts, and as whom it runs."""
+    """What a manifest says of a pod: the slice it wants, `tpu`, None on CPU hosts, as whom it runs, what it may use."""
 
     tpu: TpuSpec | None
     tpu_as_root: bool
+    memory: str
 
     def node_selector(self) -> dict[str, str]:
         return self.tpu.node_selector() if self.tpu else {}
@@ -62,10 +63,10 @@ class _Pod:
     def tolerations(self) -> list[dict[str, str]]:
         return self.tpu.tolerations() if self.tpu else []
 
-    def tpu_limits(self) -> dict[str, str]:
+    def limits(self) -> dict[str, str]:
         # As text, as the API gives them back: a tool that compares finds no difference.
-        limits = self.tpu.resource_limits() if self.tpu else {}
-        return {name: str(count) for name, count in limits.items()}
+        of_tpu = self.tpu.resource_limits() if self.tpu else {}
+        return {"memory": self.memory, **{name: str(count) for name, count in of_tpu.items()}}
 
     def pod_security(self) -> dict[str, Any]:
         """Returns the pod's securityContext."""
@@ -93,43 +94,16 @@ class _Pod:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task of a cluster.
-
-    Attributes:
-        kind: `chief`, `worker`, `ps` or `evaluator`; `host` where it is one of a TPU slice.
-        pod_name: Name of its pod.
-        environment: What tells it of its place: TF_CONFIG, or what the TPU's driver reads.
-    """
+    """One task of a cluster."""
 
     kind: str
     pod_name: str
     environment: Mapping[str, str]
 
-    @property
-    def has_tpu(self) -> bool:
-        """Whether it is a host of a TPU slice."""
-        return self.kind == "host"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingCluster(_Pod):
-    """A training on several hosts, each a Job: a cluster under TF_CONFIG, or the hosts of a TPU slice.
-
-    Attributes:
-        name: Name of the cluster; the tasks' names begin with it.
-        namespace: Kubernetes namespace.
-        image: Container image.
-        command: Program and arguments, the same in each task.
-        workers: Number of workers besides the chief.
-        ps: Parameter servers, which workers need to have variables in common.
-        evaluator: Whether there is a task that evaluates checkpoints as they come.
-        tpu: A slice; its hosts are the tasks, and the first of them is the chief.
-        tpu_as_root: Whether the containers run as root, with the right to lock more memory.
-        cpu: CPUs of each task.
-        memory: Memory of each task.
-        port: Port of each task.
-        retries: How often a task is tried again.
-    """
+    """A training on several hosts, each a Job: a cluster under TF_CONFIG, or the hosts of a TPU slice."""
 
     name: str
     image: str
@@ -142,8 +116,6 @@ class TrainingCluster(_Pod):
     tpu_as_root: bool = False
     cpu: str = "4"
     memory: str = "16Gi"
-    port: int = PORT
-    retries: int = 3
 
     def __post_init__(self) -> None:
         _check_container(self)
@@ -177,7 +149,7 @@ class TrainingCluster(_Pod):
             ]
         counts = {"chief": 1, "worker": self.workers, "ps": self.ps}
         cluster = {
-            kind: [f"{self._pod(kind, index)}.{self.name}:{self.port}" for index in range(count)]
+            kind: [f"{self._pod(kind, index)}.{self.name}:{PORT}" for index in range(count)]
             for kind, count in counts.items()
             if count
         }
@@ -197,33 +169,13 @@ class TrainingCluster(_Pod):
             for index in range(count)
         ]
 
-    def limits(self, task: Task) -> dict[str, str]:
-        """Returns what the task's container may use at most."""
-        return {"memory": self.memory, **(self.tpu_limits() if task.has_tpu else {})}
-
     def _pod(self, kind: str, index: int) -> str:
         return f"{self.name}-{kind}-{index}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelServer(_Pod):
-    """TensorFlow Serving for one model, on its own or under KServe.
-
-    Attributes:
-        name: Name of the server, and of the model in requests.
-        namespace: Kubernetes namespace.
-        model_path: Folder of the model's versions: what Pusher pushes into.
-        image: Container image of the server; `None` leaves it to KServe.
-        version: Version of TensorFlow Serving that KServe is to take instead of its own; `None` leaves that to it too.
-        tpu: The slice of a TPU host; `None` serves on CPUs.
-        tpu_as_root: Whether the container runs as root, with the right to lock more memory.
-        batching: Whether the server puts requests together. Not for a model that does so itself.
-        batch_sizes: Batch sizes on a TPU host, those that the model was warmed up with; empty for
-            the defaults.
-        replicas: Servers; with KServe the least of them.
-        cpu: CPUs of a server.
-        memory: Memory of a server.
-    """
+    """TensorFlow Serving for one model, on its own or under KServe."""
 
     name: str
     model_path: str
@@ -288,10 +240,6 @@ class ModelServer(_Pod):
         if self.tpu:
             return _server_config.batching_for_tpu(self.batch_sizes).to_text()
         return _server_config.CPU_BATCHING.to_text()
-
-    def limits(self) -> dict[str, str]:
-        """Returns what the server's container may use at most."""
-        return {"memory": self.memory, **self.tpu_limits()}
 
 
 def render(template: str, **values: Any) -> str:
@@ -386,7 +334,7 @@ def multi_worker(tpu: str | None, image: str | None, **options: Any) -> None:
     if not image:
         raise ValueError("no image was given; name one with --image")
     cluster = TrainingCluster(tpu=spec, image=image, **options)
-    click.echo(render("templates/multi_worker.yaml.j2", cluster=cluster), nl=False)
+    click.echo(render("templates/multi_worker.yaml.j2", cluster=cluster, port=PORT), nl=False)
 
 
 @main.command("serving")

@@ -58,7 +58,8 @@ class Run:
 
 def _compile(folder: Path) -> dict:
     output = folder / "taxi.json"
-    command = [sys.executable, "kubeflow/kubeflow_runner.py", "--pipeline", "taxi"]
+    command = [sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main", "compile", "--kubeflow"]
+    command += ["--pipeline", "taxi"]
     command += [
         "--root",
         str(folder / "root"),

@@ -155,7 +155,8 @@ def test_the_second_run_of_the_taxi_pipeline_finds_the_firsts_model_as_its_basel
     tmp_path,
 ) -> None:
     compiled = tmp_path / "taxi.yaml"
-    command = [sys.executable, "kubeflow/kubeflow_runner.py", "--pipeline", "taxi"]
+    command = [sys.executable, "-m", "tfx_tpu_trainer.workbench.cli.main", "compile", "--kubeflow"]
+    command += ["--pipeline", "taxi"]
     command += ["--root", str(tmp_path / "root"), "--image", "registry.example/pipelines:1"]
     command += ["--data", prepare_data(Config.model_construct(data=None))]
     command += ["--output", str(compiled), "--set", "trainer.train_steps=300", "--set", BEAM]

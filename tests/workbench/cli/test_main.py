@@ -24,7 +24,9 @@ def test_the_list_of_commands_cuts_no_sentence(columns):
 _HEAVY = ("keras", "ml_metadata", "numpy", "pydantic", "tensorflow", "tfx")
 
 
-@pytest.mark.parametrize("words", ["--help", "inspect --help", "preflight --help", "doctor"])
+@pytest.mark.parametrize(
+    "words", ["--help", "compile --help", "inspect --help", "preflight --help", "doctor"]
+)
 def test_what_opens_no_model_imports_nothing_heavy(tmp_path, words):
     (tmp_path / "old.py").write_text("import tensorflow as tf\ntf.contrib.nccl\n", encoding="utf-8")
     given = words.split() if "--help" in words else [words, str(tmp_path)]

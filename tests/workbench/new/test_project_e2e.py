@@ -2,6 +2,7 @@
 
 import csv
 import datetime
+import json
 import math
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from sklearn import datasets
 
@@ -103,6 +105,41 @@ def test_a_run_without_an_edit_is_blessed_and_pushed(churn, churn_run):
     probabilities = churn_run.prediction.outputs["probabilities"].split(", ")
     assert len(probabilities) == 2 and sum(map(float, probabilities)) == pytest.approx(1, abs=1e-3)
     assert len(list((churn / "runs" / "serving").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("backend", "ending"), [("kubeflow", "yaml"), ("vertex", "json")])
+def test_it_compiles_for_a_cluster_by_its_config(churn, tmp_path, monkeypatch, backend, ending):
+    monkeypatch.chdir(tmp_path)
+    # Its modules have names that other projects of this process have too.
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("config", "pipeline", "transform", "transform.preprocessing"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    text = (churn / "config.yaml").read_text(encoding="utf-8")
+    filled_in = re.sub(r"^# (?=cluster:|  \w+: )", "", text, flags=re.MULTILINE)
+    Path("cluster-config.yaml").write_text(filled_in, encoding="utf-8")
+    words = ["compile", f"--{backend}", "--project", str(churn), "--config", "cluster-config.yaml"]
+    # The second time a file is there: its own.
+    for _ in range(2):
+        compiled = CliRunner().invoke(main, words)
+        assert compiled.exit_code == 0, compiled.output
+        assert compiled.stdout.startswith(f"churn.{ending}: compiled for ")
+    assert {path.name for path in tmp_path.iterdir()} == {"cluster-config.yaml", f"churn.{ending}"}
+    document = yaml.safe_load(Path(f"churn.{ending}").read_text(encoding="utf-8").split("---")[0])
+    spec = document.get("pipelineSpec", document)
+    executors = spec["deploymentSpec"]["executors"]
+    images = {each["container"]["image"] for each in executors.values() if "container" in each}
+    assert images == {"region-docker.pkg.dev/project/images/churn:1"}
+
+    def constant(node: str, name: str) -> str:
+        given = spec["root"]["dag"]["tasks"][node]["inputs"]["parameters"][name]
+        return given["runtimeValue"]["constant"]
+
+    assert spec["defaultPipelineRoot"] == "gs://bucket/churn/artifacts"
+    assert constant("CsvExampleGen", "input_base") == "gs://bucket/churn/data"
+    assert constant("TpuTrainer", "module") == "model"
+    # In the image the project is the working directory; this machine's folders are not there.
+    assert constant("ImportSchemaGen", "schema_file") == "schema/schema.pbtxt"
+    assert str(churn.parent) not in json.dumps(document)
 
 
 @pytest.mark.sweep

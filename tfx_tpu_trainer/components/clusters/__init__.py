@@ -20,16 +20,18 @@ if TYPE_CHECKING:
         Deadline,
         JobError,
         check_bucket_paths,
-        check_host,
         check_image,
         check_image_holds,
         check_project,
     )
-    from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline, form_of
+    from tfx_tpu_trainer.components.clusters._compiled_pipeline import (
+        CompiledPipeline,
+        check_output,
+    )
     from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
     from tfx_tpu_trainer.components.clusters._html_page import RunPage
     from tfx_tpu_trainer.components.clusters._kubeflow_run import KubeflowRun
-    from tfx_tpu_trainer.components.clusters._pipeline_spec import LONGEST_BACKOFF, TaskOptions
+    from tfx_tpu_trainer.components.clusters._pipeline_spec import TaskOptions
     from tfx_tpu_trainer.components.clusters._pods import (
         Pods,
         PodSettings,
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from tfx_tpu_trainer.components.clusters._vertex import VertexJob, VertexRun, custom_job
 
 __all__ = [
-    "LONGEST_BACKOFF",
     "CompiledPipeline",
     "Deadline",
     "JobError",
@@ -52,14 +53,13 @@ __all__ = [
     "VertexJob",
     "VertexRun",
     "check_bucket_paths",
-    "check_host",
     "check_image",
     "check_image_holds",
+    "check_output",
     "check_project",
     "check_vertex_pods",
     "compile_pipeline",
     "custom_job",
-    "form_of",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -69,16 +69,15 @@ __getattr__, __dir__ = lazy_names(
             "Deadline",
             "JobError",
             "check_bucket_paths",
-            "check_host",
             "check_image",
             "check_image_holds",
             "check_project",
         ],
-        "._compiled_pipeline": ["CompiledPipeline", "form_of"],
+        "._compiled_pipeline": ["CompiledPipeline", "check_output"],
         "._compiling": ["compile_pipeline"],
         "._html_page": ["RunPage"],
         "._kubeflow_run": ["KubeflowRun"],
-        "._pipeline_spec": ["LONGEST_BACKOFF", "TaskOptions"],
+        "._pipeline_spec": ["TaskOptions"],
         "._pods": ["PodSettings", "Pods", "Toleration", "check_vertex_pods"],
         "._vertex": ["VertexJob", "VertexRun", "custom_job"],
     },

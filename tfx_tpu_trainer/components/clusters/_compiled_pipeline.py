@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import yaml
 
+from tfx_tpu_trainer._support.file_systems import check_can_be_written
 from tfx_tpu_trainer._support.whole_files import write_whole
+
+_FIRST_LINE = "# PIPELINE DEFINITION\n"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,19 +58,18 @@ class CompiledPipeline:
             return json.dumps({**self.job, **platform}, indent=1, sort_keys=True) + "\n"
         documents = [self.pipeline_spec, *([self.platform_spec] if self.platform_spec else [])]
         text = yaml.dump_all(map(_plain, documents), Dumper=yaml.SafeDumper, sort_keys=True)
-        return f"# PIPELINE DEFINITION\n# Name: {self.name}\n{text}"
+        return f"{_FIRST_LINE}# Name: {self.name}\n{text}"
 
     def write(self, path: str | pathlib.Path) -> None:
         """Writes a file, whole or not at all.
 
         Args:
-            path: Its name; the ending decides the form, see `form_of`.
+            path: Its name; the ending decides the form: `.json`, `.yaml` or `.yml`.
 
         Raises:
             ValueError: If the ending says no form.
             OSError: If it can't be written.
         """
-        path = pathlib.Path(path)
         text = self.to_text(form_of(path))
         try:
             write_whole(path, text)
@@ -74,18 +77,42 @@ class CompiledPipeline:
             raise OSError(f"output {str(path)!r} can't be written ({error.strerror})") from None
 
 
-def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:
-    """Returns the form of a file by the ending of its name.
+def check_output(path: str | pathlib.Path) -> None:
+    """Finds what would keep a compiled pipeline from being written, before it is compiled.
+
+    Args:
+        path: The file.
 
     Raises:
-        ValueError: If the ending says no form.
+        ValueError: If its ending says no form, it can't be written, or what is there is no compiled pipeline.
     """
+    form_of(path)
+    check_can_be_written("output", path)
+    if os.path.isfile(path) and not _is_compiled(pathlib.Path(path).read_bytes()):
+        raise ValueError(
+            f"output {str(path)!r} is there and is no compiled pipeline: give another name "
+            "with --output"
+        )
+
+
+def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:
+    """Returns the form of a file by the ending of its name."""
     ending = pathlib.Path(path).suffix
     if ending == ".json":
         return "json"
     if ending in (".yaml", ".yml"):
         return "yaml"
     raise ValueError(f"output {str(path)!r} ends with neither .yaml nor .json: rename it.")
+
+
+def _is_compiled(content: bytes) -> bool:
+    if not content or content.startswith(_FIRST_LINE.encode()):
+        return True
+    try:
+        job = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(job, dict) and "pipelineSpec" in job
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:

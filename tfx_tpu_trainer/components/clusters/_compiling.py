@@ -41,7 +41,6 @@ def compile_pipeline(
     *,
     image: str,
     backend: Backend,
-    spec_version: Literal["2.0", "2.1"] = "2.1",
     options: TaskOptions | None = None,
     pods: Pods | None = None,
 ) -> CompiledPipeline:
@@ -52,7 +51,6 @@ def compile_pipeline(
         image: Container image of the components, with a tag or a digest.
         backend: What it is for: `"kubeflow"` places trainers with a `tpu` on GKE's TPU nodes;
             `"vertex"` refuses them, since there a `VertexTpuTrainer` asks for TPUs.
-        spec_version: Version of the pipeline specification; Kubeflow Pipelines runs 2.1 only.
         options: Retries and caching. Defaults to `None`: as the pipeline was declared.
         pods: What the pods need. Defaults to `None`: nothing. `pods.service_account` belongs to a run
             and not to what is compiled: `KubeflowRun` and `VertexRun` take it.
@@ -73,8 +71,6 @@ def compile_pipeline(
     from kfp.pipeline_spec import pipeline_spec_pb2
 
     check_image(image)
-    if backend == "kubeflow":
-        _check_spec_version(spec_version)
     _check_modules(pipeline)
     # The slices on whose nodes pods must run, by node id.
     tpus: dict[str, TpuSpec] = {
@@ -96,13 +92,17 @@ def compile_pipeline(
         check_vertex_pods(pods, custom_job=has_job)
     runner = tfx.orchestration.experimental.KubeflowV2DagRunner(
         config=tfx.orchestration.experimental.KubeflowV2DagRunnerConfig(
-            default_image=image, use_pipeline_spec_2_1=spec_version == "2.1"
+            # Kubeflow Pipelines' driver can't read the parameters of 2.0; Vertex AI reads both.
+            default_image=image,
+            use_pipeline_spec_2_1=True,
         )
     )
     # TFX's own runner compiles, and what it can't say is edited into its result. What is never cached comes after the
     # options: `caching=True` must not bring stale results of nodes that read more than their inputs, such as an
     # ExampleGen on Kubeflow Pipelines.
     job = runner.run(pipeline, write_out=False)
+    # A run of an uploaded file writes here too.
+    job["pipelineSpec"]["defaultPipelineRoot"] = job["runtimeConfig"]["gcsOutputDirectory"]
     show_pages(job["pipelineSpec"])
     platform_spec: dict[str, Any] = {}
     if backend == "kubeflow":
@@ -151,20 +151,6 @@ def _check_modules(pipeline: tfx.dsl.Pipeline) -> None:
                 "name its import path instead (module='package.model'; for Transform "
                 "preprocessing_fn='package.preprocessing.preprocessing_fn')."
             )
-
-
-def _check_spec_version(version: str) -> None:
-    """Checks that the values of parameters are in the form that Kubeflow Pipelines' driver reads.
-
-    It resolves a `constant`, and ends each task that has the `constantValue` of specification 2.0 with "param runtime
-    value spec ... not implemented".
-    """
-    if version != "2.1":
-        raise ValueError(
-            f"spec_version={version!r}: Kubeflow Pipelines can't read the parameters of its tasks; "
-            "compile with 2.1 ('--spec-version 2.1', the default), or run it on Vertex AI, which "
-            "accepts both."
-        )
 
 
 def _check_executors(pipeline_spec: Mapping[str, Any]) -> None:

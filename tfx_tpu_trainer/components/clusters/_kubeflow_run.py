@@ -6,10 +6,18 @@ import dataclasses
 import pathlib
 import tempfile
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from tfx_tpu_trainer._support.waiting import said_while_waiting
-from tfx_tpu_trainer.components.clusters._checks import Deadline, JobError
+from tfx_tpu_trainer.components.clusters._checks import (
+    Deadline,
+    JobError,
+    check_gcs_buckets,
+    check_host,
+    check_kubeflow_host,
+    find_credentials,
+)
 from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
 from tfx_tpu_trainer.components.clusters._pods import is_object_name
 
@@ -37,12 +45,35 @@ class KubeflowRun:
     token: str | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if self.host is not None:
+            check_host(self.host, self.token)
         if self.service_account is not None and not is_object_name(self.service_account):
             raise JobError(
                 f"service_account={self.service_account!r} is not a service account of Kubernetes; "
                 "give a name of lower-case letters, digits, '-' and '.', such as "
                 "'pipeline-runner'"
             )
+
+    def check(
+        self, paths: Mapping[str, str], deadline: Deadline, *, later_setting: str | None = None
+    ) -> None:
+        """Asks the API, and Google Cloud Storage for its buckets, whether the run can be sent.
+
+        Args:
+            paths: Paths that its pods use, by the names of their settings.
+            deadline: The time for all answers.
+            later_setting: A setting for which the backend must be of version 2.2 or later. Defaults to `None`.
+
+        Raises:
+            JobError: If there is no host, or it does not answer, is too old, or a bucket can't be used.
+        """
+        if self.host is None:
+            raise JobError(
+                "host is not set: give --host or the environment variable KF_PIPELINES_ENDPOINT"
+            )
+        check_kubeflow_host(self.host, deadline, token=self.token, later_setting=later_setting)
+        if any(path.startswith("gs://") for path in paths.values()):
+            check_gcs_buckets(paths, find_credentials(deadline), deadline)
 
     def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
         """Returns what `submit` sends, in JSON form, without sending it."""

@@ -27,7 +27,7 @@ from tfx_tpu_trainer.hardware import TpuSpec, known_slices
 
 PLATFORM = "kubernetes"
 MOST_RETRIES = 1_000
-LONGEST_BACKOFF = 86_400
+_LONGEST_BACKOFF = 86_400
 """The longest pause between two tries of a task, in seconds."""
 
 Retries = typing.Annotated[int, pydantic.Field(ge=0, le=MOST_RETRIES)]
@@ -213,7 +213,7 @@ class TaskOptions(pydantic.BaseModel):
 
     retries: Retries = 0
     node_retries: Mapping[str, Retries] = {}
-    backoff_seconds: typing.Annotated[int, pydantic.Field(ge=0, le=LONGEST_BACKOFF)] = 60
+    backoff_seconds: typing.Annotated[int, pydantic.Field(ge=0, le=_LONGEST_BACKOFF)] = 60
     caching: bool | None = None
     node_caching: Mapping[str, bool] = {}
 

@@ -15,10 +15,14 @@ import pydantic
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 from tfx_tpu_trainer.components.clusters._checks import (
     Checked,
+    Deadline,
     JobError,
+    check_gcs_buckets,
     check_image,
     check_project,
     check_vertex_names,
+    check_vertex_project,
+    find_credentials,
 )
 from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
 from tfx_tpu_trainer.components.clusters._pods import Variable, VariableValue
@@ -165,6 +169,24 @@ class VertexRun:
 
     def __post_init__(self) -> None:
         check_vertex_names(self.job_id, self.service_account)
+
+    def check(self, paths: Mapping[str, str], deadline: Deadline) -> Any:
+        """Asks Google Cloud whether the run can be sent.
+
+        Args:
+            paths: Paths that its tasks use, by the names of their settings.
+            deadline: The time for all answers.
+
+        Returns:
+            The credentials of google-auth with which it was asked.
+
+        Raises:
+            JobError: If there are none, or the project, the region or a bucket can't be used with them.
+        """
+        credentials = find_credentials(deadline)
+        check_vertex_project(self.project, self.region, credentials, deadline)
+        check_gcs_buckets(paths, credentials, deadline)
+        return credentials
 
     def pipeline_job(self, compiled: CompiledPipeline) -> Any:
         """Lets Vertex AI's SDK read the pipeline and check it.

@@ -225,7 +225,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             tf_random_seed: Seed of the graph and of the shuffling. Defaults to RunConfig's.
             tpu: The TPU slice to train on, a TpuSpec or a name ("v5e:2x4"). It sets `use_tpu` and
                 `num_shards`, is checked against the batch sizes, and is requested from the cluster
-                by the runners in `kubeflow/`. Without such a TPU, emulate its cores with
+                by `tfx-tpu-trainer compile`. Without such a TPU, emulate its cores with
                 `master="emulated"` or TFX_TPU_TRAINER_EMULATE=1. Defaults to `None`.
             use_tpu: Train on TPU cores. `master` says where they are; the environment variable
                 TFX_TPU_TRAINER_EMULATE=1 emulates them. Defaults to `True` if `tpu` is set.

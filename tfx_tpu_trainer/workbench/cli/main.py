@@ -13,6 +13,7 @@ import tfx_tpu_trainer
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.terminal import PrintableGroup
 from tfx_tpu_trainer.workbench.cli import runs
+from tfx_tpu_trainer.workbench.cli.compile import compile_command
 from tfx_tpu_trainer.workbench.cli.inspect import inspect
 from tfx_tpu_trainer.workbench.cli.preflight import preflight
 
@@ -129,6 +130,7 @@ def _say(line: str) -> None:
 
 
 for _command in (
+    compile_command,
     inspect,
     preflight,
     runs.clean,

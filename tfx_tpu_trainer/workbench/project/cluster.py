@@ -1,143 +1,91 @@
-"""A pipeline on its way to a cluster: its config, its image, its compiled form, and the options of the two runners."""
+"""A project's pipeline on its way to a cluster: where it runs, what its image must hold, its compiled form."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 import os
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import click
-
-from tfx_tpu_trainer._support.file_systems import check_can_be_written
-from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.components.clusters import (
-    LONGEST_BACKOFF,
+    CompiledPipeline,
     Deadline,
     TaskOptions,
+    VertexJob,
     check_image,
     check_image_holds,
+    check_project,
     check_vertex_pods,
-    form_of,
+    custom_job,
 )
-from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
+from tfx_tpu_trainer.workbench.project.config import ClusterSettings, ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.config_file import load_config
-from tfx_tpu_trainer.workbench.project.project import Project, find_pipeline
+from tfx_tpu_trainer.workbench.project.project import Project
+
+Backend = Literal["kubeflow", "vertex"]
 
 EXECUTORS = "tfx_tpu_trainer.components.trainer.trainer_executor"
-_OPTIONS: Sequence[Callable[[Any], Any]] = (
-    click.option(
-        "--pipeline",
-        "name",
-        required=True,
-        help="The pipeline's folder in pipelines/, or its import path.",
-    ),
-    click.option("--root", required=True, help="Bucket or folder for everything that is written."),
-    click.option("--data", required=True, help="Bucket or folder of the input data."),
-    click.option("--image", required=True, help="Container image of the components, with its tag."),
-    click.option(
-        "--output",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="File to write the compiled pipeline to: .yaml or .json.",
-    ),
-    click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Overrides one setting; repeatable.",
-    ),
-    click.option(
-        "--spec-version",
-        type=click.Choice(["2.0", "2.1"]),
-        default="2.1",
-        show_default=True,
-        help="Version of the pipeline specification.",
-    ),
-    click.option(
-        "--retries",
-        multiple=True,
-        metavar="[NODE=]N",
-        help="Number of retries of a failed task; with NODE=, of this node only; repeatable.",
-    ),
-    click.option(
-        "--backoff",
-        type=click.IntRange(0, LONGEST_BACKOFF),
-        default=60,
-        show_default=True,
-        help="Seconds before the first retry; doubled before each further one.",
-    ),
-    click.option(
-        "--cache/--no-cache", default=None, help="Whether to take results from the cache."
-    ),
-    click.option(
-        "--no-cache-for",
-        multiple=True,
-        metavar="NODE",
-        help="Disables the cache for one node; repeatable.",
-    ),
-    click.option("--submit", is_flag=True, help="Checks the job and sends it."),
-    click.option(
-        "--dry-run", is_flag=True, help="Prints what --submit would send; uses no network."
-    ),
-)
-
-
-def line_of_tfx() -> str:
-    """Returns the line of the TFX that is installed here, such as 1.16."""
-    return ".".join(importlib.metadata.version("tfx").split(".")[:2])
+# The options of `compile` that stand for settings of `cluster`.
+PLACES = {
+    "root": "--root",
+    "data": "--data",
+    "image": "--image",
+    "project": "--gcp-project",
+    "region": "--region",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPipeline:
-    """A pipeline with all that compiling it needs."""
+    """A pipeline with all that compiling it needs; its config's root and data are those on the cluster."""
 
     definition: Project
     config: PipelineConfig
     image: str
-    backend: Literal["kubeflow", "vertex"]
-    spec_version: Literal["2.0", "2.1"]
+    backend: Backend
     options: TaskOptions
 
     @classmethod
     def load(
         cls,
-        name: str,
+        definition: Project,
         *,
-        root: str,
-        data: str,
-        image: str,
-        backend: Literal["kubeflow", "vertex"],
+        backend: Backend,
+        config_file: Path | None = None,
         overrides: Sequence[str] = (),
-        spec_version: Literal["2.0", "2.1"] = "2.1",
+        places: Mapping[str, str | None],
+        service_account: str | None = None,
+        network: str | None = None,
         options: TaskOptions | None = None,
     ) -> ClusterPipeline:
-        """Reads a pipeline's config for a cluster, where user code is imported from the image.
+        """Reads a project's config for a cluster, where user code is imported from the image.
 
         Imports neither TensorFlow nor TFX, so that a wrong setting is told at once.
         """
-        check_image(image)
-        definition = find_pipeline(name)
+        path = config_file or definition.config_file
         config = load_config(
             definition.config_class(),
-            definition.config_file,
+            path,
             values={
-                "root": root,
-                "data": data,
                 "user_code": "import",
                 "baseline": "pointer" if backend == "kubeflow" else "metadata",
             },
             overrides=overrides,
         )
-        if "_" in config.name:
-            raise ConfigError(
-                f"name={config.name!r}: the name of a pipeline on a cluster can't contain '_'; "
-                f"give another with --set name={config.name.replace('_', '-')}"
-            )
+        where = _where(config, places, backend=backend, path=path)
+        image = where.image or ""
+        check_image(image)
+        config = config.model_copy(
+            update={
+                # The only letter of a pipeline's name that clusters do not take.
+                "name": config.name.replace("_", "-"),
+                "root": where.root,
+                "data": where.data,
+                "cluster": where,
+            }
+        )
         module_file = config.trainer.module_file
         if module_file and "://" in module_file + config.root:
             raise ConfigError(
@@ -145,23 +93,27 @@ class ClusterPipeline:
                 f"compiled, which would need the network (root is {config.root!r}); put the module into "
                 "the image and give its import path as trainer.module, with trainer.module_file=null"
             )
+        if config.trainer.module:
+            definition.check_module(config.trainer.module)
         if backend == "vertex":
+            check_project(where.project or "", where.region or "")
             check_vertex_pods(config.pods, custom_job=config.trainer.tpu is not None)
+            account = service_account or config.pods.service_account
+            config = _with_custom_job(config, service_account=account, network=network)
         return cls(
             definition=definition,
             config=config,
             image=image,
             backend=backend,
-            spec_version=spec_version,
             options=options or TaskOptions(),
         )
 
     @property
     def modules(self) -> tuple[str, ...]:
         """What the image must hold: modules, and TFX of the line that compiles, whose executors it runs."""
-        module = self.config.trainer.module
-        found = ("tfx", EXECUTORS, self.definition.package, *([module] if module else []))
-        return (*found, f"tfx=={line_of_tfx()}")
+        own = filter(None, (self.definition.package, self.config.trainer.module))
+        line = ".".join(importlib.metadata.version("tfx").split(".")[:2])
+        return ("tfx", EXECUTORS, *own, f"tfx=={line}")
 
     @property
     def bucket_paths(self) -> dict[str, str]:
@@ -171,95 +123,121 @@ class ClusterPipeline:
             paths["serving_dir"] = self.config.serving_dir
         return paths
 
-    def compile(self) -> Any:
+    @property
+    def later_setting(self) -> str | None:
+        """The first setting for which Kubeflow Pipelines must be of version 2.2 or later."""
+        tpu = self.config.trainer.tpu
+        if tpu and tpu.tolerations():
+            return "trainer.tpu.spot" if tpu.spot else "trainer.tpu.flex_start"
+        return self.config.pods.of_later_backends
+
+    @property
+    def custom_job(self) -> dict[str, Any]:
+        """What the trainer's task starts on Vertex AI, except for the command of its containers."""
+        return _custom_job(self.config) if self.backend == "vertex" else {}
+
+    def check_images(self, deadline: Deadline) -> list[str]:
+        """Looks into the images; returns a line for each that could not be looked into."""
+        images = {self.image}
+        tpu = self.config.trainer.tpu
+        if tpu is not None and tpu.runtime_image:
+            images.add(tpu.runtime_image)
+        notes = (
+            check_image_holds(image, self.modules, seconds=deadline.seconds_left)
+            for image in sorted(images)
+        )
+        return [note for note in notes if note]
+
+    def compile(self) -> CompiledPipeline:
         """Compiles the pipeline, which imports TFX."""
         from tfx_tpu_trainer.components.clusters import compile_pipeline
 
+        try:
+            pipeline = self.definition.create_pipeline(self.config)
+        except ValueError:
+            raise
+        # Whatever else a project's own code raises, or ends with.
+        except (Exception, SystemExit) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"the pipeline of {str(self.definition.folder)!r} can't be made: {reason}"
+            ) from None
+        _name_files_of_the_image(pipeline, self.definition.import_root)
         return compile_pipeline(
-            self.definition.create_pipeline(self.config),
+            pipeline,
             image=self.image,
             backend=self.backend,
-            spec_version=self.spec_version,
             options=self.options,
             pods=self.config.pods,
         )
 
 
-def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns a command the shared options, and turns its errors into one line and exit code 1."""
-
-    @functools.wraps(command)
-    def guarded(**values: Any) -> None:
-        # Must be set before TensorFlow is imported, as in every other way of running a pipeline.
-        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-        # Libraries announce the ends of their Python versions at every import.
-        warnings.simplefilter("ignore", FutureWarning)
-        try:
-            if not (values["output"] or values["submit"] or values["dry_run"]):
-                raise ConfigError("nothing to do; give --output, --dry-run or --submit")
-            if values["submit"] and values["dry_run"]:
-                raise ConfigError(
-                    "--submit and --dry-run exclude each other; leave one of them out"
-                )
-            if values["output"]:
-                form_of(values["output"])
-                check_can_be_written("output", values["output"])
-            command(**values)
-        except (ValueError, OSError) as error:
-            raise click.ClickException(printable(str(error))) from None
-
-    for option in reversed(_OPTIONS):
-        guarded = option(guarded)
-    return guarded
-
-
-def help_text(document: str) -> str:
-    """Keeps commands unchanged in a module's docstring; click would fill their lines like text's."""
-    return document.replace("\n    python", "\n\b\n    python")
-
-
-def load_pipeline(backend: Literal["kubeflow", "vertex"], **values: Any) -> ClusterPipeline:
-    """Makes a pipeline of the shared options' values."""
-    return ClusterPipeline.load(
-        values["name"],
-        backend=backend,
-        root=values["root"],
-        data=values["data"],
-        image=values["image"],
-        overrides=values["overrides"],
-        spec_version=values["spec_version"],
-        options=_task_options(values),
+def _where(
+    config: PipelineConfig, given: Mapping[str, str | None], *, backend: Backend, path: Path
+) -> ClusterSettings:
+    """Returns where a pipeline runs: what was given, else what `cluster` says, else the rest of the config."""
+    found = {"project": os.environ.get("GOOGLE_CLOUD_PROJECT")}
+    if config.vertex:
+        found.update(config.vertex.model_dump(include={"project", "region", "image"}))
+    found.update(
+        {key: value for key in ("root", "data") if "://" in (value := getattr(config, key) or "")}
     )
+    found.update(config.cluster.model_dump(exclude_none=True))
+    found.update({key: value for key, value in given.items() if value is not None})
+    needed = [key for key in PLACES if backend == "vertex" or key not in ("project", "region")]
+    missing = [key for key in needed if not (found.get(key) or "").strip()]
+    if missing:
+        settings = _listed([f"cluster.{key}" for key in missing])
+        options = _listed([PLACES[key] for key in missing])
+        one = len(missing) == 1
+        raise ConfigError(
+            f"{path}: {settings} {'is' if one else 'are'} not set; add {'it' if one else 'them'} there "
+            f"(docs/orchestration.md), or give {options}"
+        )
+    return config.cluster.model_copy(update=found)
 
 
-def check_pipeline_image(pipeline: ClusterPipeline, deadline: Deadline) -> None:
-    """Looks into the images, or says on the error stream what could not be looked into."""
-    images = {pipeline.image}
-    tpu = pipeline.config.trainer.tpu
-    if tpu is not None and tpu.runtime_image:
-        images.add(tpu.runtime_image)
-    for image in sorted(images):
-        note = check_image_holds(image, pipeline.modules, seconds=deadline.seconds_left)
-        if note:
-            click.echo(f"note: {printable(note)}", err=True)
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _task_options(values: dict[str, Any]) -> TaskOptions:
-    everywhere, by_node = 0, {}
-    for text in values["retries"]:
-        node, separator, number = text.rpartition("=")
-        if not number.isdecimal() or (separator and not node):
-            raise ConfigError(
-                f"--retries {text!r} is neither a number nor NODE=number, such as TpuTrainer=3"
-            )
-        if node:
-            by_node[node] = int(number)
-        else:
-            everywhere = int(number)
-    return TaskOptions(
-        retries=everywhere,
-        node_retries=by_node,
-        backoff_seconds=values["backoff"],
-        caching=values["cache"],
-        node_caching=dict.fromkeys(values["no_cache_for"], False),
+def _with_custom_job(
+    config: PipelineConfig, *, service_account: str | None, network: str | None
+) -> PipelineConfig:
+    """Lets a trainer that asks for a TPU start a CustomJob, whose settings are `cluster`'s and `pods`'."""
+    if config.trainer.tpu is None:
+        return config
+    pod = config.pods.of_trainer()
+    job = config.vertex or VertexJob.parse(
+        project=config.cluster.project,
+        region=config.cluster.region,
+        image=config.cluster.image,
+        service_account=service_account,
+        network=network,
     )
+    # What is said of this job alone wins.
+    own = {"env": {**pod.env, **job.env}, "labels": {**pod.labels, **job.labels}}
+    config = config.model_copy(update={"vertex": job.model_copy(update=own)})
+    # Made here only to be refused, if it must be, before TFX is imported.
+    _custom_job(config)
+    return config
+
+
+def _custom_job(config: PipelineConfig) -> dict[str, Any]:
+    tpu, job = config.trainer.tpu, config.vertex
+    if tpu is None or job is None:
+        return {}
+    return {"trainers_custom_job": custom_job(job, tpu, display_name="tpu-trainer-...")}
+
+
+def _name_files_of_the_image(pipeline: Any, folder: Path) -> None:
+    """Names the project's own files, such as a schema, from the working directory: in the image that is the folder."""
+    for node in pipeline.components:
+        properties = getattr(node, "exec_properties", {})
+        for name, value in properties.items():
+            if (
+                isinstance(value, str)
+                and Path(value).is_relative_to(folder)
+                and os.path.isfile(value)
+            ):
+                properties[name] = Path(value).relative_to(folder).as_posix()

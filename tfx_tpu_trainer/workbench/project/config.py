@@ -134,7 +134,7 @@ class TrainerSettings(TrainSettings):
         eval_steps: Evaluation batches; all of the eval split where it is null.
         eval_splits: Splits that are evaluated; `eval` where there is none.
         tpu: The TPU slice to train on, as `v5e:2x4` or as `{slice_name: v5e:2x4, spot: true}`. The
-            runners for clusters ask for it; where there is none, `master: emulated` emulates it.
+            cluster of `compile` is asked for it; where there is none, `master: emulated` emulates it.
         use_tpu: Whether to train on TPU cores; `master` says where they are. Where it is null,
             whether there is a `tpu`.
         tf_random_seed: Seed of the variables' initial values and of every unseeded op in the model.
@@ -242,6 +242,24 @@ class GateSettings(Settings):
         return self
 
 
+class ClusterSettings(Settings):
+    """Where a pipeline runs that `tfx-tpu-trainer compile` has compiled.
+
+    Attributes:
+        root: Bucket under which everything is written there; the config's own `root` where that is in a bucket.
+        data: Bucket of the input data there; the config's own `data` where that is in a bucket.
+        image: Container image of the components, which holds this package and the project, with its tag.
+        project: Google Cloud project of Vertex AI; GOOGLE_CLOUD_PROJECT where it is null.
+        region: Region of Vertex AI, such as `us-central1`.
+    """
+
+    root: Folder | None = None
+    data: Folder | None = None
+    image: Text | None = None
+    project: Text | None = None
+    region: Text | None = None
+
+
 class PipelineConfig(Settings):
     """What every pipeline needs. A pipeline's own config adds its model's settings.
 
@@ -263,10 +281,11 @@ class PipelineConfig(Settings):
             a prediction for a raw row is made without them.
         baseline: How the last blessed model is found: 'metadata' asks ML Metadata with a Resolver, 'pointer'
             reads a file that the gate writes, for backends without resolvers.
-            `kubeflow/kubeflow_runner.py` sets it to 'pointer'.
+            `tfx-tpu-trainer compile --kubeflow` sets it to 'pointer'.
         trainer: Settings of `TpuTrainer`.
+        cluster: Where the pipeline runs once it is compiled. Local runs have no use for it.
         vertex: The CustomJob of Vertex AI that trains on `trainer.tpu`, instead of the trainer's own pod.
-            `kubeflow/vertex_runner.py` fills it in.
+            `tfx-tpu-trainer compile --vertex` fills it in.
         pods: What the pods of a cluster need, such as secrets and tolerations (docs/orchestration.md). Local runs
             have no use for it.
         gate: What a model must reach to be pushed.
@@ -283,6 +302,7 @@ class PipelineConfig(Settings):
     serving_absent: Strings = ()
     baseline: Literal["metadata", "pointer"] = "metadata"
     trainer: TrainerSettings
+    cluster: ClusterSettings = ClusterSettings()
     vertex: VertexJob | None = None
     pods: Pods = Pods()
     gate: GateSettings = GateSettings()

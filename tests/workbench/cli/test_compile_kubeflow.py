@@ -1,4 +1,4 @@
-"""kubeflow/kubeflow_runner.py, as a person calls it."""
+"""`compile --kubeflow`, as a person calls it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from google.protobuf import json_format
 from kfp import components
 from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tests.bad_input import case, row
-from tests.kubeflow_folder.conftest import IMAGE, PLACES, Run
+from tests.workbench.cli.conftest import IMAGE, PLACES, Run
+from tfx_tpu_trainer.workbench.cli.main import main
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
+COMMAND = ("-m", "tfx_tpu_trainer.workbench.cli.main", "compile", "--kubeflow", *PLACES)
 NODES = {"taxi": {"CsvExampleGen", "Evaluator"}, "digits": {"ImportExampleGen"}}
 COMMON = {"StatisticsGen", "SchemaGen", "Transform", "TpuTrainer", "EvalMetricsGate", "Pusher"}
 
@@ -46,14 +49,14 @@ def _constant(spec: dict[str, Any], node: str, parameter: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def compiled(kubeflow_runner, tmp_path_factory):
+def compiled(compile_kubeflow, tmp_path_factory):
     """Compiles a pipeline with a TPU, once for each form."""
     folder, done = tmp_path_factory.mktemp("compiled"), {}
 
     def get(pipeline: str, ending: str) -> Path:
         output = folder / f"{pipeline}.{ending}"
         if output not in done:
-            done[output] = kubeflow_runner(
+            done[output] = compile_kubeflow(
                 *("--output", str(output)),
                 *("--set", "trainer.tpu=v5e:2x4", "--set", "trainer.train_steps=7"),
                 *("--retries", "1", "--retries", "TpuTrainer=4", "--no-cache-for", "Pusher"),
@@ -149,12 +152,14 @@ def test_retries_and_caching_are_in_the_tasks(compiled):
 
 
 @pytest.mark.e2e
-def test_without_a_tpu_nothing_is_asked_of_a_node(kubeflow_runner, tmp_path):
+def test_without_a_tpu_nothing_is_asked_of_a_node(compile_kubeflow, tmp_path):
     output = tmp_path / "deep" / "taxi.yaml"
-    result = kubeflow_runner("--output", str(output), "--no-cache")
+    result = compile_kubeflow("--output", str(output), "--no-cache", "--set", "name=taxi_2")
     assert result.exit_code == 0, result.output
+    assert result.stdout == f"{output}: compiled for Kubeflow Pipelines, image {IMAGE}\n"
     assert os.listdir(output.parent) == ["taxi.yaml"]
     document, platform = _specs(output)
+    assert document["pipelineInfo"]["name"] == "taxi-2"
     assert platform == {}
     assert (
         "resources"
@@ -165,10 +170,10 @@ def test_without_a_tpu_nothing_is_asked_of_a_node(kubeflow_runner, tmp_path):
 
 
 @pytest.mark.e2e
-def test_a_tpu_image_of_its_own(kubeflow_runner, tmp_path):
+def test_a_tpu_image_of_its_own(compile_kubeflow, tmp_path):
     output = tmp_path / "taxi.yaml"
     tpu = "trainer.tpu={slice_name: v5p:4, spot: true, runtime_image: 'r.example/tpu:2'}"
-    assert kubeflow_runner("--output", str(output), "--set", tpu).exit_code == 0
+    assert compile_kubeflow("--output", str(output), "--set", tpu).exit_code == 0
     document, platform = _specs(output)
     images = {
         name: executor["container"]["image"]
@@ -192,9 +197,9 @@ def test_a_tpu_image_of_its_own(kubeflow_runner, tmp_path):
 
 
 @pytest.mark.e2e
-def test_a_dry_run_prints_the_run_and_sends_nothing(kubeflow_runner, monkeypatch):
+def test_a_dry_run_prints_the_run_and_sends_nothing(compile_kubeflow, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    result = kubeflow_runner(
+    result = compile_kubeflow(
         *("--dry-run", "--experiment", "taxi", "--run-name", "a", "--set", "trainer.tpu=v6e:4"),
     )
     assert result.exit_code == 0, result.output
@@ -219,10 +224,10 @@ PODS = (
 
 
 @pytest.mark.e2e
-def test_pods_have_what_the_config_gives_them(kubeflow_runner, tmp_path, monkeypatch):
+def test_pods_have_what_the_config_gives_them(compile_kubeflow, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     output = tmp_path / "taxi.yaml"
-    result = kubeflow_runner("--output", str(output), "--dry-run", "--host", "http://k:9", *PODS)
+    result = compile_kubeflow("--output", str(output), "--dry-run", "--host", "http://k:9", *PODS)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["run"]["service_account"] == "pipeline-runner"
     document, platform = _specs(output)
@@ -286,14 +291,14 @@ def kubeflow_api(monkeypatch) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 @pytest.mark.e2e
-def test_a_submission_reaches_the_api(kubeflow_runner, kubeflow_api, monkeypatch, tmp_path):
+def test_a_submission_reaches_the_api(compile_kubeflow, kubeflow_api, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("HOME", str(tmp_path))
     host, received = kubeflow_api
     places = ("--root", "s3://bucket/taxi", "--data", "s3://bucket/data")
-    result = kubeflow_runner("--submit", "--host", host, *places, "--set", "trainer.tpu=v5e:8")
+    result = compile_kubeflow("--submit", "--host", host, *places, "--set", "trainer.tpu=v5e:8")
     assert result.exit_code == 0, result.output
-    assert f"run r1 started on {host}" in result.stderr
+    assert f"run r1 started on {host}" in result.stdout
     run = received[-1]
     assert run["path"] == "/apis/v2beta1/runs" and run["experiment_id"] == "e1"
     assert run["runtime_config"]["pipeline_root"] == "s3://bucket/taxi/artifacts"
@@ -307,18 +312,13 @@ HOST = ("--host", "http://127.0.0.1:9")
 
 
 def refusal(arguments, *says):
-    given = f"`kubeflow_runner.py {shlex.join(arguments)}`"
+    given = f"`compile --kubeflow {shlex.join(arguments)}`"
     return case("runners", given, "Error: ", *says, values=(arguments,))
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        refusal((), "nothing to do; give --output, --dry-run or --submit"),
-        refusal(
-            ("--submit", "--dry-run"),
-            "--submit and --dry-run exclude each other; leave one of them out",
-        ),
         refusal(
             ("--output", "t.txt"), "output 't.txt' ends with neither .yaml nor .json: rename it"
         ),
@@ -326,11 +326,9 @@ def refusal(arguments, *says):
             ("--output", "/dev/null/t.json"), "'/dev/null' is not a folder that you may write to"
         ),
         refusal(
-            ("--output", "t.json", "--set", "name=a_b"), "name='a_b': ", "give another with --set"
-        ),
-        refusal(
-            ("--output", "t.json", "--data", ""),
-            "data: '' is not a path; give a folder, locally or in a bucket,",
+            ("--data", "", "--image", ""),
+            "taxi/config.yaml: cluster.data and cluster.image are not set; add them there",
+            "or give --data and --image",
         ),
         refusal(("--submit",), "host is not set: give --host or the environment variable"),
         refusal(
@@ -342,7 +340,6 @@ def refusal(arguments, *says):
         refusal(
             ("--dry-run", *HOST, "--image", "p"), "image='p' has no tag", "add one, as in 'p:1'"
         ),
-        refusal(("--dry-run", *HOST, "--image", ""), "image is empty; name the container image"),
         refusal(("--dry-run", *HOST, "--token", "a b"), "token has spaces", "copy it again"),
         refusal(
             ("--dry-run", *HOST, "--service-account", "a@b"),
@@ -357,6 +354,10 @@ def refusal(arguments, *says):
         ),
         refusal(
             ("--output", "t.json", "--retries", "²"), "--retries '²' is neither a number nor NODE"
+        ),
+        refusal(
+            ("--backoff", "99999999"),
+            "TaskOptions backoff_seconds=99999999: Input should be less than or equal to 86400",
         ),
         refusal(
             ("--output", "t.json", "--retries", "9999999999"),
@@ -392,12 +393,12 @@ def refusal(arguments, *says):
     ],
 )
 def test_what_cannot_run_is_one_line_and_writes_nothing(
-    kubeflow_runner: Run, monkeypatch, tmp_path, arguments, refused
+    compile_kubeflow: Run, monkeypatch, tmp_path, arguments, refused
 ):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     monkeypatch.chdir(tmp_path)
-    result = kubeflow_runner(*arguments)
+    result = compile_kubeflow(*arguments)
     refused.output(result)
     assert len(result.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
@@ -406,24 +407,56 @@ def test_what_cannot_run_is_one_line_and_writes_nothing(
 @pytest.mark.parametrize(
     "arguments",
     [
-        case(
-            "runners",
-            f"`kubeflow_runner.py {shlex.join(arguments)}`",
-            "Error: Invalid value for '",
-            *says,
-            values=(arguments,),
-        )
-        for arguments, *says in (
-            (("--output", "."), "--output': File '.' is a directory"),
-            (("--backoff", "99999999"), "--backoff': 99999999 is not in the range 0<=x<=86400"),
-            (("--spec-version", "9"), "--spec-version': '9' is not one of '2.0', '2.1'"),
-        )
+        refusal(
+            ("--submit", "--dry-run"),
+            "--submit and --dry-run exclude each other; leave one of them out",
+        ),
+        refusal(("--vertex",), "give --kubeflow or --vertex, and not both"),
+        refusal(("--region", "r"), "--region is for --vertex, not for --kubeflow; leave it out"),
     ],
 )
-def test_what_no_option_takes(kubeflow_runner: Run, tmp_path, monkeypatch, arguments, refused):
+def test_what_no_option_takes(compile_kubeflow: Run, tmp_path, monkeypatch, arguments, refused):
     monkeypatch.chdir(tmp_path)
-    refused.output(kubeflow_runner(*arguments))
+    refused.output(compile_kubeflow(*arguments))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        case(
+            "runners",
+            f"`compile --kubeflow --output {name}`, where that is a file of one's own",
+            f"{name}' is there and is no compiled pipeline: give another name with --output",
+            values=(name, content),
+        )
+        for name, content in (("config.yaml", "name: taxi\n"), ("rows.json", '{"size": 1}\n'))
+    ],
+)
+def test_only_what_was_compiled_is_replaced(compile_kubeflow, tmp_path, name, content, refused):
+    file = tmp_path / name
+    file.write_text(content, encoding="utf-8")
+    refused.output(compile_kubeflow("--output", str(file)))
+    assert file.read_text(encoding="utf-8") == content
+
+
+@row(
+    "runners",
+    "`compile --kubeflow` of a project whose `create_pipeline` raises a KeyError",
+    "can't be made: KeyError: 'rows'",
+)
+def test_what_a_project_raises_is_one_line(tmp_path, monkeypatch, refused):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(sys.modules, "pipeline", None)
+    (tmp_path / "pipeline.py").write_text(
+        "def create_pipeline(config): return {}['rows']\n", encoding="utf-8"
+    )
+    (tmp_path / "config.yaml").write_text(
+        "name: mine\nroot: runs\ntrainer: {module: model, label_key: y, train_steps: 1}\n",
+        encoding="utf-8",
+    )
+    words = ["compile", "--kubeflow", "--project", str(tmp_path), *PLACES]
+    refused.output(CliRunner().invoke(main, words))
 
 
 @pytest.mark.e2e
@@ -438,18 +471,13 @@ def test_what_no_option_takes(kubeflow_runner: Run, tmp_path, monkeypatch, argum
             ("--set", "trainer.tpu=v5e:4x4"),
             "TpuTrainer: v5e:4x4 has 4 hosts, but a task of Kubeflow Pipelines is one pod",
         ),
-        refusal(
-            ("--spec-version", "2.0"),
-            "spec_version='2.0': Kubeflow Pipelines can't read the parameters",
-            "compile with 2.1",
-        ),
         refusal(("--set", "trainer.tpu=v2:2x2"), "GKE has no nodes with v2:2x2: use v3 or newer"),
     ],
 )
 def test_what_the_compiled_pipeline_shows_to_be_wrong(
-    kubeflow_runner, tmp_path, arguments, refused
+    compile_kubeflow, tmp_path, arguments, refused
 ):
-    refused.output(kubeflow_runner("--output", str(tmp_path / "taxi.yaml"), *arguments))
+    refused.output(compile_kubeflow("--output", str(tmp_path / "taxi.yaml"), *arguments))
     assert not list(tmp_path.iterdir())
 
 
@@ -463,7 +491,7 @@ def test_what_the_compiled_pipeline_shows_to_be_wrong(
 def test_a_host_that_never_answers_is_given_up(tmp_path, refused):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        command = [sys.executable, "kubeflow/kubeflow_runner.py", *PLACES, "--pipeline", "taxi"]
+        command = [sys.executable, *COMMAND, "--pipeline", "taxi"]
         result = subprocess.run(
             [*command, "--output", str(tmp_path / "taxi.yaml"), "--submit", "--host", host],
             cwd=ROOT,
@@ -481,11 +509,11 @@ def test_a_host_that_never_answers_is_given_up(tmp_path, refused):
 
 @row(
     "runners",
-    "`kubeflow_runner.py --pipeline taxy`",
+    "`compile --kubeflow --pipeline taxy`",
     "Error: unknown pipeline 'taxy'; did you mean 'taxi'? Pipelines here: digits, taxi",
 )
 def test_a_mistake_is_told_before_tensorflow_is_imported(refused):
-    command = [sys.executable, "-X", "importtime", "kubeflow/kubeflow_runner.py", *PLACES]
+    command = [sys.executable, "-X", "importtime", *COMMAND]
     result = subprocess.run(
         [*command, "--pipeline", "taxy", "--output", "t.json"],
         cwd=ROOT,

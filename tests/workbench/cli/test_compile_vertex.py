@@ -1,4 +1,4 @@
-"""kubeflow/vertex_runner.py, as a person calls it; what it makes is read by Vertex AI's own client."""
+"""`compile --vertex`, as a person calls it; what it makes is read by Vertex AI's own client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tests.bad_input import case
-from tests.kubeflow_folder.conftest import IMAGE, Run
+from tests.workbench.cli.conftest import IMAGE, Run
 from tfx_tpu_trainer.components.clusters._vertex import VertexJob, custom_job
 from tfx_tpu_trainer.hardware import TpuSpec
 
@@ -23,16 +23,16 @@ TPU = ("--set", "trainer.tpu=v5e:2x4")
 
 
 @pytest.fixture(scope="module")
-def compiled(vertex_runner, tmp_path_factory):
+def compiled(compile_vertex, tmp_path_factory):
     """Compiles a pipeline with a TPU, once for each form."""
     folder, done = tmp_path_factory.mktemp("compiled"), {}
 
-    def get(pipeline: str, version: str, ending: str) -> Path:
-        output = folder / f"{pipeline}-{version}.{ending}"
+    def get(pipeline: str, ending: str) -> Path:
+        output = folder / f"{pipeline}.{ending}"
         if output not in done:
             account = ("--service-account", "runs@our-models.iam.gserviceaccount.com")
-            done[output] = vertex_runner(
-                *("--spec-version", version, "--output", str(output), "--retries", "2"),
+            done[output] = compile_vertex(
+                *("--output", str(output), "--retries", "2"),
                 *(*TPU, *account),
                 pipeline=pipeline,
             )
@@ -44,15 +44,12 @@ def compiled(vertex_runner, tmp_path_factory):
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("pipeline", ["taxi", "digits"])
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
 @pytest.mark.parametrize("ending", ["json", "yaml"])
-def test_vertex_ais_client_takes_both_pipelines(compiled, pipeline, version, ending):
-    output = compiled(pipeline, version, ending)
+def test_vertex_ais_client_takes_both_pipelines(compiled, pipeline, ending):
+    output = compiled(pipeline, ending)
     job = aiplatform.PipelineJob(
         display_name=pipeline,
         template_path=str(output),
-        # A YAML file holds the pipeline alone, so it is told where to write.
-        pipeline_root=None if ending == "json" else "gs://bucket/taxi/artifacts",
         project="our-models",
         location="us-central1",
         credentials=AnonymousCredentials(),
@@ -61,9 +58,8 @@ def test_vertex_ais_client_takes_both_pipelines(compiled, pipeline, version, end
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
-def test_the_trainer_starts_a_custom_job(compiled, version):
-    document = json.loads(compiled("taxi", version, "json").read_text(encoding="utf-8"))
+def test_the_trainer_starts_a_custom_job(compiled):
+    document = json.loads(compiled("taxi", "json").read_text(encoding="utf-8"))
     # Vertex AI has no nodes to select.
     assert "platformSpec" not in document
     assert document["runtimeConfig"] == {"gcsOutputDirectory": "gs://bucket/taxi/artifacts"}
@@ -82,11 +78,7 @@ def test_the_trainer_starts_a_custom_job(compiled, version):
     assert task.retry_policy.max_retry_count == 2
 
     def constant(name: str) -> Any:
-        value = task.inputs.parameters[name].runtime_value
-        text = (
-            value.constant.string_value if version == "2.1" else value.constant_value.string_value
-        )
-        return json.loads(text)
+        return json.loads(task.inputs.parameters[name].runtime_value.constant.string_value)
 
     job = VertexJob.model_validate(constant("vertex_job"))
     assert (job.project, job.region, job.image) == ("our-models", "us-central1", IMAGE)
@@ -97,9 +89,9 @@ def test_the_trainer_starts_a_custom_job(compiled, version):
 
 
 @pytest.mark.e2e
-def test_without_a_tpu_the_trainer_trains_in_its_own_task(vertex_runner, tmp_path):
+def test_without_a_tpu_the_trainer_trains_in_its_own_task(compile_vertex, tmp_path):
     output = tmp_path / "taxi.json"
-    result = vertex_runner("--output", str(output))
+    result = compile_vertex("--output", str(output))
     assert result.exit_code == 0, result.output
     spec = json.loads(output.read_text(encoding="utf-8"))["pipelineSpec"]
     container = spec["deploymentSpec"]["executors"]["TpuTrainer_executor"]["container"]
@@ -110,10 +102,10 @@ def test_without_a_tpu_the_trainer_trains_in_its_own_task(vertex_runner, tmp_pat
 
 
 @pytest.mark.e2e
-def test_tasks_and_the_custom_job_have_what_vertex_ai_can_give(vertex_runner, monkeypatch):
+def test_tasks_and_the_custom_job_have_what_vertex_ai_can_give(compile_vertex, monkeypatch):
     monkeypatch.setenv("PATH", "")
     account = "runs@our-models.iam.gserviceaccount.com"
-    result = vertex_runner(
+    result = compile_vertex(
         *("--dry-run", *TPU, "--set", f"pods.service_account={account}"),
         *("--set", "pods.all={env: {LEVEL: '1'}, labels: {team: rides}}"),
         *("--set", "pods.trainer={env: {LEVEL: '2'}, labels: {task: training}}"),
@@ -139,11 +131,11 @@ def test_tasks_and_the_custom_job_have_what_vertex_ai_can_give(vertex_runner, mo
 
 
 @pytest.mark.e2e
-def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
+def test_a_dry_run_prints_the_job_and_sends_nothing(compile_vertex, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent.json")
     account = "runs@our-models.iam.gserviceaccount.com"
-    result = vertex_runner("--dry-run", "--job-id", "taxi-1", "--service-account", account, *TPU)
+    result = compile_vertex("--dry-run", "--job-id", "taxi-1", "--service-account", account, *TPU)
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert printed["parent"] == "projects/our-models/locations/us-central1"
@@ -161,14 +153,14 @@ def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
     [
         case(
             "runners",
-            f"`vertex_runner.py {shlex.join(arguments)}`",
+            f"`compile --vertex {shlex.join(arguments)}`",
             "Error: ",
             *says,
             values=(arguments,),
         )
         for arguments, *says in (
             (
-                ("--project", "X"),
+                ("--gcp-project", "X"),
                 "project='X' is not the id of a Google Cloud project; give its id",
             ),
             (
@@ -219,10 +211,10 @@ def test_a_dry_run_prints_the_job_and_sends_nothing(vertex_runner, monkeypatch):
     ],
 )
 def test_what_cannot_run_is_one_line_and_writes_nothing(
-    vertex_runner: Run, monkeypatch, tmp_path, arguments, refused
+    compile_vertex: Run, monkeypatch, tmp_path, arguments, refused
 ):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    result = vertex_runner("--output", str(tmp_path / "taxi.json"), *arguments)
+    result = compile_vertex("--output", str(tmp_path / "taxi.json"), *arguments)
     refused.output(result)
     assert len(result.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())

@@ -29,7 +29,7 @@ def _compiled_arguments(runner: Any, beam_arguments: list[str], output: Any) -> 
     return [executors[f"{name}_executor"]["container"]["args"] for name in BEAM_COMPONENTS]
 
 
-@pytest.mark.parametrize("fixture", ["kubeflow_runner", "vertex_runner"])
+@pytest.mark.parametrize("fixture", ["compile_kubeflow", "compile_vertex"])
 def test_on_dataflow_with_the_pipelines_image(fixture, request, tmp_path) -> None:
     expected = LISTINGS["DataflowRunner"]
     runner = request.getfixturevalue(fixture)
@@ -44,9 +44,9 @@ def test_on_dataflow_with_the_pipelines_image(fixture, request, tmp_path) -> Non
         assert workers.sdk_container_image == "us-docker.pkg.dev/our-models-17/images/pipelines:1"
 
 
-def test_on_flink_with_a_setup_file(kubeflow_runner, tmp_path) -> None:
+def test_on_flink_with_a_setup_file(compile_kubeflow, tmp_path) -> None:
     expected = LISTINGS["FlinkRunner"]
-    for arguments in _compiled_arguments(kubeflow_runner, expected, tmp_path / "taxi.json"):
+    for arguments in _compiled_arguments(compile_kubeflow, expected, tmp_path / "taxi.json"):
         assert arguments[-len(expected) :] == expected
         options = pipeline_options.PipelineOptions(arguments)
         assert options.view_as(pipeline_options.SetupOptions).setup_file == "/app/setup.py"
@@ -55,9 +55,9 @@ def test_on_flink_with_a_setup_file(kubeflow_runner, tmp_path) -> None:
         assert options.view_as(pipeline_options.PortableOptions).sdk_worker_parallelism == "2"
 
 
-def test_on_spark_with_worker_pools(kubeflow_runner, tmp_path) -> None:
+def test_on_spark_with_worker_pools(compile_kubeflow, tmp_path) -> None:
     expected = LISTINGS["SparkRunner"]
-    for arguments in _compiled_arguments(kubeflow_runner, expected, tmp_path / "taxi.json"):
+    for arguments in _compiled_arguments(compile_kubeflow, expected, tmp_path / "taxi.json"):
         assert arguments[-len(expected) :] == expected
         portable = pipeline_options.PipelineOptions(arguments).view_as(
             pipeline_options.PortableOptions
@@ -68,15 +68,15 @@ def test_on_spark_with_worker_pools(kubeflow_runner, tmp_path) -> None:
 
 @row(
     "runners",
-    "`kubeflow_runner.py` with `--runner=DataflowRunner` in `beam_args`, and no `--region`",
+    "`compile --kubeflow` with `--runner=DataflowRunner` in `beam_args`, and no `--region`",
     "--runner=DataflowRunner needs --region; add it, such as --region=us-central1",
 )
 def test_arguments_that_would_fail_in_the_pods_are_refused_here(
-    kubeflow_runner, tmp_path, refused
+    compile_kubeflow, tmp_path, refused
 ) -> None:
     output = tmp_path / "taxi.json"
     words = [word for word in LISTINGS["DataflowRunner"] if "region" not in word]
     refused.output(
-        kubeflow_runner("--set", f"beam_args={json.dumps(words)}", "--output", str(output))
+        compile_kubeflow("--set", f"beam_args={json.dumps(words)}", "--output", str(output))
     )
     assert not output.exists()
