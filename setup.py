@@ -65,6 +65,9 @@ NOTEBOOK = [*TFX, "ipykernel>=6", "ipython>=7", "jinja2>=3.1", "matplotlib>=3.8"
 # nothing else here needs (0.8 MB, 0.3 s to import), copier 6 (plumbum and questionary among them, for prompts;
 # 0.7 s). What copier has beyond it, updates of a project by git, works for templates in repositories, not in wheels.
 NEW = [*TFX, "cookiecutter>=2.6,<3", "pyyaml>=6"]
+# mlflow-skinny is MLflow's client without its server and what that serves. SQLAlchemy and alembic: stores in databases,
+# such as sqlite:///mlflow.db, beside those that are behind a server.
+MLFLOW = [*TFX, "alembic>=1.13,<2", "mlflow-skinny>=3,<4", "sqlalchemy>=2,<3"]
 # 0.0.21 is the last libtpu with a wheel for Python 3.10.
 PREFLIGHT = ["libtpu>=0.0.21,<0.1", "jinja2>=3.1", "pydantic>=2.5,<3"]
 
@@ -126,7 +129,9 @@ setuptools.setup(
         "report": REPORT,
         # Hyperparameters, searched in TFX's Tuner.
         "tune": TUNE,
-        "all": [*DEMO, *KUBEFLOW, *NEW, *NOTEBOOK, *PREFLIGHT, *TUNE],
+        # Trainings as runs of an MLflow store.
+        "mlflow": MLFLOW,
+        "all": [*DEMO, *KUBEFLOW, *MLFLOW, *NEW, *NOTEBOOK, *PREFLIGHT, *TUNE],
         "dev": [
             # Spelling, and the style of prose, in `make lint`.
             "codespell>=2.3",

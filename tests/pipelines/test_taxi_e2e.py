@@ -78,6 +78,9 @@ def test_a_first_runs_log_fits_300_lines_that_say_when_how_bad_and_where(
         ("Parsed the training input", 1),
         ("Loss for final step", legs),
         ("The pipeline has ended: ", 1),
+        (" TpuTrainer: the page is ", 1),
+        (" EvalMetricsGate: blessed", 1),
+        (" EvalMetricsGate: the page is ", 1),
     ):
         assert sum(text in line for line in lines) == times, text
     # No dump of TFX's, and no line that says of ours that it is deprecated.

@@ -25,7 +25,7 @@ EXTRAS = {
     "components/gate": ["tfx"],
     "components/inputs": ["tfx"],
     "components/report": ["report", "tfx"],
-    "components/trainer": ["tfx"],
+    "components/trainer": ["tfx", "mlflow"],
     "components/tuning": ["tune"],
     "components/user_module": ["", "tfx"],
     "hardware": ["tfx"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import os
 import types
@@ -131,8 +132,11 @@ def run(tmp_path):
         slices=(),
         baseline_slices=(),
         damaged=None,
+        properties=(),
     ):
         model = artifact(_artifacts.Model, "model/2", 12)
+        for name, value in dict(properties).items():
+            model.set_string_custom_property(name, value)
         trainer_evaluation = artifact(_artifacts.ModelEvaluation, "evaluation/2", 13)
         metrics = EvalMetrics(overall=overall, global_step=20, num_examples=64, slices=slices)
         if own_metrics:
@@ -213,9 +217,24 @@ class TestExecutor:
         assert loaded["accuracy"]["doubleValue"] == 0.75
         assert loaded["accuracy_diff"]["doubleValue"] == 0.75 - 0.5
 
-    def test_worse_than_the_baseline(self, run):
-        written = run(_CONFIG, {"accuracy": 0.75}, baseline={"accuracy": 0.875})
+    def test_worse_than_the_baseline(self, run, caplog):
+        page = {"page": "gs://bucket/trainer/model_run/2/run.html"}
+        with caplog.at_level(logging.INFO, logger="absl"):
+            written = run(
+                _CONFIG, {"accuracy": 0.75}, baseline={"accuracy": 0.875}, properties=page
+            )
 
+        # TFX's templates show this logger from INFO up, and others from WARNING.
+        told = [
+            (each.levelname, each.getMessage().removeprefix("EvalMetricsGate: "))
+            for each in caplog.records
+            if each.name == "absl" and each.getMessage().startswith("EvalMetricsGate: ")
+        ]
+        assert told == [
+            ("WARNING", written.blessing.get_string_custom_property("verdict")),
+            ("INFO", "accuracy 0.75 (baseline 0.875) on 64 rows"),
+            ("INFO", f"the page is {page['page']}"),
+        ]
         assert os.listdir(written.blessing.uri) == ["NOT_BLESSED"]
         assert written.blessing.get_int_custom_property("blessed") == 0
         assert written.blessing.get_string_custom_property("verdict") == (

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import tfx_testdata
 from tests.bad_input import row
 from tests.components.report.pages import Page
 from tests.components.report.statistics_files import write_statistics
@@ -173,7 +174,7 @@ def test_intervals_and_errors_are_those_of_the_rows(trained, run):
 
 
 @mostly_swept("best", [None, "loss"], kept=["loss"])
-def test_rows_are_those_of_the_exported_checkpoint_on_cores_too(tmp_path, best):
+def test_rows_are_those_of_the_exported_checkpoint_on_cores_too(tmp_path, caplog, best):
     cores = {"use_tpu": 1, "master": "emulated", "num_shards": 2, "iterations_per_loop": 5}
     execution = Execution.of_trainer(
         tmp_path,
@@ -189,11 +190,23 @@ def test_rows_are_those_of_the_exported_checkpoint_on_cores_too(tmp_path, best):
     if best:
         execution.outputs["page"] = [page := HtmlFile()]
         page.uri = str(tmp_path / "trainer" / "html")
-    execution.run()
+    with caplog.at_level(logging.INFO, logger="absl"):
+        execution.run()
     if best:
         written = pathlib.Path(execution.outputs["model_run"][0].uri, "run.html").read_bytes()
         assert pathlib.Path(page.uri).read_bytes() == written
     run = read_run_data(execution.outputs["model_run"][0].uri)
+    # The logger that TFX's templates show.
+    told = [each.getMessage() for each in caplog.records if each.name == "absl"]
+    measured, step = run.measured.metrics, run.measured.global_step
+    result = f"trained on 2 emulated TPU cores; the model of step {step} is {execution.serving_dir}"
+    assert [line for line in told if line.startswith("Trainer: ")] == [
+        f"Trainer: {result}",
+        "Trainer: "
+        + ", ".join(f"{name} {measured[name]:.4g}" for name in measured if name != "loss")
+        + f" on {tfx_testdata.ROWS['eval']:,} rows",
+        f"Trainer: the page is {execution.outputs['model_run'][0].uri}/run.html",
+    ]
     (right, _), (_, right_too) = run.errors.confusion
     assert run.lineage.ran_on == "2 emulated TPU cores"
     assert run.errors.seen == run.measured.num_examples

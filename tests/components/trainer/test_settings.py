@@ -143,6 +143,12 @@ def _in_itself():
             {"save_input_position": "yes"},
             "save_input_position='yes' is not valid; give True or False",
         ),
+        refusal(
+            {"mlflow_tracking_uri": "postgresql://me:secret@db.example/mlflow"},
+            "mlflow_tracking_uri='postgresql://...@db.example/mlflow' has a password",
+            "set MLFLOW_TRACKING_URI in the trainer's environment instead",
+            given="`mlflow_tracking_uri` with a password",
+        ),
         refusal({"cache_input": 2}, "cache_input=2 is not valid; give True or False"),
         refusal({"label_key": ""}, "label_key='' is not valid; give a name, or None"),
         refusal(

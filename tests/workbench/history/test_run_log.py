@@ -47,6 +47,7 @@ launcher.run("Transform")
 transform.do()
 launcher.finish("Transform")
 launcher.run("Trainer")
+logging.info("Trainer: the page is here")
 print("my ", end="")
 print("loss\\nis 3")
 print("a terminal's \\x1b[31mred")
@@ -98,6 +99,7 @@ def test_a_line_has_its_level_and_the_component_that_runs(logs: tuple[list[str],
     assert lines[0] == "INFO    runner: first"
     assert lines[1] == "INFO    Transform: running"
     assert lines[-2:] == ["INFO    Trainer: finished", "INFO    runner: last"]
+    assert "INFO    Trainer: the page is here" in lines
     components = [line.split()[1] for line in lines if not line.startswith(" ")]
     assert list(dict.fromkeys(components)) == ["runner:", "Transform:", "Trainer:"]
 

@@ -123,6 +123,8 @@ VALUES = {
     "checkpoint_root": "/checkpoints",
     "save_input_position": True,
     "stall_timeout_secs": 15,
+    "mlflow_tracking_uri": "sqlite:///mlflow.db",
+    "mlflow_experiment": "rides",
 }
 
 

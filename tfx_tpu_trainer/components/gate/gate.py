@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
+from absl import logging as absl_logging
 from google.protobuf import json_format
 from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
@@ -31,8 +32,9 @@ from tfx_tpu_trainer.components.evaluation._eval_config import metrics_with_chan
 from tfx_tpu_trainer.components.evaluation._eval_metrics import GLOBAL_STEP
 from tfx_tpu_trainer.components.evaluation._models import BlessedModel, last_blessed, point_to
 from tfx_tpu_trainer.components.trainer import tfx_private
-from tfx_tpu_trainer.components.trainer.artifacts import TRAINING
+from tfx_tpu_trainer.components.trainer.artifacts import PAGE, TRAINING, tell_result
 from tfx_tpu_trainer.components.trainer.declared_arguments import check_channel
+from tfx_tpu_trainer.components.trainer.tracking import track_verdict
 
 MODEL = "model"
 CANDIDATE_EVALUATION = "candidate_evaluation"
@@ -115,11 +117,14 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
         if verdict.blessed and (pointer := exec_properties.get(POINTER)):
             training = model.get_string_custom_property(TRAINING) or None
             point_to(pointer, BlessedModel.now(model.uri, metrics, training))
-        _logger.log(
-            logging.INFO if verdict.blessed else logging.WARNING,
-            "EvalMetricsGate: model %s %s",
-            model.uri,
+        track_verdict(model, verdict)
+        tell_result(
+            "EvalMetricsGate",
             verdict.summary(),
+            metrics=metrics,
+            baseline=baseline,
+            page=model.get_string_custom_property(PAGE),
+            level=absl_logging.INFO if verdict.blessed else absl_logging.WARNING,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging as absl_logging
 
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.progress import EVALUATE, TRAIN, Progress
@@ -21,8 +22,10 @@ from tfx_tpu_trainer.components.evaluation import (
     write_eval_metrics,
     write_model_evaluation,
 )
+from tfx_tpu_trainer.components.evaluation._eval_metrics import LOSS, LOSS_BY_ROWS
 from tfx_tpu_trainer.components.report import (
     Lineage,
+    RunData,
     gather,
     versions,
     write_page,
@@ -37,7 +40,11 @@ TRAINING = "training"
 RAN_ON = "ran_on"
 """Custom property of a Model and its evaluation: where it was trained, such as "4 emulated TPU cores"."""
 
+PAGE = "page"
+"""Custom property of a Model: the path of its training's page."""
+
 _MOST_NAMES = 5
+_MOST_METRICS = 8
 
 _logger = logging.getLogger(__name__)
 
@@ -105,7 +112,6 @@ def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = N
     if job.evaluation:
         write_model_evaluation(job.evaluation.uri, metrics, model_location=job.model.uri)
         set_properties(job.evaluation, properties)
-    _logger.info("Model written to %s", job.serving_model_dir)
 
 
 def check_finite(metrics: EvalMetrics) -> None:
@@ -151,8 +157,11 @@ def write_run_page(
     rows: RowSample | None = None,
     batch_size: int | None = None,
     stopped: BaseException | None = None,
-) -> None:
-    """Writes `run.html` and `run.json`. Where that fails there is a warning: a training is worth more than its page."""
+) -> tuple[RunData, str] | None:
+    """Writes `run.html` and `run.json`; returns what the page says, and its path.
+
+    Where that fails there is a warning: a training is worth more than its page.
+    """
     seconds = dict(progress.seconds)
     try:
         lineage = Lineage(
@@ -182,8 +191,46 @@ def write_run_page(
         path = write_page(run, folder, copies=elsewhere)
     except Exception as error:  # Whatever it is, the model is trained.
         _logger.warning("The page of this training could not be written: %s", _in_words(error))
-        return
-    _logger.info("The page of this training is %s", printable(path))
+        return None
+    if not stopped:
+        job.model.set_string_custom_property(PAGE, path)
+    return run, path
+
+
+def tell_result(
+    component: str,
+    result: str,
+    *,
+    metrics: EvalMetrics,
+    page: str | None,
+    baseline: EvalMetrics | None = None,
+    level: int = absl_logging.INFO,
+) -> None:
+    """Logs what a component has found out of a model in three lines: the result, the metrics, where the page is.
+
+    TFX's templates and entry points show what absl's logger says at INFO. Other loggers are at WARNING there.
+    """
+    absl_logging.log(level, "%s: %s", component, result)
+    absl_logging.info("%s: %s", component, _metrics_in_words(metrics, baseline))
+    if page:
+        absl_logging.info("%s: the page is %s", component, printable(page))
+
+
+def _metrics_in_words(metrics: EvalMetrics, baseline: EvalMetrics | None) -> str:
+    # Of the two means of the loss that over rows does not depend on the batch size.
+    names = [
+        name for name in metrics.overall if name != LOSS or LOSS_BY_ROWS not in metrics.overall
+    ]
+    words = []
+    for name in names[:_MOST_METRICS]:
+        said = f"{name} {metrics.overall[name]:.4g}"
+        if baseline and name in baseline.overall:
+            said += f" (baseline {baseline.overall[name]:.4g})"
+        words.append(said)
+    if len(names) > _MOST_METRICS:
+        words.append(f"{len(names) - _MOST_METRICS} more on the page")
+    rows = "" if metrics.num_examples is None else f" on {metrics.num_examples:,} rows"
+    return f"{', '.join(words)}{rows}"
 
 
 def _rows_seen(folder: str, *, rows: RowSample | None, batch_size: int | None) -> dict[str, int]:

@@ -118,6 +118,12 @@ class ModelTraining(Training[TrainedModel]):
     meta_graphs: tuple[MetaGraph, ...] = ()
 
     @property
+    def params(self) -> Mapping[str, Any]:
+        """Those that model_fn gets, but for the sizes of vocabularies, which are the data's."""
+        params = self.estimator.params
+        return {name: value for name, value in params.items() if name != "vocabulary_sizes"}
+
+    @property
     def batch_size(self) -> int:
         """Rows of a training step, of all cores together."""
         return self.job.settings.train_batch_size

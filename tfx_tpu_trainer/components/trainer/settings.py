@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any
@@ -39,6 +40,8 @@ from tfx_tpu_trainer.components.trainer.values import (
 RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
 """Keys of model_fn's params that the engine sets itself."""
 
+# Of a URI: what stands between // and @, a user and a password.
+_PASSWORD = r"(?<=//)[^/@:]*:[^/@]+(?=@)"
 _BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 
 
@@ -128,6 +131,8 @@ class TrainSettings(pydantic.BaseModel):
     checkpoint_root: Annotated[Folder | None, _AFTERWARDS] = None
     save_input_position: Annotated[Flag | None, _RUN] = None
     stall_timeout_secs: Annotated[NotNegative, _AFTERWARDS] = 1800
+    mlflow_tracking_uri: Annotated[Folder | None, _AFTERWARDS] = None
+    mlflow_experiment: Annotated[Name | None, _AFTERWARDS] = None
 
     @classmethod
     def parse(
@@ -278,6 +283,15 @@ def _rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
         f"preflight={settings.preflight!r} compiles for a TPU slice, but tpu is not set; give a "
         "slice, such as tpu='v5e:2x4', or leave preflight out"
         if settings.preflight != "off" and settings.tpu is None
+        else None,
+    )
+    store = settings.mlflow_tracking_uri or ""
+    yield (
+        {"mlflow_tracking_uri"},
+        f"mlflow_tracking_uri={shown(re.sub(_PASSWORD, '...', store))} has a password, which ML "
+        "Metadata and the training's page would show; set MLFLOW_TRACKING_URI in the trainer's "
+        "environment instead, and give mlflow_experiment"
+        if re.search(_PASSWORD, store)
         else None,
     )
     yield from _tpu_rules(settings)

@@ -51,6 +51,7 @@ class TrainJob:
     restore_tf_estimator: bool  # Whether a legacy module finds `tf.estimator` while it is in use.
     node: str  # The component's name in its pipeline.
     pipeline: str  # The pipeline's name; "" where nothing tells it.
+    pipeline_run: str  # The name of the pipeline's run; "" where nothing tells it.
     orchestrated_by_tfx: bool  # Whether TFX's own launcher runs the job, and has chosen the URIs.
     inputs: Artifacts  # The input artifacts by key.
     train_steps: int  # Global step at which training ends.
@@ -91,6 +92,7 @@ class TrainJob:
         read_fn_args: Callable[..., tfx.components.FnArgs],
         pipeline_info: Any = None,
         pipeline_node: Any = None,
+        pipeline_run: str | None = None,
     ) -> TrainJob:
         """Reads what TFX hands to an executor."""
         examples, raw_examples = inputs.get("examples") or [], inputs.get("raw_examples") or []
@@ -118,6 +120,7 @@ class TrainJob:
             restore_tf_estimator=True if restore is None else bool(restore),
             node=node or _UNKNOWN_NODE,
             pipeline=pipeline_info.id if pipeline_info else "",
+            pipeline_run=pipeline_run or "",
             orchestrated_by_tfx=pipeline_node is not None,
             inputs=inputs,
             train_steps=fn_args.train_steps,

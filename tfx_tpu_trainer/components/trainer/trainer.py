@@ -178,6 +178,8 @@ class TpuTrainer(tfx.types.BaseComponent):
         checkpoint_root: str | RuntimeParameter | None = None,
         save_input_position: bool | RuntimeParameter | None = None,
         stall_timeout_secs: int | RuntimeParameter = 1800,
+        mlflow_tracking_uri: str | RuntimeParameter | None = None,
+        mlflow_experiment: str | RuntimeParameter | None = None,
     ) -> None:
         """Declares a training.
 
@@ -296,6 +298,12 @@ class TpuTrainer(tfx.types.BaseComponent):
                 attempt logs the stacks of all Python threads and ends, so that another one can
                 resume; 0 waits forever. The time of the first step includes building and compiling
                 the model. Defaults to `1800`.
+            mlflow_tracking_uri: MLflow store that gets the training as a run: its parameters,
+                metrics, curves, page and model. Needs the extra `mlflow`; see
+                docs/how-to/track-runs.md. Defaults to MLflow's own, MLFLOW_TRACKING_URI of the
+                environment, where `mlflow_experiment` is set, and else to none.
+            mlflow_experiment: Experiment of the run, which is made where it is missing. Defaults to
+                the pipeline's name where `mlflow_tracking_uri` is set.
 
         Raises:
             TypeError: There is no such parameter, or an input is missing or of another type.

@@ -16,6 +16,7 @@ from tfx_tpu_trainer.components.trainer.model_training import ModelTraining
 from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
 from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
+from tfx_tpu_trainer.components.trainer.tracking import check_store
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training import Training
 from tfx_tpu_trainer.components.user_module._module import check_module
@@ -45,7 +46,8 @@ class TpuTrainerExecutor(GenericExecutor):
             exec_properties: The parameters.
 
         Raises:
-            ValueError: The parameters, the data or the module don't fit; nothing was trained.
+            ValueError: The parameters, the data or the module don't fit, or the MLflow store does not answer; nothing
+                was trained.
             PreflightError: The model does not compile for the TPU slice or does not fit it, and
                 `preflight` is "error"; nothing was trained.
             ServingCheckError: The exported model fails its check, or is known before the training
@@ -71,6 +73,7 @@ class TpuTrainerExecutor(GenericExecutor):
             read_fn_args=self._GetFnArgs,
             pipeline_info=context and context.pipeline_info,
             pipeline_node=context and context.pipeline_node,
+            pipeline_run=context and context.pipeline_run_id,
         )
         host, model_run = read_host(), job.model_run.uri
         if not host.is_chief:
@@ -88,6 +91,7 @@ class TpuTrainerExecutor(GenericExecutor):
             # The terminal of a pod or of a pipeline's process is this host's alone.
             stack.enter_context(followed("auto", may_draw=host.is_alone))
             with phase("input check"):
+                check_store(job)
                 training = stack.enter_context(_prepared(job, host))
             training = training.checked_before_training()
             training.run(training_ended=status.finishing if status else lambda: None)

@@ -11,8 +11,8 @@ import abc
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
@@ -29,6 +29,7 @@ from tfx_tpu_trainer.components.trainer.artifacts import (
     all_or_nothing,
     check_finite,
     sweep_outputs,
+    tell_result,
     where_it_ran,
     write_metrics,
     write_run_page,
@@ -37,6 +38,7 @@ from tfx_tpu_trainer.components.trainer.hosts import ChiefWatch, Host
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder, check_before_writing
 from tfx_tpu_trainer.components.trainer.rows import Rows, failures_explained
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep, checking_process
+from tfx_tpu_trainer.components.trainer.tracking import track
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.estimator.extending import POSITIONS_FOLDER, RowSample
 from tfx_tpu_trainer.serving import BINARY_FILE, FreshProcess
@@ -116,13 +118,7 @@ class Training(abc.ABC, Generic[Trained]):
             except Exception as error:
                 folder = self.folder_to_resume
                 if folder is None or folder.surely_is_ours():
-                    write_run_page(
-                        self.job,
-                        self.working_folder,
-                        progress,
-                        batch_size=self.batch_size,
-                        stopped=error,
-                    )
+                    self._write_page(self.working_folder, progress, stopped=error)
                 raise
 
     def _run(self, training_ended: Callable[[], None], progress: Progress) -> EvalMetrics:
@@ -168,19 +164,33 @@ class Training(abc.ABC, Generic[Trained]):
             if identity:
                 job.model.set_string_custom_property(TRAINING, identity)
             check_still_ours()
-            with phase("page"):
-                write_run_page(
-                    job,
-                    job.model_run.uri,
-                    progress,
-                    identity=identity,
-                    rows=results.rows,
-                    batch_size=self.batch_size,
-                )
+            page = self._write_page(
+                job.model_run.uri, progress, identity=identity, rows=results.rows
+            )
             check_still_ours()
         if self.checkpoint_folder:
             self.checkpoint_folder.remove()
+        ran_on, step = where_it_ran(progress), results.metrics.global_step
+        tell_result(
+            job.node,
+            f"trained{f' on {ran_on}' if ran_on else ''}; the model of step {step:,} is "
+            f"{job.serving_model_dir}",
+            metrics=results.metrics,
+            page=page,
+        )
         return results.metrics
+
+    def _write_page(self, folder: str, progress: Progress, **known: Any) -> str | None:
+        """Writes the page, and the run into MLflow where the settings ask for it; returns the page's path."""
+        with phase("page"):
+            written = write_run_page(
+                self.job, folder, progress, batch_size=self.batch_size, **known
+            )
+        if written is None:
+            return None
+        run, page = written
+        track(self.job, run, page, params=self.params)
+        return page
 
     @property
     def working_folder(self) -> str:
@@ -213,6 +223,11 @@ class Training(abc.ABC, Generic[Trained]):
         self, trained: Trained, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
         """Exports SavedModels, one after the other: each is in its place before the next."""
+
+    @property
+    @abc.abstractmethod
+    def params(self) -> Mapping[str, Any]:
+        """The params of the model, whoever has given them."""
 
     @property
     def batch_size(self) -> int | None:

@@ -124,6 +124,8 @@ class RunLog(logging.Handler):
     def _write(self, record: logging.LogRecord, lines: list[str]) -> None:
         time = logging.Formatter().formatTime(record, _TIME)
         first, *rest = map(printable, lines)
+        # Under other runners a component names itself.
+        first = first.removeprefix(f"{self._component}: ")
         self._file.write(f"{time} {record.levelname:<7} {self._component}: {first}\n")
         self._file.writelines(f"    {line}\n" for line in rest)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -154,6 +154,11 @@ class LegacyTraining(Training[LegacyModels]):
             return None
         model_dir = self.spec.estimator.model_dir.rstrip("/")
         return dataclasses.replace(self.checkpoint_folder, path=model_dir)
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Those of the user's estimator."""
+        return self.spec.estimator.params
 
     def _export_of(self, schedule: WatchedSchedule) -> Export:
         if schedule.export is not None:

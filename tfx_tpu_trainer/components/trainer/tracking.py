@@ -1,0 +1,242 @@
+"""A training as a run of an MLflow store: its parameters, metrics, curves, page and model, and the gate's verdict.
+
+MLflow's own client writes all of it. Nothing is written while the training runs: what the store gets is what the page
+says, so a store that is slow or away costs no step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import posixpath
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from absl import logging as absl_logging
+from tfx import v1 as tfx
+
+from tfx_tpu_trainer._support.file_systems import is_local, local_path
+from tfx_tpu_trainer._support.imports import MissingExtraError, of_extra
+from tfx_tpu_trainer._support.messages import first_reason
+from tfx_tpu_trainer._support.progress import phase
+from tfx_tpu_trainer.components.evaluation import Verdict
+from tfx_tpu_trainer.components.report import RunData
+from tfx_tpu_trainer.components.report._run_data import RUN_FILE
+from tfx_tpu_trainer.components.trainer.artifacts import copy_folder
+from tfx_tpu_trainer.components.trainer.settings import TrainSettings
+from tfx_tpu_trainer.components.trainer.train_job import TrainJob
+from tfx_tpu_trainer.components.trainer.values import shown
+
+RUN = "mlflow_run"
+"""Custom property of a Model: the id of its run in MLflow."""
+
+_URI = "mlflow_tracking_uri"
+# What MLflow takes in one call.
+_MOST_METRICS, _MOST_PARAMETERS = 1000, 100
+# The graph of CPU hosts, and what it answers tf.Examples with.
+_TAGS, _SIGNATURE = ("serve",), "serving_default"
+
+
+def check_store(job: TrainJob) -> None:
+    """Checks before the training that its run can be written: with MLflow, into an experiment that is there or made."""
+    if not _is_tracked(job.settings):
+        return
+    uri = job.settings.mlflow_tracking_uri
+    try:
+        _experiment(_client(uri), job)
+    except MissingExtraError:
+        raise
+    except Exception as error:  # MLflow's own, SQLAlchemy's, requests', as the store has it.
+        where = f"mlflow_tracking_uri={shown(uri)}" if uri else "MLFLOW_TRACKING_URI"
+        raise ValueError(
+            f"{where}: the training's run can't be written into this MLflow store "
+            f"({_in_words(error)}); name a store that this host reaches, or leave out "
+            "mlflow_tracking_uri and mlflow_experiment"
+        ) from error
+
+
+def track(job: TrainJob, run: RunData, page: str, *, params: Mapping[str, Any]) -> None:
+    """Writes a training into the MLflow store that its settings name. Where that fails there is a warning.
+
+    Args:
+        job: The training.
+        run: What its page says.
+        page: The page's path.
+        params: Parameters of the model, by name.
+    """
+    if not _is_tracked(job.settings):
+        return
+    try:
+        with phase("MLflow"):
+            run_id = _write(job, run, page, params)
+    except Exception as error:  # Whatever it is, the model is trained.
+        absl_logging.warning(
+            "%s: the run could not be written into MLflow: %s", job.node, _in_words(error)
+        )
+        return
+    absl_logging.info("%s: written into MLflow as run %s", job.node, run_id)
+    job.model.set_string_custom_property(RUN, run_id)
+    if job.settings.mlflow_tracking_uri:
+        job.model.set_string_custom_property(_URI, job.settings.mlflow_tracking_uri)
+
+
+def _write(job: TrainJob, run: RunData, page: str, params: Mapping[str, Any]) -> str:
+    client = _client(job.settings.mlflow_tracking_uri)
+    began = run.written - sum(run.lineage.phase_seconds.values())
+    made = client.create_run(
+        _experiment(client, job),
+        start_time=int(began * 1000),
+        run_name=job.pipeline_run or f"{run.title} {time.strftime('%Y-%m-%d %H:%M')}",
+        tags=_tags(job, run),
+    )
+    run_id, ended = made.info.run_id, "KILLED"
+    try:
+        _log_numbers(client, run_id, run, params)
+        for path in (page, os.path.join(os.path.dirname(page), RUN_FILE)):
+            with tf.io.gfile.GFile(path) as file:
+                client.log_text(run_id, file.read(), f"page/{os.path.basename(path)}")
+        if run.exported and not run.stopped:
+            _log_model(client, run_id, run)
+        ended = "FAILED" if run.stopped else "FINISHED"
+    finally:
+        # What is not all there must not look as if it were still running.
+        client.set_terminated(run_id, ended, end_time=int(run.written * 1000))
+    return run_id
+
+
+def track_verdict(model: tfx.dsl.Artifact, verdict: Verdict) -> None:
+    """Tags a model's run in MLflow with the gate's verdict on it. Where that fails there is a warning."""
+    run_id = model.get_string_custom_property(RUN)
+    if not run_id:
+        return
+    try:
+        client = _client(model.get_string_custom_property(_URI) or None)
+        blessed = "not judged" if verdict.blessed is None else str(verdict.blessed).lower()
+        client.set_tag(run_id, "blessed", blessed)
+        client.set_tag(run_id, "verdict", verdict.summary())
+    except Exception as error:  # Whatever it is, the model is judged.
+        absl_logging.warning(
+            "The run %s in MLflow could not be tagged with the gate's verdict: %s",
+            run_id,
+            _in_words(error),
+        )
+
+
+def _is_tracked(settings: TrainSettings) -> bool:
+    return bool(settings.mlflow_tracking_uri or settings.mlflow_experiment)
+
+
+def _client(uri: str | None) -> Any:
+    # Who names a store means this store: MLflow's makers need not hear of each run.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    with of_extra("mlflow", for_what="TpuTrainer(mlflow_tracking_uri=..., mlflow_experiment=...)"):
+        import mlflow
+    return mlflow.MlflowClient(uri)
+
+
+def _experiment(client: Any, job: TrainJob) -> str:
+    """Returns the id of a job's experiment, which is made where it is missing."""
+    name = job.settings.mlflow_experiment or job.pipeline or job.node
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        return client.create_experiment(name)
+    if found.lifecycle_stage != "active":
+        raise ValueError(f"the experiment {name!r} is deleted: restore it, or name another one")
+    return found.experiment_id
+
+
+def _tags(job: TrainJob, run: RunData) -> dict[str, str]:
+    known = {
+        "pipeline": job.pipeline,
+        "component": job.node,
+        "model": job.model.uri,
+        "model_run": job.model_run.uri,
+        "ran_on": run.lineage.ran_on,
+        "code": run.lineage.code,
+        "stopped": run.stopped,
+    }
+    return {name: value for name, value in known.items() if value}
+
+
+def _log_numbers(client: Any, run_id: str, run: RunData, params: Mapping[str, Any]) -> None:
+    from mlflow.entities import Metric, Param
+
+    # Of the params each is one, as MLflow compares them.
+    left_out = {"params", "mlflow_tracking_uri", "mlflow_experiment"}
+    settings = {k: v for k, v in run.lineage.settings.items() if k not in left_out}
+    settings |= {f"params.{name}": str(value) for name, value in params.items()}
+    named = {_name(name): value for name, value in settings.items()}
+    for batch in _batches([Param(*pair) for pair in named.items()], _MOST_PARAMETERS):
+        client.log_batch(run_id, params=batch)
+    # Event files were read without the times of their steps.
+    written = int(run.written * 1000)
+    metrics = [
+        Metric(_name(f"{series.source}/{series.name}"), value, written, step)
+        for series in run.learning.series
+        for step, value in zip(series.steps, series.values)
+    ]
+    if run.measured:
+        step = run.measured.global_step or 0
+        metrics += [
+            Metric(_name(name), value, written, step)
+            for name, value in run.measured.metrics.items()
+        ]
+    for batch in _batches(metrics, _MOST_METRICS):
+        client.log_batch(run_id, metrics=batch)
+
+
+def _log_model(client: Any, run_id: str, run: RunData) -> None:
+    """Writes the SavedModel as MLflow keeps models, so that `mlflow.pyfunc.load_model` opens it."""
+    from mlflow.models import Model
+
+    assert run.exported is not None
+    with _on_disk(run.exported.path) as folder:
+        client.log_artifacts(run_id, folder, "model/saved_model")
+    of_cpu = next((each for each in run.exported.meta_graphs if each.tags == _TAGS), None)
+    if of_cpu is None or _SIGNATURE not in {each.name for each in of_cpu.signatures}:
+        return
+    described = Model(artifact_path="model", run_id=run_id)
+    # MLflow's name of a SavedModel whose graph and signature are chosen by tags and name.
+    described.add_flavor(
+        "tensorflow",
+        model_type="tf1-estimator",
+        saved_model_dir="saved_model",
+        meta_graph_tags=list(_TAGS),
+        signature_def_key=_SIGNATURE,
+    )
+    described.add_flavor(
+        "python_function",
+        loader_module="mlflow.tensorflow",
+        python_version=platform.python_version(),
+    )
+    client.log_text(run_id, described.to_yaml(), "model/MLmodel")
+
+
+def _name(name: str) -> str:
+    """Returns a name as MLflow takes names of metrics and parameters."""
+    return posixpath.normpath(re.sub(r"[^\w./ -]", "_", name)).lstrip("./")
+
+
+def _batches(values: list[Any], most: int) -> Iterator[list[Any]]:
+    for first in range(0, len(values), most):
+        yield values[first : first + most]
+
+
+@contextlib.contextmanager
+def _on_disk(folder: str) -> Iterator[str]:
+    """Gives a folder's files a place on disk, where MLflow's client reads them."""
+    if is_local(folder):
+        yield local_path(folder)
+        return
+    with tempfile.TemporaryDirectory() as copy:
+        copy_folder(folder, copy)
+        yield copy
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {first_reason(str(error))}"
