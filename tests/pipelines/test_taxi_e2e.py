@@ -210,8 +210,9 @@ def test_the_page_of_the_run_has_the_gates_verdict(taxi_run: PipelineRun, tmp_pa
     where = ("--root", str(taxi_run.root), "--output", str(tmp_path / "page"))
     written = CliRunner().invoke(main, ["report", taxi_run.name, *where])
     assert written.exit_code == 0, written.output
-    assert written.stdout == f"Run {taxi_run.name}: {tmp_path}/page/run.html\n"
     report, run = taxi_run.report, read_run_data(str(tmp_path / "page"))
+    assert re.fullmatch(r"taxi, \d{4}-\d\d-\d\d \d\d:\d\d UTC", run.title)
+    assert written.stdout == f"{run.title}: {tmp_path}/page/run.html\n"
     assert run.measured.metrics == report.eval_metrics
     assert (run.verdict.blessed, run.verdict.says) == (True, report.verdict)
     assert {", ".join(graph.tags) for graph in run.exported.meta_graphs} == set(report.signatures)

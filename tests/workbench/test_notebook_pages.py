@@ -6,6 +6,8 @@ import subprocess
 import xml.etree.ElementTree as ET
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from tfx import v1 as tfx
 
 from tests.components.report.pages import Page
 from tests.serving.exports import train_and_export
@@ -25,7 +27,7 @@ from tfx_tpu_trainer.serving._inspect import describe_saved_model
 from tfx_tpu_trainer.workbench import notebook
 from tfx_tpu_trainer.workbench.notebook.extension import loud_runs, quiet_runs
 from tfx_tpu_trainer.workbench.notebook.pages import draw_curve
-from tfx_tpu_trainer.workbench.notebook.tfx_private import InteractiveContext
+from tfx_tpu_trainer.workbench.notebook.tfx_private import ExecutionResult, InteractiveContext
 
 METRICS = EvalMetrics(
     {"accuracy": 0.875, "loss": 1 / 3},
@@ -151,6 +153,24 @@ def test_results_are_the_metrics_and_the_verdict(tmp_path):
         ["verdict", "blessed: all hold"],
         ["model", str(tmp_path)],
     ]
+
+
+def test_tfxs_table_of_an_execution_is_a_line_that_opens_until_the_extension_is_unloaded():
+    shell = InteractiveShell()
+    html = shell.display_formatter.formatters["text/html"]
+    html.for_type(ExecutionResult, lambda result: "<table>objects</table>")
+    node = tfx.dsl.Resolver(strategy_class=tfx.dsl.experimental.LatestArtifactStrategy)
+    result = ExecutionResult(component=node.with_id("a<b"), execution_id=7)
+    notebook.load_ipython_extension(shell)
+    try:
+        shown = [shell.display_formatter.format(result)[0]["text/html"] for _ in range(2)]
+        notebook.load_ipython_extension(shell)
+        shown.append(shell.display_formatter.format(result)[0]["text/html"])
+    finally:
+        notebook.unload_ipython_extension(shell)
+    title = "<summary>Execution 7 of a&lt;b</summary>"
+    assert set(shown) == {f"<details>{title}<table>objects</table></details>"}
+    assert shell.display_formatter.format(result)[0]["text/html"] == "<table>objects</table>"
 
 
 @pytest.fixture

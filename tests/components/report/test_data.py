@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import jensenshannon
+import scipy.stats
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from tests.bad_input import row
@@ -16,6 +16,7 @@ from tfx_tpu_trainer.components.report._data import read_data
 from tfx_tpu_trainer.components.report._gathering import gather
 from tfx_tpu_trainer.components.report._run_data import from_json, to_json
 
+_RANDOM = np.random.default_rng(7)
 _MARKUP = "<b>&amp;\"'"
 
 
@@ -81,13 +82,60 @@ def test_distances_are_those_of_the_rows(data):
     found = {each.feature: each for each in drift.distances}
     now, before = _shares(_EVAL["kind"]), _shares(_TRAIN["kind"])
     largest = max(abs(now[name] - before.get(name, 0)) for name in now)
-    assert found["kind"].measure == "L-infinity"
-    assert found["kind"].value == pytest.approx(largest, rel=1e-6)
-    histograms = [np.histogram(rows["fare"], 10, (0, 1))[0] for rows in (_EVAL, _TRAIN)]
-    assert found["fare"].measure == "Jensen-Shannon divergence"
-    assert found["fare"].value == pytest.approx(jensenshannon(*histograms, base=2) ** 2, rel=0.02)
-    values = [each.value for each in drift.distances]
-    assert values == sorted(values, reverse=True)
+    kind, fare, gaps = found["kind"], found["fare"], found["gaps"]
+    assert (kind.measure, kind.of) == ("L-infinity", "share of cash")
+    assert (kind.value, kind.now, kind.before) == pytest.approx((largest, 0.3, 0.75), rel=1e-6)
+    means = [np.mean(rows["fare"]) for rows in (_EVAL, _TRAIN)]
+    deviation = np.std([*_EVAL["fare"], *_TRAIN["fare"]], ddof=1)
+    assert (fare.measure, fare.of) == ("standard deviations", "mean")
+    assert fare.value == pytest.approx(abs(np.subtract(*means)) / deviation, rel=1e-5)
+    assert (gaps.of, gaps.now, gaps.before) == ("share of rows without a value", 0, 0.25)
+    beyond = [each.beyond for each in drift.distances]
+    assert beyond == sorted(beyond, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        _RANDOM.lognormal(sigma=2, size=600).tolist(),
+        _RANDOM.choice(["a", "b", "c"], size=600).tolist(),
+    ],
+)
+def test_chance_is_what_random_assignments_of_the_rows_show(values, tmp_path):
+    """Against a permutation test of the rows, which the statistics' moments stand for."""
+    splits = {"train": {"x": values[:400]}, "eval": {"x": values[400:]}}
+    (drift,) = read_data(write_statistics(tmp_path, **splits)).drift
+    (found,) = drift.distances
+    numbers = np.array(values if found.of == "mean" else [found.of.endswith(v) for v in values])
+    differences = []
+    for _ in range(4000):
+        mixed = _RANDOM.permutation(numbers).astype(float)
+        differences.append(mixed[400:].mean() - mixed[:400].mean())
+    count = 1 if found.of == "mean" else 3
+    deviation = 1 if found.of != "mean" else np.std(numbers, ddof=1)
+    bound = scipy.stats.norm.isf(0.025 / count) * np.std(differences) / deviation
+    assert found.chance == pytest.approx(bound, rel=0.06)
+    assert found.beyond <= 1
+
+
+def test_random_parts_of_the_same_rows_are_no_alarm_and_others_are(tmp_path, data):
+    rows = _RANDOM.permutation(3000)
+    columns = {
+        "far": np.where(rows == 7, 1e6, rows % 50).tolist(),
+        "rare": [f"v{n % 500}" for n in rows],
+    }
+    parts = [
+        {name: values[part] for name, values in columns.items()}
+        for part in (slice(2000), slice(2000, 3000))
+    ]
+    same = read_data(write_statistics(tmp_path, train=parts[0], eval=parts[1]))
+    page = Page(render(run_of(data=same)))
+    assert "Split eval differs from split train by no more than chance." in page.text
+    assert not any(row[:1] == ["far"] and len(row) == 6 for row in page.rows)
+    other = Page(render(run_of(data=data)))
+    assert "by more than chance in 4 of 4 features, most in " in other.text
+    warnings = [each.source.count('class="says warn"') for each in (page, other)]
+    assert warnings[1] == warnings[0] + 1
 
 
 def test_the_baselines_data_is_compared_and_changed_features_are_named(folder, tmp_path):
@@ -104,13 +152,15 @@ def test_the_baselines_data_is_compared_and_changed_features_are_named(folder, t
     assert value == pytest.approx(0, abs=1e-9)
     page = Page(render(run_of(data=data)))
     assert "Only the baseline's split train has 1 of the features: old." in page.text
-    assert "TFDV finds no difference from the baseline's data." in page.text
+    assert (
+        "Split train differs from the baseline's split train by no more than chance." in page.text
+    )
     other = read_data(
         write_statistics(tmp_path / "other", train=_EVAL, eval=_EVAL), baseline=folder
     )
     says = Page(render(run_of(data=other))).text
     farthest = other.drift[-1].distances[0]
-    assert f"Farthest from the baseline's data is {farthest.feature} ({farthest.measure} " in says
+    assert f"by more than chance in 4 of 4 features, most in {farthest.feature}." in says
 
 
 def test_the_section_has_rows_features_and_distances(data):
@@ -120,12 +170,8 @@ def test_the_section_has_rows_features_and_distances(data):
     assert ["kind", "text", "none", "cash", "2 different"] in page.rows
     (drift,) = data.drift
     (kind,) = (each for each in drift.distances if each.feature == "kind")
-    assert ["kind", f"{kind.value:.4g}", "L-infinity"] in page.rows
-    assert "No statistics of a baseline's data" in page.text
-
-
-def test_a_run_without_statistics_says_how_to_have_them():
-    assert "statistics=statistics_gen.outputs['statistics']" in Page(render(run_of())).text
+    chance = f"{kind.chance:.1%}"
+    assert ["kind", "share of cash", "30.0%", "75.0%", "45.0%", chance] in page.rows
 
 
 def test_names_with_markup_and_features_without_values_have_a_page(tmp_path):

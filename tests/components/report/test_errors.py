@@ -49,6 +49,26 @@ def test_scores_are_compared_as_scikit_learn_does(logits, shape):
     np.testing.assert_allclose(of_curve, [recall[:-1][::-1], precision[:-1][::-1]])
 
 
+@pytest.mark.parametrize("logits", [False, True])
+def test_two_classes_side_by_side_are_scores_of_the_second(logits):
+    labels, scores = _scores()
+    both = np.stack([1 - scores, scores], axis=1).clip(0.01, 0.99)
+    given = {"logits": np.log(both) + 3} if logits else {"probabilities": both}
+    errors = find_errors({"labels": labels, **given}, seen=_ROWS, classes=("no", "yes"))
+    assert (errors.kind, errors.classes) == ("scores", ("no", "yes"))
+    assert errors.summary["Brier score"] == pytest.approx(
+        sklearn.brier_score_loss(labels, both[:, 1])
+    )
+
+
+def test_names_of_classes_are_kept_where_there_is_one_for_each():
+    rows = {"labels": np.array([0, 1, 1]), "probabilities": np.eye(3)[[0, 1, 0]]}
+    for names, kept in (("a", ()), ("abcd", ("a", "b", "c", "d"))):
+        errors = find_errors(rows, seen=3, classes=names)
+        assert errors.classes == kept
+    assert errors.confusion == ((1, 0, 0, 0), (1, 1, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0))
+
+
 def test_calibration_is_that_of_ten_bins():
     labels, scores = _scores(1000)
     # scikit-learn's bins are open at their left ends, and a score of two digits may be one.

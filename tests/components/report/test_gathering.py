@@ -165,8 +165,12 @@ def test_a_damaged_checkpoint_is_named(trained, tmp_path):
 def test_a_model_and_its_checkpoints_are_found_from_either(trained, tmp_path, which):
     shutil.copytree(trained.estimator.model_dir, tmp_path / "model_run" / "7")
     shutil.copytree(trained.exported, tmp_path / "model" / "7" / "Format-Serving")
+    known = tmp_path / "model_run" / "7" / "run.json"
+    known.unlink(missing_ok=True)
+    assert gather_folder(str(tmp_path / which / "7") + "/").title == f"{which}/7"
+    report.write(trained.estimator, str(known.parent), title="my run")
     found = gather_folder(str(tmp_path / which / "7") + "/")
-    assert found.title == f"{which}/7"
+    assert found.title == "my run"
     assert found.exported is not None
     assert found.layers
 

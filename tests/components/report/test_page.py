@@ -26,8 +26,6 @@ _SECTIONS = [
     "Numbers",
     "Learning",
     "Slices",
-    "Errors",
-    "Data",
     "Model",
     "Serving",
     "Lineage",
@@ -74,9 +72,10 @@ def test_nothing_runs_and_nothing_is_loaded():
 
 def test_each_picture_says_what_it_shows_and_has_its_table():
     page = Page(render(run_of()))
-    # Loss, accuracy, slices, layers, phases.
+    # Loss, accuracy, slices, layers, phases; the loss for wide and for narrow screens.
     assert page.tags.count("figure") == page.tags.count("details") == 5
-    assert page.source.count('<svg role="img" aria-label=') == 5
+    assert page.source.count('<svg role="img" aria-label=') == 6
+    assert page.source.count('<figure class="full">') == 1
     assert "loss by step: training from 0.75 at step 1 to 0.25 at step 3" in page.source
     assert ["2", "0.5"] in page.rows
     assert ["2", "0.9"] in page.rows
@@ -88,6 +87,29 @@ def test_what_was_measured_once_is_no_curve():
     assert "1 other scalar is in run.json." in page.text
     assert "loss by step" not in page.source
     assert "a by step" in page.source
+
+
+def test_of_an_evaluations_two_losses_that_of_the_rows_is_drawn_and_both_are_explained_once():
+    learning = Learning(
+        series=(
+            series_of([0.75, 0.5]),
+            series_of([0.7, 0.6], source="eval"),
+            series_of([0.71, 0.61], name="loss_by_rows", source="eval"),
+        )
+    )
+    page = Page(render(run_of(learning=learning)))
+    assert ["2", "0.5", "0.61"] in page.rows
+    assert "loss_by_rows by step" not in page.source
+    assert "other scalar" not in page.text
+    assert page.text.count("the mean over the batches") == 1
+    names = [row[0] for row in page.rows]
+    assert names.index("accuracy") < names.index("loss_by_rows") == names.index("loss") - 1
+
+
+@pytest.mark.parametrize(("first", "is_log"), [(1.0, True), (0.9, False), (math.nan, False)])
+def test_a_loss_that_falls_far_has_a_logarithmic_chart(first, is_log):
+    page = Page(render(run_of(learning=Learning(series=(series_of([first, 0.5, 0.049]),)))))
+    assert page.source.count(">logarithmic</text>") == (2 if is_log else 0)
 
 
 def test_names_with_markup_stay_text():
@@ -137,10 +159,14 @@ def test_the_verdict_comes_first_and_in_a_sentence(changes, says):
         (None, 0.047, "It overfits: the training loss is far below"),
         (None, 2.0, None),
         (Verdict(blessed=True, says=""), 0.047, None),
+        # The exported step 3 is before step 4.
+        (None, (2.0, 0.047), None),
+        (Verdict(blessed=False, says=""), (2.0, 0.047), "It overfits"),
     ],
 )
 def test_losses_far_apart_are_called_overfitting(verdict, training, says):
-    series = (series_of([3.0, training]), series_of([0.6, 2.23], source="eval"))
+    of_steps = training if isinstance(training, tuple) else (training,)
+    series = (series_of([3.0, 2.5, *of_steps]), series_of([0.6, 2.23], source="eval"))
     text = Page(render(run_of(verdict=verdict, learning=Learning(series=series)))).text
     assert says in text if says else "overfit" not in text
 
@@ -259,6 +285,11 @@ def test_errors_have_a_matrix_curves_and_a_summary():
     assert ["0.5", "0.75"] in page.rows
     assert page.row("area") == ["0.625"]
     assert "7 of 10 rows are on its diagonal" in page.source
+    named = Page(render(run_of(errors=dataclasses.replace(errors, classes=("no", "<yes>")))))
+    assert ["label", "taken for no", "taken for <yes>"] in named.rows
+    assert ["<yes>", "2", "4"] in named.rows
+    assert "a score above 0.5 as <yes>." in named.text
+    assert "&lt;yes&gt;</text>" in named.source
 
 
 def test_values_that_are_not_finite_are_in_the_table_and_not_in_the_picture():
@@ -269,23 +300,14 @@ def test_values_that_are_not_finite_are_in_the_table_and_not_in_the_picture():
     assert ["2", "NaN"] in page.rows
     assert ["3", "Infinity"] in page.rows
     assert page.tags.count("figure") == 2 + 2
-    assert page.source.count("<svg") == 1 + 2
+    assert page.source.count("<svg") == 2 + 2
     assert "NaN," not in page.source
 
 
 def test_a_run_of_which_nothing_is_known_has_a_page():
     page = Page(render(RunData(title="empty", written=0.0)))
-    for says in (
-        "Not evaluated.",
-        "No evaluation was found.",
-        "No TensorBoard events were found.",
-        "slicing_specs to measure some",
-        "The statistics of its raw examples are unknown",
-        "No checkpoint and no exported model were found.",
-        "The exported model was not checked.",
-        "Where it ran is unknown",
-    ):
-        assert says in page.text
+    assert page.links == ["#verdict"]
+    assert "Not evaluated." in page.text
     assert "svg" not in page.tags
 
 

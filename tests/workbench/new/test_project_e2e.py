@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 from sklearn import datasets
 
+from tfx_tpu_trainer.components.report import read_run_data
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.history.report import RunReport
 from tfx_tpu_trainer.workbench.run.run_child import REPORT
@@ -105,6 +106,9 @@ def test_a_run_without_an_edit_is_blessed_and_pushed(churn, churn_run):
     probabilities = churn_run.prediction.outputs["probabilities"].split(", ")
     assert len(probabilities) == 2 and sum(map(float, probabilities)) == pytest.approx(1, abs=1e-3)
     assert len(list((churn / "runs" / "serving").iterdir())) == 1
+    (page,) = (churn / "runs" / "artifacts" / "TpuTrainer" / "model_run").glob("*/run.json")
+    errors = read_run_data(str(page)).errors
+    assert (errors.kind, errors.classes) == ("scores", ("0", "1"))
 
 
 @pytest.mark.parametrize(("backend", "ending"), [("kubeflow", "yaml"), ("vertex", "json")])

@@ -15,6 +15,8 @@ from tfx_tpu_trainer.components.report._run_data import Curve, Series
 _VEGA_LITE = "5.20"
 # A phone shows a chart at four fifths of its size: letters of 12 stay readable.
 _WIDTH, _HEIGHT, _BAR, _LETTERS = 340, 180, 20, 12
+# As wide as the page on a desk; logarithmic where one value is so many times another.
+_FULL_WIDTH, _FULL_HEIGHT, _FAR = 1000, 240, 20
 # Beside the names of bars.
 _BARS_WIDTH, _LONGEST_BAR_NAME = 220, 200
 _MOST_ROWS = 25
@@ -48,6 +50,7 @@ _CONFIG: dict[str, Any] = {
         "gridColor": _INK,
         "gridOpacity": 0.12,
         "titleFontWeight": "normal",
+        "titlePadding": 10,
         "labelFontSize": _LETTERS,
         "titleFontSize": _LETTERS,
         "labelOverlap": "parity",
@@ -88,6 +91,7 @@ class Chart:
     title: str  # what it shows
     svg: str  # the picture; `""` where there is nothing to draw
     table: Table  # the numbers
+    full_width: str = ""  # the picture again, as wide as the page; `""` where the small one does
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,15 +111,20 @@ def number_text(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Chart:
+def draw_series(
+    name: str, series: Sequence[Series], marks: Sequence[Mark] = (), *, full_width: bool = False
+) -> Chart:
     """Draws a number over the steps, of one source or more."""
-    points = [
+    points: list[dict[str, Any]] = [
         {"step": step, "value": value, "source": each.source}
         for each in series
         for step, value in zip(each.steps, each.values)
         if math.isfinite(value)
     ]
     x = {"field": "step", "type": "quantitative", "axis": {"title": "step", "tickCount": 6}}
+    # A first loss far above all others would leave these flat.
+    drawn = [point["value"] for point in points] if full_width else [0.0]
+    is_log = 0 < min(drawn, default=0) * _FAR < max(drawn, default=0)
     layers: list[dict[str, Any]] = [
         {
             "data": {"values": points},
@@ -125,8 +134,8 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
                 "y": {
                     "field": "value",
                     "type": "quantitative",
-                    "scale": {"zero": False},
-                    "axis": {"title": None, "tickCount": 5},
+                    "scale": {"type": "log", "nice": False} if is_log else {"zero": False},
+                    "axis": {"title": "logarithmic" if is_log else None, "tickCount": 5},
                 },
                 "color": _source_colors([each.source for each in series]),
             },
@@ -147,10 +156,12 @@ def draw_series(name: str, series: Sequence[Series], marks: Sequence[Mark] = ())
             {**across, "mark": says, "encoding": {"x": x, "text": {"field": "name"}}},
         ]
     label = f"{name} by step: " + "; ".join(_in_words(each) for each in series)
+    wide = {"layer": layers, "height": _FULL_HEIGHT, "width": _FULL_WIDTH}
     return Chart(
         title=name,
         svg=_svg({"layer": layers, "height": _HEIGHT}, label) if points else "",
         table=_series_table(series),
+        full_width=_svg(wide, label) if points and full_width else "",
     )
 
 
@@ -414,18 +425,36 @@ def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
     )
 
 
-def draw_confusion(confusion: Sequence[Sequence[int]]) -> Chart:
+def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str] = ()) -> Chart:
     """Draws how many rows of each class were taken for which, as shares of the class."""
+    # The number keeps apart classes that are called alike.
+    names = [cut(name) for name in classes] or [str(n) for n in range(len(confusion))]
+    if len(set(names)) < len(names):
+        names = [f"{n}: {name}" for n, name in enumerate(names)]
     cells = [
-        {"label": n, "prediction": m, "share": count / max(1, sum(row)), "rows": number_text(count)}
+        {
+            "label": names[n],
+            "prediction": names[m],
+            "share": count / max(1, sum(row)),
+            "rows": number_text(count),
+        }
         for n, row in enumerate(confusion)
         for m, count in enumerate(row)
     ]
     right = sum(row[n] for n, row in enumerate(confusion))
     total = sum(map(sum, confusion))
+    # Names that have no room side by side are turned.
+    room = _WIDTH / len(confusion) / (_LETTERS * 0.6)
+    is_turned = max(map(len, names)) > room
+    across = {"labelAngle": -45 if is_turned else 0, "labelLimit": 120, "labelOverlap": False}
     axes = {
-        "x": {"field": "prediction", "type": "ordinal", "axis": {"labelAngle": 0}},
-        "y": {"field": "label", "type": "ordinal"},
+        "x": {"field": "prediction", "type": "ordinal", "sort": None, "axis": across},
+        "y": {
+            "field": "label",
+            "type": "ordinal",
+            "sort": None,
+            "axis": {"labelLimit": 120, "titlePadding": 24},
+        },
     }
     layers: list[dict[str, Any]] = [
         {
@@ -450,8 +479,8 @@ def draw_confusion(confusion: Sequence[Sequence[int]]) -> Chart:
             f"Confusion matrix: {right:,} of {total:,} rows are on its diagonal",
         ),
         table=Table(
-            head=("label", *(f"taken for {n}" for n in range(len(confusion)))),
-            rows=tuple((str(n), *map(number_text, row)) for n, row in enumerate(confusion)),
+            head=("label", *(f"taken for {name}" for name in names)),
+            rows=tuple((name, *map(number_text, row)) for name, row in zip(names, confusion)),
         ),
     )
 

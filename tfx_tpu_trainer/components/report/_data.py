@@ -1,9 +1,13 @@
-"""What StatisticsGen has found in a training's raw examples, and how far two sets of them are apart, by TFDV."""
+"""What StatisticsGen has found in a training's raw examples, and whether two sets differ by more than chance."""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import math
 import os
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +15,8 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.file_systems import as_pattern
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer.components.report._run_data import (
+    MEAN,
+    MISSING,
     Data,
     Distance,
     Drift,
@@ -24,10 +30,8 @@ _FILE = "FeatureStats.pb"
 _TRAIN = "train"
 # Names of TFMD's enumeration of types.
 _KINDS = {"INT": "integer", "FLOAT": "float", "STRING": "text", "BYTES": "bytes"}
-_MEASURES = {
-    "L_INFTY": "L-infinity",
-    "JENSEN_SHANNON_DIVERGENCE": "Jensen-Shannon divergence",
-}
+# How many of 100 random assignments of rows to splits show no difference.
+_CONFIDENCE = 0.95
 
 
 def read_data(statistics: str, *, baseline: str | None = None) -> Data:
@@ -126,62 +130,114 @@ def _of_split(feature: Any, rows: int) -> FeatureOfSplit:
     return FeatureOfSplit(**counted)
 
 
-def _drift(now: Any, before: Any, *, rows: str, against: str) -> Drift:
-    """Lets TFDV measure the distance of each feature that both have."""
-    import tensorflow_data_validation as tfdv
-    from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Compared:
+    """A mean, or a share of the rows, in two sets of rows."""
 
-    features_now, features_before = _features(now), _features(before)
-    schema = schema_pb2.Schema()
-    for name, feature in features_now.items():
-        steps = list(feature.path.step) or [feature.name]
-        # A nested feature is no feature of the schema's first level.
-        if len(steps) == 1 and all(map(_has_values, (feature, features_before.get(name)))):
-            compared = schema.feature.add(name=steps[0], type=_schema_type(feature))
-            # A threshold that nothing exceeds: the distance is reported all the same.
-            if feature.HasField("num_stats"):
-                compared.drift_comparator.jensen_shannon_divergence.threshold = 1
-            else:
-                compared.drift_comparator.infinity_norm.threshold = 1
-    distances = []
-    if schema.feature:
-        anomalies = tfdv.validate_statistics(
-            statistics_pb2.DatasetFeatureStatisticsList(datasets=[now]),
-            schema,
-            previous_statistics=statistics_pb2.DatasetFeatureStatisticsList(datasets=[before]),
+    feature: str
+    of: str
+    now: float
+    before: float
+    deviation: float  # of what is averaged, over the rows of both sets
+    error: float  # of the difference, where rows are assigned to the sets at random
+
+    def distance(self, *, bound: float) -> Distance:
+        """Returns how far they are apart; chance reaches as far as `bound` times the error."""
+        is_mean = self.of == MEAN
+        unit = (self.deviation or 1.0) if is_mean else 1.0
+        return Distance(
+            feature=self.feature,
+            measure="standard deviations" if is_mean else "L-infinity",
+            value=abs(self.now - self.before) / unit,
+            of=self.of,
+            now=self.now,
+            before=self.before,
+            chance=bound * self.error / unit,
         )
-        for info in anomalies.drift_skew_info:
-            for measured in info.drift_measurements:
-                measure = _MEASURES.get(measured.Type.Name(measured.type))
-                if measure is not None:
-                    distances.append(
-                        Distance(
-                            feature=printable(".".join(info.path.step)),
-                            measure=measure,
-                            value=measured.value,
-                        )
-                    )
+
+
+def _compared(
+    feature: str, of: str, now: tuple[float, float, int], before: tuple[float, float, int]
+) -> _Compared:
+    """Compares two means; each comes with its deviation and its number of rows."""
+    (mean, deviation, rows), (mean_before, deviation_before, rows_before) = now, before
+    every = rows + rows_before
+    between = rows * rows_before / every * (mean - mean_before) ** 2
+    within = rows * deviation**2 + rows_before * deviation_before**2
+    of_both = math.sqrt((within + between) / max(1, every - 1))
+    # The variance of the difference over all assignments of these rows to sets of these sizes: a permutation test's.
+    error = of_both * math.sqrt(1 / rows + 1 / rows_before)
+    return _Compared(
+        feature=feature, of=of, now=mean, before=mean_before, deviation=of_both, error=error
+    )
+
+
+def _share(share: float, rows: int) -> tuple[float, float, int]:
+    return share, math.sqrt(share * (1 - share)), rows
+
+
+def _drift(now: Any, before: Any, *, rows: str, against: str) -> Drift:
+    """Compares each feature that both have: its mean, or the shares of its values, and how often it is missing."""
+    features_now, features_before = _features(now), _features(before)
+    both = [name for name in features_now if name in features_before]
+    by_feature = {
+        name: list(_comparisons(name, (features_now[name], now), (features_before[name], before)))
+        for name in both
+    }
+    # Of 20 random assignments one has a difference anywhere that is beyond its bound: the more is compared, the
+    # farther are the bounds (Bonferroni).
+    count = sum(map(len, by_feature.values()))
+    bound = statistics.NormalDist().inv_cdf(1 - (1 - _CONFIDENCE) / (2 * max(1, count)))
+    distances = [
+        max(
+            (each.distance(bound=bound) for each in of_feature),
+            key=lambda distance: distance.beyond,
+        )
+        for of_feature in by_feature.values()
+        if of_feature
+    ]
     return Drift(
         rows=rows,
         against=against,
-        distances=tuple(sorted(distances, key=lambda each: (-each.value, each.feature))),
+        distances=tuple(sorted(distances, key=lambda each: (-each.beyond, each.feature))),
         new=tuple(name for name in features_now if name not in features_before),
         gone=tuple(name for name in features_before if name not in features_now),
     )
 
 
-def _has_values(feature: Any) -> bool:
-    if feature is None:
-        return False
-    stats = getattr(feature, feature.WhichOneof("stats"))
-    return stats.common_stats.tot_num_values > 0
+def _comparisons(name: str, now: tuple[Any, Any], before: tuple[Any, Any]) -> Iterator[_Compared]:
+    """Yields what of a feature can be compared, of its statistics and those of the split."""
+    found = [_of_split(feature, int(split.num_examples)) for feature, split in (now, before)]
+    every = [int(split.num_examples) for _, split in (now, before)]
+    if not all(every):
+        return
+    missing = [_share(each.missing / rows, rows) for each, rows in zip(found, every)]
+    if any(each.missing for each in found):
+        yield _compared(name, MISSING, *missing)
+    given = [rows - each.missing for rows, each in zip(every, found)]
+    if not all(given):
+        return
+    means = [
+        (each.mean, each.deviation, rows)
+        for each, rows in zip(found, given)
+        if each.mean is not None and each.deviation is not None and math.isfinite(each.mean)
+    ]
+    if len(means) == len(found):
+        yield _compared(name, MEAN, *means)
+    elif all(each.unique is not None for each in found):
+        shares = [_shares(feature) for feature, _ in (now, before)]
+        for value in dict.fromkeys(value for of_set in shares for value in of_set):
+            pair = [_share(of_set[value], rows) for of_set, rows in zip(shares, given)]
+            yield _compared(name, f"share of {printable(value) or 'empty text'}", *pair)
 
 
-def _schema_type(feature: Any) -> int:
-    from tensorflow_metadata.proto.v0 import schema_pb2
-
-    if feature.HasField("num_stats"):
-        is_float = feature.Type.Name(feature.type) == "FLOAT"
-        return schema_pb2.FLOAT if is_float else schema_pb2.INT
-    # Integers that the schema calls categorical have texts' statistics.
-    return schema_pb2.INT if feature.Type.Name(feature.type) == "INT" else schema_pb2.BYTES
+def _shares(feature: Any) -> collections.defaultdict[str, float]:
+    """Returns value -> its share of a feature's values; a value that TFDV has not listed has the rarest one's."""
+    counts = {
+        bucket.label: bucket.sample_count for bucket in feature.string_stats.rank_histogram.buckets
+    }
+    every = max(1, feature.string_stats.common_stats.tot_num_values)
+    is_complete = feature.string_stats.unique <= len(counts)
+    rarest = 0.0 if is_complete else min(counts.values(), default=0.0) / every
+    shares = {value: min(1.0, count / every) for value, count in counts.items()}
+    return collections.defaultdict(lambda: rarest, shares)

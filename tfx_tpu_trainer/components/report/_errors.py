@@ -34,12 +34,21 @@ _NORMAL = 1.96
 _QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
-def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | None:
+def find_errors(
+    columns: Mapping[str, np.ndarray], *, seen: int, classes: Sequence[str] = ()
+) -> Errors | None:
     """Compares labels with predictions.
 
     Which tensor is which is told by their names: `labels`, and `probabilities`, `predictions` or
-    `logits`, in this order, or a name like these.
+    `logits`, in this order, or a name like these. Names of classes are kept where there are enough.
     """
+    errors = _compare(columns, seen=seen, least=len(classes))
+    if errors is None or not errors.confusion or len(errors.confusion) > len(classes):
+        return errors
+    return dataclasses.replace(errors, classes=tuple(map(str, classes)))
+
+
+def _compare(columns: Mapping[str, np.ndarray], *, seen: int, least: int) -> Errors | None:
     pairs = _pairs(columns)
     if pairs is None:
         return None
@@ -53,7 +62,11 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
     }
     if values.ndim == 2:
         classes = _labelled_classes(labels, values)
-        return None if classes is None else _of_classes(classes, values.argmax(axis=1), known)
+        if classes is None:
+            return None
+        if values.shape[1] == 2:
+            return _of_scores(classes.astype(bool), _second_of_two(pairs), known)
+        return _of_classes(classes, values.argmax(axis=1), known, least=least)
     if values.ndim != 1 or labels.ndim != 1:
         return None
     scores = _scores(pairs)
@@ -61,7 +74,7 @@ def find_errors(columns: Mapping[str, np.ndarray], *, seen: int) -> Errors | Non
         return _of_scores(labels.astype(bool), scores, known)
     ids = _classes(labels, _MOST_CLASSES), _classes(values, _MOST_CLASSES)
     if labels.dtype.kind != "f" and ids[0] is not None and ids[1] is not None:
-        return _of_classes(ids[0], ids[1], known)
+        return _of_classes(ids[0], ids[1], known, least=least)
     return _of_residuals(values - labels, known)
 
 
@@ -118,6 +131,14 @@ def _scores(pairs: _Pairs) -> np.ndarray | None:
     # point.
     is_share = ((values >= 0) & (values <= 1)).all() and not np.isin(values, (0, 1)).all()
     return values if is_share else None
+
+
+def _second_of_two(pairs: _Pairs) -> np.ndarray:
+    """Returns the share that the second of two classes has of both."""
+    first, second = pairs.values.T
+    if pairs.is_logits or (pairs.values < 0).any():
+        return 1 / (1 + np.exp(np.clip(first - second, -500, 500)))
+    return second / np.maximum(first + second, np.finfo(np.float64).tiny)
 
 
 def digest_of_labels(columns: Mapping[str, np.ndarray], *, seen: int) -> str | None:
@@ -195,8 +216,10 @@ def _of_scores(positive: np.ndarray, scores: np.ndarray, known: Mapping[str, Any
     )
 
 
-def _of_classes(labels: np.ndarray, predicted: np.ndarray, known: Mapping[str, Any]) -> Errors:
-    count = int(max(labels.max(), predicted.max())) + 1
+def _of_classes(
+    labels: np.ndarray, predicted: np.ndarray, known: Mapping[str, Any], *, least: int
+) -> Errors:
+    count = max(int(max(labels.max(), predicted.max())) + 1, least)
     confusion = _confusion(labels, predicted, count) if count <= _MOST_CLASSES else ()
     return Errors(
         kind="classes",

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,6 +112,7 @@ def gather(
     stopped: str | None = None,
     verdict: Verdict | None = None,
     rows: RowSample | None = None,
+    class_names: Sequence[str] = (),
     statistics: str | None = None,
     baseline_statistics: str | None = None,
 ) -> RunData:
@@ -119,7 +120,7 @@ def gather(
 
     Args:
         model_run: The folder of checkpoints and TensorBoard events; `None` if there is none.
-        title: The name of the training.
+        title: The name of the training; where `lineage` is that of an earlier `run.json`, so is the title.
         model: Folder of the Model artifact, with `eval_metrics.json` and `serving_check.json`.
             Defaults to `None`: there is none.
         exported: The SavedModel. Defaults to `None`: that of `model`, where it has one.
@@ -131,6 +132,7 @@ def gather(
             asked.
         rows: Rows of the evaluation of `model`'s metrics. Defaults to `None`: what an earlier `run.json`
             has found in them.
+        class_names: The names of the classes that are compared in `rows`. Defaults to none: they are numbered.
         statistics: Folder of StatisticsGen's statistics of its raw examples. Defaults to `None`: what an
             earlier `run.json` says.
         baseline_statistics: That of the model that it is compared with. Defaults to `None`: unknown.
@@ -156,6 +158,7 @@ def gather(
     if model_run is not None:
         if lineage is None and (earlier := read(read_run_data, model_run, otherwise=None)):
             lineage, stopped = earlier.lineage, stopped or earlier.stopped
+            title = earlier.title
         learning, damaged = read(read_learning, model_run, otherwise=(learning, damaged))
         unread += damaged
         layers = read(_layers, model_run, otherwise=layers)
@@ -176,7 +179,7 @@ def gather(
     errors = None
     if measured and rows:
         measured = _with_intervals(measured, rows)
-        errors = find_errors(rows.columns, seen=rows.seen)
+        errors = find_errors(rows.columns, seen=rows.seen, classes=class_names)
     elif measured and earlier and earlier.measured and _is_same(measured, earlier.measured):
         measured, errors = earlier.measured, earlier.errors
     if exported is None and model is not None:

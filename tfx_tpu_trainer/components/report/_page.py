@@ -14,7 +14,6 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.components.evaluation import compare_losses, overfits
 from tfx_tpu_trainer.components.report._charts import (
-    Chart,
     Mark,
     Table,
     cut,
@@ -39,6 +38,7 @@ from tfx_tpu_trainer.components.report._run_data import (
 from tfx_tpu_trainer.components.report._sections import (
     Section,
     data_section,
+    lineage_section,
     model_section,
     render_sections,
     serving_section,
@@ -54,7 +54,7 @@ _PACKAGES = ("tfx-tpu-trainer", "tensorflow", "tf-keras", "tfx", "tensorflow-tra
 _MOST_CHARTS = 12
 _MOST_SLICES = 10
 _FEW_ROWS = 100
-_LOSSES = ("loss", "loss_by_rows")
+_LOSS, _LOSS_BY_ROWS = _LOSSES = ("loss", "loss_by_rows")
 _KINDS = {
     "scores": "Scores of two classes",
     "classes": "Classes",
@@ -192,7 +192,9 @@ def _judged(verdict: Verdict) -> Iterator[str]:
     if verdict.since is not None:
         yield f"Since {time_text(verdict.since)}."
     if verdict.baseline is None:
-        yield "No baseline was available for comparison."
+        # The gate's words may say so.
+        if "no baseline" not in verdict.says:
+            yield "No baseline was available for comparison."
         return
     of_run = f", of run {verdict.baseline_run}" if verdict.baseline_run else ""
     since = f", written {time_text(verdict.baseline_since)}" if verdict.baseline_since else ""
@@ -201,15 +203,24 @@ def _judged(verdict: Verdict) -> Iterator[str]:
 
 def _losses_compared(run: RunData, *, blessed: bool | None) -> Iterator[str]:
     """Yields what the losses point to: for a model that was refused always, for one not judged if it overfits."""
-    series = [each for each in run.learning.series if each.name == "loss"]
-    training = [each.values[-1] for each in series if each.source == TRAINING]
-    evaluation = [each.values[-1] for each in series if each.source != TRAINING]
-    if run.measured and not evaluation and "loss" in run.measured.metrics:
-        evaluation = [run.measured.metrics["loss"]]
-    if blessed or not training or not evaluation:
+    # What comes after the best checkpoint, which is exported, says nothing about that one.
+    exported = run.measured.global_step if run.measured and blessed is None else None
+    last: dict[bool, float] = {}
+    for each in run.learning.series:
+        values = [
+            value
+            for step, value in zip(each.steps, each.values)
+            if exported is None or step <= exported
+        ]
+        if each.name == _LOSS and values:
+            last.setdefault(each.source == TRAINING, values[-1])
+    training, evaluation = last.get(True), last.get(False)
+    if evaluation is None and run.measured:
+        evaluation = run.measured.metrics.get(_LOSS)
+    if blessed or training is None or evaluation is None:
         return
-    if blessed is False or overfits(training[0], evaluation[0]):
-        yield compare_losses(training[0], evaluation[0])
+    if blessed is False or overfits(training, evaluation):
+        yield compare_losses(training, evaluation)
 
 
 def _in_words(metrics: Mapping[str, float]) -> str:
@@ -217,10 +228,10 @@ def _in_words(metrics: Mapping[str, float]) -> str:
     return ", ".join(f"{cut(name)} {number_text(metrics[name])}" for name in named[:4])
 
 
-def _numbers(run: RunData) -> Section:
+def _numbers(run: RunData) -> Section | None:
     measured = run.measured
     if measured is None:
-        return Section(title="Numbers", says="No evaluation was found.")
+        return None
     rows = "an unknown number of rows"
     if measured.num_examples is not None:
         rows = f"{measured.num_examples:,} rows"
@@ -228,8 +239,8 @@ def _numbers(run: RunData) -> Section:
     notes = []
     if all(name in measured.metrics for name in _LOSSES):
         notes.append(
-            "loss is the mean over the batches, as in the original; loss_by_rows weights every "
-            "row equally, and does not depend on the batch size."
+            "loss_by_rows is the mean loss of the rows, and what the chart of the loss shows of an evaluation. loss is "
+            "the mean over the batches, as tf.estimator measures it: a short last batch counts as much as the others."
         )
     if measured.intervals:
         notes.append(
@@ -262,24 +273,27 @@ def _metrics_table(measured: Measured, verdict: Verdict | None) -> Table:
         head=("metric", *columns),
         rows=tuple(
             (cut(name), *(column.get(name, "") for column in columns.values()))
-            for name in sorted(measured.metrics)
+            for name in sorted(measured.metrics, key=_losses_last)
         ),
     )
 
 
-def _learning(run: RunData) -> Section:
+def _losses_last(name: str) -> tuple[bool, bool, str]:
+    """Sorts metrics: the losses come last, that of the rows before that of the batches."""
+    return name in _LOSSES, name == _LOSS, name
+
+
+def _learning(run: RunData) -> Section | None:
     series = run.learning.series
     if not series:
-        return Section(title="Learning", says="No TensorBoard events were found.")
-    by_name: dict[str, list[Series]] = {}
-    for each in series:
-        by_name.setdefault(each.name, []).append(each)
+        return None
+    by_name = _curves(series)
     # What was measured once, as slices are, is no curve. The loss comes first, then what is measured, then what
     # only the training knows.
     names = sorted(
         (name for name, of in by_name.items() if any(len(each.steps) > 1 for each in of)),
         key=lambda name: (
-            name != "loss",
+            name != _LOSS,
             all(each.source == TRAINING for each in by_name[name]),
             name,
         ),
@@ -301,18 +315,30 @@ def _learning(run: RunData) -> Section:
     return Section(
         title="Learning",
         says=f"{last:,} step{'s' * (last != 1)}, {restarts}.",
-        charts=tuple(draw_series(cut(name), by_name[name], marks) for name in names[:_MOST_CHARTS]),
+        charts=tuple(
+            draw_series(cut(name), by_name[name], marks, full_width=name == _LOSS)
+            for name in names[:_MOST_CHARTS]
+        ),
         notes=tuple(notes),
     )
 
 
-def _slices(run: RunData) -> Section:
+def _curves(series: Iterable[Series]) -> dict[str, list[Series]]:
+    """Returns what is drawn in one chart, by its name: of the two losses of an evaluation that of its rows."""
+    by_rows = {each.source for each in series if each.name == _LOSS_BY_ROWS}
+    found: dict[str, list[Series]] = {}
+    for each in series:
+        if each.name == _LOSS and each.source in by_rows:
+            continue
+        name = _LOSS if each.name == _LOSS_BY_ROWS else each.name
+        found.setdefault(name, []).append(each)
+    return found
+
+
+def _slices(run: RunData) -> Section | None:
     slices = run.measured.slices if run.measured else ()
     if not run.measured or not slices:
-        return Section(
-            title="Slices",
-            says="No slices of the eval split were measured: set slicing_specs to measure some.",
-        )
+        return None
     shared = [name for name in run.measured.metrics if any(name in one.metrics for one in slices)]
     if not shared:
         return Section(title="Slices", says=f"{len(slices):,} slices have no metric of the whole.")
@@ -373,16 +399,10 @@ def _worst_first(slices: Iterable[MeasuredSlice], name: str) -> list[MeasuredSli
     return sorted(known, key=lambda one: one.metrics[name], reverse=less_is_better(name))
 
 
-def _errors(run: RunData) -> Section:
+def _errors(run: RunData) -> Section | None:
     errors = run.errors
-    if run.measured is None:
-        return Section(title="Errors", says="No evaluation was found.")
-    if errors is None:
-        return Section(
-            title="Errors",
-            says="The model's errors are unknown: this section compares tensors of eval_metrics "
-            "named labels and probabilities, predictions or logits, with one value per row.",
-        )
+    if run.measured is None or errors is None:
+        return None
     right = sum(row[n] for n, row in enumerate(errors.confusion))
     says = f"{_KINDS[errors.kind]}: {cut(errors.prediction)} against {cut(errors.label)}"
     if errors.confusion:
@@ -393,8 +413,9 @@ def _errors(run: RunData) -> Section:
     if errors.is_weighted:
         notes.append("All rows count equally here: weights are ignored.")
     if errors.kind == "scores":
-        notes.append("The confusion matrix counts rows with a score above 0.5 as 1.")
-    charts = [draw_confusion(errors.confusion)] if errors.confusion else []
+        positive = errors.classes[1] if errors.classes else "1"
+        notes.append(f"The confusion matrix counts rows with a score above 0.5 as {cut(positive)}.")
+    charts = [draw_confusion(errors.confusion, errors.classes)] if errors.confusion else []
     charts += [
         draw_curve(curve, diagonal=curve.name in ("ROC", "Calibration")) for curve in errors.curves
     ]
@@ -412,52 +433,7 @@ def _errors(run: RunData) -> Section:
     )
 
 
-def _lineage(run: RunData) -> Section:
-    lineage = run.lineage
-    says = f"It ran on {lineage.ran_on}" if lineage.ran_on else "Where it ran is unknown"
-    if lineage.phase_seconds:
-        says += f"; it took {sum(lineage.phase_seconds.values()):,.1f} seconds"
-    tables = {
-        caption: Table(
-            head=head, rows=tuple((cut(name), short(value)) for name, value in values.items())
-        )
-        for caption, head, values in (
-            (
-                "Rows that went through the model",
-                ("what was done", "rows"),
-                {name: f"{count:,}" for name, count in lineage.rows.items()},
-            ),
-            ("Inputs", ("input", "artifacts"), lineage.inputs),
-            ("Settings that differ from their defaults", ("setting", "value"), lineage.settings),
-            ("Versions", ("package", "version"), lineage.versions),
-        )
-        if values
-    }
-    if run.learning.restarts:
-        tables["Restarts"] = Table(
-            head=("resumed at step", "when"),
-            rows=tuple(
-                (f"{restart.step:,}", time_text(restart.time)) for restart in run.learning.restarts
-            ),
-        )
-    charts: tuple[Chart, ...] = ()
-    if lineage.phase_seconds:
-        charts = (draw_bars("Seconds by phase", lineage.phase_seconds, unit="seconds"),)
-    notes = []
-    if lineage.phase_seconds:
-        notes.append(
-            "Seconds are those of the process that wrote this page. Energy is not measured."
-        )
-    if lineage.code:
-        notes.append(f"Code: {lineage.code}")
-    if lineage.identity:
-        notes.append(f"Digest of inputs, code and settings: {lineage.identity}")
-    return Section(
-        title="Lineage", says=f"{says}.", charts=charts, tables=tables, notes=tuple(notes)
-    )
-
-
-_SECTIONS: tuple[Callable[[RunData], Section], ...] = (
+_SECTIONS: tuple[Callable[[RunData], Section | None], ...] = (
     _verdict,
     _numbers,
     _learning,
@@ -466,7 +442,7 @@ _SECTIONS: tuple[Callable[[RunData], Section], ...] = (
     data_section,
     model_section,
     serving_section,
-    _lineage,
+    lineage_section,
 )
 
 

@@ -84,6 +84,7 @@ class Errors:
     # [label, prediction]: numbers of rows; of scores, those above 0.5 are taken for 1. Empty for residuals, and for
     # more than 50 classes.
     confusion: tuple[tuple[int, ...], ...] = ()
+    classes: tuple[str, ...] = ()  # the names of the classes; empty where nobody has told them
     # The ROC curve, precision and recall, calibration; the residuals' histogram.
     curves: tuple[Curve, ...] = ()
     # What these come to -> value.
@@ -134,15 +135,34 @@ class Feature:
     by_split: Mapping[str, FeatureOfSplit]  # split -> what its rows have
 
 
+MEAN = "mean"
+MISSING = "share of rows without a value"
+"""What of a feature is compared; the third is "share of " a value."""
+
+# A difference below it hardly matters, however many rows there are.
+_LEAST = {"standard deviations": 0.1, "L-infinity": 0.02}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distance:
-    """How far a feature's distributions in two sets of rows are apart, as TFDV measures it."""
+    """How far a feature in one set of rows is from the same in another."""
 
     feature: str
-    # `"L-infinity"`, the largest difference of a text's share, or `"Jensen-Shannon divergence"`, of numbers; 0 is the
-    # same, 1 the farthest.
+    # `"L-infinity"`, the largest difference of a share, or `"standard deviations"` between means. Older files have
+    # `"Jensen-Shannon divergence"` of numbers.
     measure: str
     value: float  # how far
+    of: str = ""  # what differs: `MEAN`, `MISSING`, or the share of a text
+    now: float | None = None  # that of the one set
+    before: float | None = None  # that of the other
+    # How far they might be apart if the rows had been assigned to the two sets at random; `None` if unknown.
+    chance: float | None = None
+
+    @property
+    def beyond(self) -> float:
+        """How many times as far apart they are as chance would have them; above 1 the difference counts."""
+        bound = max(self.chance or 0.0, _LEAST.get(self.measure, 1.0))
+        return 0.0 if self.chance is None else self.value / bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

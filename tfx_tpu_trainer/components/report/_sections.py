@@ -1,10 +1,10 @@
-"""The sections of a page: arranged as HTML without scripts; and those about a run's data, model and serving."""
+"""The sections of a page as HTML without scripts, and those about a run's data, model, serving and lineage."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import jinja2
 
@@ -17,9 +17,12 @@ from tfx_tpu_trainer.components.report._charts import (
     number_text,
 )
 from tfx_tpu_trainer.components.report._run_data import (
+    MEAN,
     Data,
+    Distance,
     Drift,
     FeatureOfSplit,
+    Lineage,
     Preflight,
     RunData,
 )
@@ -27,7 +30,6 @@ from tfx_tpu_trainer.preflight import bytes_text
 
 _LONGEST_TEXT = 2000
 _MOST_FEATURES = 30
-_MOST_DISTANCES = 15
 _MOST_NAMES = 10
 _MOST_BARS = 20
 # A bar of less than this part of its axis can't be read.
@@ -57,12 +59,12 @@ class Section:
 
 
 def render_sections(
-    sections: Sequence[Section], *, title: str, written: float, unread: Sequence[str] = ()
+    sections: Iterable[Section | None], *, title: str, written: float, unread: Sequence[str] = ()
 ) -> str:
     """Returns a page of sections.
 
     Args:
-        sections: What it shows, in their order.
+        sections: What it shows, in their order. `None` has nothing to say, and is left out.
         title: Its title.
         written: When what it shows was gathered, in seconds since 1970.
         unread: What could not be read. Defaults to nothing.
@@ -83,7 +85,10 @@ def render_sections(
         lstrip_blocks=True,
     )
     return environment.get_template("run.html.j2").render(
-        title=title, written=time_text(written), sections=sections, unread=unread
+        title=title,
+        written=time_text(written),
+        sections=[section for section in sections if section is not None],
+        unread=unread,
     )
 
 
@@ -98,49 +103,67 @@ def short(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
 
 
-def data_section(run: RunData) -> Section:
+def data_section(run: RunData) -> Section | None:
     """Arranges what is known of a run's data."""
     data = run.data
     if data is None:
-        return Section(
-            title="Data",
-            says="The statistics of its raw examples are unknown: give TpuTrainer "
-            "statistics=statistics_gen.outputs['statistics'].",
-        )
+        return None
     says = ", ".join(f"{rows:,} rows in {cut(name)}" for name, rows in data.splits.items())
     says += f"; {data.all_features:,} feature{'s' * (data.all_features != 1)}."
     changed = [line for drift in data.drift for line in _changed(drift)]
-    of_baseline = [drift for drift in data.drift if "baseline" in drift.against]
-    for drift in of_baseline:
-        if not _differs(drift):
-            says += " TFDV finds no difference from the baseline's data."
-        else:
-            farthest = drift.distances[0]
-            says += (
-                f" Farthest from the baseline's data is {cut(farthest.feature)} "
-                f"({farthest.measure} {number_text(farthest.value)})."
-            )
+    differing = [
+        (drift, [each for each in drift.distances if each.beyond > 1]) for drift in data.drift
+    ]
+    tables = {
+        f"{cut(drift.rows)} against {cut(drift.against)}".capitalize(): _differences(drift, found)
+        for drift, found in differing
+        if found
+    }
     notes = [*changed]
-    if not of_baseline:
-        notes.append("No statistics of a baseline's data are available for comparison.")
-    if any(map(_differs, data.drift)):
+    if any(each.beyond for drift in data.drift for each in drift.distances):
         notes.append(
-            "Distances are TFDV's: for strings the largest difference of a share (L-infinity), "
-            "for numbers the Jensen-Shannon divergence of their histograms. Their buckets are of "
-            "equal width, so a single far outlier can make the distance large."
+            "Chance is what 95 of 100 random assignments of the same rows to the two would show, over all features; "
+            "differences below 0.1 standard deviations, or 2 % of the rows, count as chance too."
         )
+    if data.features:
+        tables["Features"] = _features(data)
     return Section(
         title="Data",
-        says=says,
-        mood="warn" if changed else "",
-        charts=tuple(_chart(drift) for drift in data.drift if _differs(drift)),
-        tables={"Features": _features(data)} if data.features else {},
+        says=" ".join([says, *(_compared(drift, found) for drift, found in differing)]).strip(),
+        mood="warn" if changed or any(found for _, found in differing) else "",
+        tables=tables,
         notes=tuple(notes),
     )
 
 
-def _differs(drift: Drift) -> bool:
-    return any(each.value for each in drift.distances)
+def _compared(drift: Drift, found: Sequence[Distance]) -> str:
+    """Says whether two sets of rows differ by more than chance."""
+    rows, against = cut(drift.rows).capitalize(), cut(drift.against)
+    if not found:
+        is_known = any(each.chance is not None for each in drift.distances)
+        return f"{rows} differs from {against} by no more than chance." if is_known else ""
+    of, first = len(drift.distances), found[0]
+    return (
+        f"{rows} differs from {against} by more than chance in {len(found):,} of {of:,} "
+        f"feature{'s' * (of != 1)}, most in {cut(first.feature)}."
+    )
+
+
+def _differences(drift: Drift, found: Sequence[Distance]) -> Table:
+    shown = found[:_MOST_FEATURES]
+    return Table(
+        head=("feature", "what", cut(drift.rows), cut(drift.against), "apart", "by chance up to"),
+        rows=tuple((cut(each.feature), cut(each.of), *_in_numbers(each)) for each in shown),
+        says=_left_out(len(shown), len(found)),
+    )
+
+
+def _in_numbers(each: Distance) -> tuple[str, ...]:
+    numbers = (each.now or 0.0, each.before or 0.0)
+    apart = (each.value, each.chance or 0.0)
+    if each.of == MEAN:
+        return (*map(number_text, numbers), *(f"{sd:.3g} standard deviations" for sd in apart))
+    return tuple(f"{share:.1%}" for share in (*numbers, *apart))
 
 
 def _changed(drift: Drift) -> list[str]:
@@ -154,26 +177,6 @@ def _changed(drift: Drift) -> list[str]:
 def _listed(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(map(cut, names[:_MOST_NAMES])) + more
-
-
-def _chart(drift: Drift) -> Chart:
-    shown = drift.distances[:_MOST_DISTANCES]
-    chart = draw_bars(
-        f"{cut(drift.rows)} against {cut(drift.against)}".capitalize(),
-        {each.feature: each.value for each in shown},
-        unit="distance",
-    )
-    listed = drift.distances[:_MOST_FEATURES]
-    return dataclasses.replace(
-        chart,
-        table=Table(
-            head=("feature", "distance", "measure"),
-            rows=tuple(
-                (cut(each.feature), number_text(each.value), each.measure) for each in listed
-            ),
-            says=_left_out(len(listed), len(drift.distances)),
-        ),
-    )
 
 
 def _features(data: Data) -> Table:
@@ -219,6 +222,8 @@ def _values(of_split: FeatureOfSplit) -> tuple[str, str]:
             f"{number_text(of_split.mean)} ± {number_text(of_split.deviation)}",
             f"{number_text(of_split.least)} to {number_text(of_split.greatest)}",
         )
+    if of_split.unique is not None and of_split.unique == of_split.values:
+        return "", "all different"
     if of_split.unique is not None:
         return cut(of_split.most_frequent or ""), f"{of_split.unique:,} different"
     return "", ""
@@ -228,8 +233,10 @@ def _left_out(shown: int, of: int) -> str:
     return f"{shown:,} of {of:,}; run.json has more." if shown < of else ""
 
 
-def model_section(run: RunData) -> Section:
+def model_section(run: RunData) -> Section | None:
     """Arranges what a run's model is."""
+    if not (run.layers or run.exported or run.preflight):
+        return None
     tables = {}
     if run.exported:
         for graph in run.exported.meta_graphs:
@@ -252,13 +259,13 @@ def model_section(run: RunData) -> Section:
     parameters, slots = (
         sum(getattr(layer, kind) for layer in run.layers) for kind in ("parameters", "slots")
     )
-    says = "No checkpoint and no exported model were found."
+    says = ""
     if run.layers:
         says = f"{parameters:,} parameters, and {slots:,} values of the optimizer."
     if run.exported:
         graphs = " and ".join(f"[{', '.join(each.tags)}]" for each in run.exported.meta_graphs)
         size = f"{run.exported.bytes / 1e6:,.1f} MB"
-        says = f"{says if run.layers else ''} Exported with {graphs}: {size}.".strip()
+        says = f"{says} Exported with {graphs}: {size}."
     charts = []
     if run.layers:
         largest = run.layers[:_MOST_BARS]
@@ -279,7 +286,7 @@ def model_section(run: RunData) -> Section:
         )
     return Section(
         title="Model",
-        says=says,
+        says=says.strip(),
         mood=mood,
         charts=tuple(charts),
         tables=tables,
@@ -327,14 +334,17 @@ def _memory_chart(title: str, needs: Mapping[str, Mapping[str, int]], whole: int
 
 
 def _signature_text(tensors: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {kind}" for name, kind in tensors.items())
+    shown = [f"{name}: {kind}" for name, kind in tensors.items()]
+    if rest := shown[_MOST_NAMES:]:
+        shown[_MOST_NAMES:] = [f"{len(rest):,} more"]
+    return "; ".join(shown)
 
 
-def serving_section(run: RunData) -> Section:
+def serving_section(run: RunData) -> Section | None:
     """Arranges what a run's exported model does in a server's place."""
     checks = run.serving_checks
     if not checks:
-        return Section(title="Serving", says="The exported model was not checked.")
+        return None
     passed = sum(check.outcome == "passed" for check in checks)
     failed = sum(check.outcome == "failed" for check in checks)
     says = f"{passed} of {len(checks)} checks passed."
@@ -381,3 +391,52 @@ def serving_section(run: RunData) -> Section:
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:,.0f}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
+
+
+def lineage_section(run: RunData) -> Section | None:
+    """Arranges where a run's model comes from."""
+    lineage = run.lineage
+    if lineage == Lineage() and not run.learning.restarts:
+        return None
+    says = f"It ran on {lineage.ran_on}" if lineage.ran_on else "Where it ran is unknown"
+    if lineage.phase_seconds:
+        says += f"; it took {sum(lineage.phase_seconds.values()):,.1f} seconds"
+    tables = {
+        caption: Table(
+            head=head, rows=tuple((cut(name), short(value)) for name, value in values.items())
+        )
+        for caption, head, values in (
+            (
+                "Rows that went through the model",
+                ("what was done", "rows"),
+                {name: f"{count:,}" for name, count in lineage.rows.items()},
+            ),
+            ("Inputs", ("input", "artifacts"), lineage.inputs),
+            ("Settings that differ from their defaults", ("setting", "value"), lineage.settings),
+            ("Versions", ("package", "version"), lineage.versions),
+        )
+        if values
+    }
+    if run.learning.restarts:
+        tables["Restarts"] = Table(
+            head=("resumed at step", "when"),
+            rows=tuple(
+                (f"{restart.step:,}", time_text(restart.time)) for restart in run.learning.restarts
+            ),
+        )
+    charts: tuple[Chart, ...] = ()
+    if lineage.phase_seconds:
+        rounded = {name: round(seconds, 1) for name, seconds in lineage.phase_seconds.items()}
+        charts = (draw_bars("Seconds by phase", rounded, unit="seconds"),)
+    notes = []
+    if lineage.phase_seconds:
+        notes.append(
+            "Seconds are those of the process that wrote this page. Energy is not measured."
+        )
+    if lineage.code:
+        notes.append(f"Code: {lineage.code}")
+    if lineage.identity:
+        notes.append(f"Digest of inputs, code and settings: {lineage.identity}")
+    return Section(
+        title="Lineage", says=f"{says}.", charts=charts, tables=tables, notes=tuple(notes)
+    )

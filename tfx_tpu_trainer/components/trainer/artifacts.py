@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -179,10 +180,11 @@ def write_run_page(
         )
         run = gather(
             folder,
-            title=": ".join(filter(None, (job.pipeline, job.node))) or "TpuTrainer",
+            title=_title(job),
             model=job.model.uri,
             lineage=lineage,
             rows=rows,
+            class_names=_class_names(job),
             statistics=next((each.uri for each in job.inputs.get("statistics") or ()), None),
             stopped=None if stopped is None else _in_words(stopped),
         )
@@ -233,6 +235,19 @@ def _metrics_in_words(metrics: EvalMetrics, baseline: EvalMetrics | None) -> str
     return f"{', '.join(words)}{rows}"
 
 
+def _title(job: TrainJob) -> str:
+    """Returns what was trained, and when: the pipeline's name, and the component's where it is not the usual one."""
+    node = "" if job.pipeline and job.node == "TpuTrainer" else job.node
+    what = ": ".join(filter(None, (job.pipeline, node)))
+    return f"{what}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
+
+
+def _class_names(job: TrainJob) -> tuple[str, ...]:
+    """Returns what `params` say the classes are called."""
+    names = job.settings.params.get("class_names")
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
 def _rows_seen(folder: str, *, rows: RowSample | None, batch_size: int | None) -> dict[str, int]:
     """Returns how many rows went through a model: in its steps up to the last checkpoint, and in its evaluation."""
     seen = {}
@@ -260,7 +275,8 @@ def _settings(job: TrainJob) -> dict[str, str]:
     settings: dict[str, Any] = {
         "train_steps": job.train_steps,
         "eval_steps": job.eval_steps,
-        **job.settings.model_dump(exclude_defaults=True),
+        **job.settings.model_dump(exclude_defaults=True, exclude={"params"}),
+        **_below("params", job.settings.params),
         **_below("hyperparameters", job.hyperparameters),
         **_below("custom_config", job.custom_config or {}),
     }

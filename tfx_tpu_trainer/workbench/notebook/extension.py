@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import html
 import logging
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from absl import logging as absl_logging
+from IPython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import HTML, display
 from tfx import v1 as tfx
@@ -38,6 +40,8 @@ _DESCRIPTORS = (1, 2)
 
 _HOOKS = (
     ("pre_run_cell", lambda *_: register()),
+    # Every new InteractiveContext registers TFX's own formatters again.
+    ("pre_run_cell", lambda *_: _fold_executions(get_ipython())),
     ("post_run_cell", lambda ran: _show_results(ran)),
 )
 
@@ -52,6 +56,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         shell: IPython's shell, which calls this.
     """
     register()
+    _fold_executions(shell)
     quiet_runs()
     for logger in _loggers():
         logger.addFilter(_is_worth_a_line)
@@ -66,6 +71,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         shell: IPython's shell, which calls this.
     """
     loud_runs()
+    _unfold_executions(shell)
     for logger in _loggers():
         logger.removeFilter(_is_worth_a_line)
     for event, hook in _HOOKS:
@@ -84,6 +90,40 @@ def _is_worth_a_line(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING and (
         not of_a_library or is_of_this_package(record.pathname)
     )
+
+
+def _fold_executions(shell: InteractiveShell | None) -> None:
+    """Shows TFX's table of an execution's objects, a cell's value, as a line that opens: the results are below it."""
+    shown = _shows_executions(shell)
+    if shell is not None and shown is not None and not hasattr(shown, "__wrapped__"):
+        _html_of(shell).for_type(tfx_private.ExecutionResult, _folded(shown))
+
+
+def _unfold_executions(shell: InteractiveShell) -> None:
+    shown = _shows_executions(shell)
+    if hasattr(shown, "__wrapped__"):
+        _html_of(shell).for_type(tfx_private.ExecutionResult, shown.__wrapped__)
+
+
+def _html_of(shell: InteractiveShell) -> Any:
+    return shell.display_formatter.formatters["text/html"]
+
+
+def _shows_executions(shell: InteractiveShell | None) -> Any:
+    """Returns what makes HTML of an execution; `None` before TFX has registered it."""
+    try:
+        return shell and _html_of(shell).lookup_by_type(tfx_private.ExecutionResult)
+    except KeyError:
+        return None
+
+
+def _folded(shown: Callable[[Any], str]) -> Callable[[Any], str]:
+    @functools.wraps(shown)
+    def folded(result: Any) -> str:
+        title = f"Execution {result.execution_id} of {html.escape(result.component.id)}"
+        return f"<details><summary>{title}</summary>{shown(result)}</details>"
+
+    return folded
 
 
 def _show_results(ran: Any) -> None:
