@@ -195,15 +195,22 @@ def test_a_second_run_is_answered_from_the_cache(taxi_run: PipelineRun) -> None:
     assert third.report.pushed == second.report.pushed
 
 
-def test_the_run_is_shown_again_from_its_artifacts(taxi_run: PipelineRun) -> None:
-    # In this process: what these commands import takes seconds.
+def test_the_run_is_shown_again(taxi_run: PipelineRun) -> None:
     shown = CliRunner().invoke(main, ["show", "--root", str(taxi_run.root)])
     assert shown.exit_code == 0, shown.output
     run, *again = shown.stdout.splitlines()
     assert run.startswith(f"Run {taxi_run.name}: complete, started ")
     # All that the run itself has printed at its end.
     before = taxi_run.output[taxi_run.output.index("Components\n") :].splitlines()
+    artifacts = slice(again.index("Artifacts"), again.index("Look further"))
+    model = taxi_run.output_folder("TpuTrainer", "model")
+    assert any(line.endswith(f" {model}") for line in again[artifacts])
+    del again[artifacts]
     assert again == before
+    # It ends with the page, which has the gate's word.
+    page = Path(before[-1].split()[-1])
+    assert page.parent.parent == taxi_run.root / "reports"
+    assert taxi_run.report.verdict[1:] in Page(page.read_text("utf-8")).text
 
 
 def test_the_page_of_the_run_has_the_gates_verdict(taxi_run: PipelineRun, tmp_path: Path) -> None:

@@ -7,9 +7,15 @@ import pytest
 
 from tests.components.report.pages import Page
 from tests.components.report.runs import run_of
-from tfx_tpu_trainer.components.report import compare, comparison_lines, render_comparison
+from tfx_tpu_trainer.components.report import compare, render_comparison
 from tfx_tpu_trainer.components.report._comparison import less_is_better
-from tfx_tpu_trainer.components.report._run_data import Lineage, MeasuredSlice
+from tfx_tpu_trainer.components.report._run_data import (
+    Data,
+    Feature,
+    FeatureOfSplit,
+    Lineage,
+    MeasuredSlice,
+)
 
 _RANDOM = np.random.default_rng(11)
 _SHARED = _RANDOM.normal(size=100)
@@ -84,21 +90,91 @@ def test_without_resamplings_nobody_knows():
     assert (difference.margin, difference.says) == (None, "not known")
 
 
-def test_settings_inputs_and_versions_that_differ_are_listed():
+def test_settings_versions_and_inputs_that_differ_are_listed():
     lineages = [
-        Lineage(settings={"a": "1", "b": "2"}, inputs={"examples": "x"}, versions={"tf": "1"}),
-        Lineage(settings={"a": "1", "b": "3", "c": "4"}, inputs={"examples": "y"}),
+        Lineage(
+            settings={"a": "1", "b": "2", "params": "{'rate': 0.1, 'deep': {'units': [4]}}"},
+            inputs={"examples": "x"},
+            versions={"tf": "1"},
+        ),
+        Lineage(
+            settings={
+                "a": "1",
+                "b": "3",
+                "c": "4",
+                "params": "{'rate': 0.1, 'deep': {'units': [8]}}",
+            },
+            inputs={"examples": "y"},
+        ),
     ]
-    comparison = compare([run_of(title=f"r{n}", lineage=one) for n, one in enumerate(lineages)])
+    data = [
+        Data(
+            statistics="s",
+            splits={"train": rows},
+            features=(
+                Feature(
+                    name="plan",
+                    kind="text",
+                    by_split={"train": FeatureOfSplit(missing=0, values=rows, unique=unique)},
+                ),
+            ),
+            all_features=1,
+        )
+        for rows, unique in ((5000, 3), (7, 2))
+    ]
+    runs = [
+        run_of(title=f"r{number}", lineage=lineage, data=of_run)
+        for number, (lineage, of_run) in enumerate(zip(lineages, data, strict=True))
+    ]
+    comparison = compare(runs)
     assert comparison.settings == {
         "b": ("2", "3"),
         "c": ("", "4"),
-        "input examples": ("x", "y"),
+        "params.deep.units": ("[4]", "[8]"),
         "version of tf": ("1", ""),
+    }
+    assert comparison.data == {
+        "input examples": ("x", "y"),
+        "rows in train": ("5,000", "7"),
+        "feature plan": ("3 different, 0 missing", "2 different, 0 missing"),
     }
     page = Page(render_comparison(comparison))
     assert page.row("b") == ["2", "3"]
+    assert page.row("c") == ["–", "4"]
     assert "a" not in [row[0] for row in page.rows]
+
+
+def test_a_metric_that_only_one_run_has_is_a_dash_in_the_other():
+    page = Page(render_comparison(compare([_run("a", auc=0.9), _run("b", auc=0.9, rmse=2.0)])))
+    assert page.row("rmse") == ["–", "2"]
+
+
+def _with_code(title, **files):
+    source = {name + ".py": text for name, text in files.items()}
+    code = f"model@{hash(tuple(files.items())) % 16**8:08x}0"
+    return run_of(title=title, lineage=Lineage(source=source, code=code))
+
+
+def test_code_that_differs_is_a_diff_of_the_source_that_was_kept():
+    runs = [
+        _with_code("a", model="one\ntwo\n", same="x\n"),
+        _with_code("b", model="one\nthree\n", same="x\n", new="y\n"),
+    ]
+    comparison = compare(runs)
+    assert comparison.code["b"].splitlines() == [
+        *("--- a/model.py", "+++ b/model.py", "@@ -1,2 +1,2 @@", " one", "-two", "+three"),
+        *("--- a/new.py", "+++ b/new.py", "@@ -0,0 +1 @@", "+y"),
+    ]
+    assert "-two" in Page(render_comparison(comparison)).text
+    assert compare([runs[0], runs[0]]).code == {}
+
+
+def test_code_whose_source_was_not_kept_is_known_by_its_digest():
+    old, new = _with_code("a"), _with_code("b", model="x")
+    digests = [run.lineage.code[:14] for run in (old, new)]
+    assert compare([old, new]).code == {
+        "b": f"{digests[0]} became {digests[1]}; the source was not kept with both."
+    }
 
 
 def test_slices_that_got_worse_come_worst_first():
@@ -134,8 +210,7 @@ def test_curves_of_all_runs_lie_over_each_other():
 def test_runs_of_one_title_are_numbered():
     comparison = compare([_run("a", auc=0.9), _run("a", auc=0.8)])
     assert [run.title for run in comparison.runs] == ["a (1)", "a (2)"]
-    (line,) = comparison_lines(comparison)
-    assert line.startswith("a (2): auc -0.1 ± ")
+    assert "a (2) is worse by auc (-0.1)" in Page(render_comparison(comparison)).text
 
 
 def test_names_with_markup_stay_text():

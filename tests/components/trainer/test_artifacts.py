@@ -17,6 +17,7 @@ from tests import tfx_testdata
 from tests.bad_input import row
 from tests.components.report.pages import Page
 from tests.components.report.statistics_files import write_statistics
+from tests.components.trainer import small_model
 from tests.components.trainer.execution import Execution
 from tests.sweeps import mostly_swept
 from tfx_tpu_trainer.components import TpuTrainerExecutor
@@ -224,6 +225,8 @@ def test_settings_that_differ_inputs_and_phases_are_there(trained, run):
     assert {"train", "evaluate", "export"} <= set(run.lineage.phase_seconds)
     assert run.lineage.ran_on == "this host"
     assert run.lineage.versions["tensorflow"] == tf.__version__
+    model = pathlib.Path(small_model.__file__)
+    assert run.lineage.source[model.name] == model.read_text("utf-8")
     assert not run.unread
 
 

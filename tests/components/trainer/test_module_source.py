@@ -13,7 +13,12 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer._support.messages import ModuleFailedError
-from tfx_tpu_trainer.components.trainer.module_source import ModuleSource, imported, source_hash
+from tfx_tpu_trainer.components.trainer.module_source import (
+    ModuleSource,
+    imported,
+    source_hash,
+    source_texts,
+)
 from tfx_tpu_trainer.components.user_module._module import check_module
 
 
@@ -303,6 +308,21 @@ class TestSourceHash:
         assert source_hash("hashed_package.model") == before
         _write(package, "layers.py", "width = 8\n")
         assert source_hash("hashed_package.model") != before
+
+    def test_the_text_of_the_same_files_is_kept(self, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(str(tmp_path))
+        package = tmp_path / "kept_package"
+        package.mkdir()
+        files = {name: f"x = {name!r}\n" for name in ("__init__.py", "layers.py", "model.py")}
+        for name, text in files.items():
+            _write(package, name, text)
+        assert source_texts(ModuleSource(module="kept_package.model")) == files
+        alone = _write(tmp_path, "alone.py", "y = 1\n")
+        assert source_texts(ModuleSource(file=str(alone))) == {"alone.py": "y = 1\n"}
+        assert source_texts(ModuleSource(module="alone")) == {"alone.py": "y = 1\n"}
+        wheel = _wheel(tmp_path / "wheel", model="z = 1\n", helper="z = 2\n")
+        expected = {"helper.py": "z = 2\n", "model.py": "z = 1\n"}
+        assert source_texts(ModuleSource(wheel=f"model@{wheel}")) == expected
 
     def test_the_module_is_not_run(self, tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(str(tmp_path))

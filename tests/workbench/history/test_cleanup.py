@@ -12,7 +12,7 @@ from tests.pipelines import model_components
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.project import metadata, roots
 from tfx_tpu_trainer.workbench.project.metadata import State
-from tfx_tpu_trainer.workbench.project.roots import step_to_go_on_from
+from tfx_tpu_trainer.workbench.project.roots import Root, step_to_go_on_from
 
 
 def clean(folder: Path, *options: str) -> Result:
@@ -26,7 +26,11 @@ def run(root: Path, *, seed: int, blessed: bool) -> str:
     (logs / "config.json").touch()
     with roots.locked(root):
         model_components.run(root, seed=seed, blessed=blessed)
-    return metadata_runs(root)[-1]
+    name = metadata_runs(root)[-1]
+    page = Root.at(str(root)).report_folder(name) / "run.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    return name
 
 
 def metadata_runs(root: Path) -> list[str]:
@@ -97,6 +101,9 @@ def test_old_runs_go_but_never_the_model_that_was_blessed_and_pushed_last(root: 
     assert removed.exit_code == 0, removed.output
     # The newest run has its artifacts from the cache: they were made by the one before.
     assert folders(root) == of_run[1] | of_run[3] | {"logs/001", "logs/004"}
+    names = metadata_runs(root)
+    pages = {Root.at(str(root)).report_folder(names[number]) for number in (1, 4)}
+    assert set((root / "reports").iterdir()) == pages
     assert (root / "serving" / "1").is_dir()
     assert "nothing to remove" in clean(root, "--keep", "1").output
 

@@ -1,6 +1,10 @@
-"""`tfx-tpu-trainer history --html`, over a real metadata file and the folders that it names."""
+"""The list of runs, its page and comparisons, over a real metadata file and the folders that it names."""
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +19,11 @@ from tfx_tpu_trainer.components.evaluation import EvalMetrics, write_eval_metric
 from tfx_tpu_trainer.components.report import write_run_data
 from tfx_tpu_trainer.components.report._run_data import Learning, Lineage
 from tfx_tpu_trainer.workbench.cli.main import main
+from tfx_tpu_trainer.workbench.history.listing import read_rows
 from tfx_tpu_trainer.workbench.history.pages import Provenance
+from tfx_tpu_trainer.workbench.history.report import REPORT, RunReport
 from tfx_tpu_trainer.workbench.project import metadata
+from tfx_tpu_trainer.workbench.project.roots import Root
 
 
 def _trained(writer: Writer, root: Path, run: str, *, accuracy: float, rate: str) -> None:
@@ -31,6 +38,7 @@ def _trained(writer: Writer, root: Path, run: str, *, accuracy: float, rate: str
         slices=(),
         intervals={"accuracy": (accuracy - 0.0625, accuracy + 0.0625)},
         deviations={"accuracy": (-0.01, 0.01)},
+        sampled_rows=100,
     )
     known = run_of(
         measured=measured,
@@ -42,8 +50,17 @@ def _trained(writer: Writer, root: Path, run: str, *, accuracy: float, rate: str
         run,
         "TpuTrainer",
         mlmd.Execution.COMPLETE,
+        properties={
+            "module_hash": rate,
+            "best_metric": "accuracy",
+            "params": f'{{"rate": {rate}, "same": 1}}',
+        },
+        artifact_properties={"model": {"eval_accuracy": accuracy, "eval_loss": 1.0}},
         **{key: str(folder) for key, folder in folders.items()},
     )
+
+
+_CHANGED = "code of TpuTrainer; TpuTrainer.params.rate 0.1 → 0.01"
 
 
 @pytest.fixture
@@ -51,6 +68,18 @@ def root(tmp_path: Path) -> Path:
     writer = Writer(tmp_path / "metadata.sqlite")
     _trained(writer, tmp_path, "monday", accuracy=0.5, rate="0.1")
     _trained(writer, tmp_path, "tuesday", accuracy=0.75, rate="0.01")
+    writer.execution(
+        "tuesday",
+        "Gate",
+        mlmd.Execution.COMPLETE,
+        artifact_properties={"blessing": {"blessed": 0}},
+        blessing=str(tmp_path / "blessing"),
+    )
+    # As a Pusher leaves it that has pushed nothing.
+    (tmp_path / "pushed").mkdir()
+    writer.execution(
+        "tuesday", "Pusher", mlmd.Execution.COMPLETE, pushed_model=str(tmp_path / "pushed")
+    )
     writer.execution("wednesday", "Transform", mlmd.Execution.FAILED)
     return tmp_path
 
@@ -67,11 +96,11 @@ def _page(root: Path, *words: str) -> Page:
 
 def test_the_page_says_what_became_of_each_run_and_what_differs(root):
     page = _page(root)
-    (monday,) = (row for row in page.rows if row[0] == "monday" and len(row) == 4)
-    assert monday[1].startswith("complete, started ")
-    assert monday[2:] == ["not judged", "100"]
-    (failed,) = (row for row in page.rows if row[0] == "wednesday")
-    assert "run wednesday trained no model" in failed[2]
+    listed = {row[0]: row[1:] for row in page.rows if len(row) == 5}
+    assert listed["monday"] == ["not judged", "0.5000", "0 s", "first run"]
+    assert listed["tuesday"] == ["not blessed", "0.7500", "0 s", _CHANGED]
+    assert listed["wednesday"][0].startswith("Transform: ")
+    assert listed["wednesday"][1] == "–"
     assert page.row("rate") == ["0.1", "0.01"]
     assert not any(row and row[0] == "same" for row in page.rows)
     # Each metric with its interval, run by run.
@@ -85,6 +114,112 @@ def test_one_run_is_listed_and_not_compared(root):
     page = _page(root, "--last", "1")
     assert page.links == ["#runs"]
     assert "1 run of " in page.text
+
+
+_IMPORTS_NOTHING = """
+import sys
+from tfx_tpu_trainer.workbench.cli.main import main
+try: main(sys.argv[1:])
+finally: print([name for name in ("tensorflow", "tfx", "apache_beam") if name in sys.modules])
+"""
+
+
+def _typed(*words: str) -> list[str]:
+    """Runs a command in a process of its own, and checks that it has done without TensorFlow."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _IMPORTS_NOTHING, *words], capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    *lines, imported = ended.stdout.splitlines()
+    assert imported == "[]"
+    return lines
+
+
+def test_a_row_says_what_the_gate_did_and_what_was_changed(root):
+    lines = [line.split() for line in _typed("history", "--root", str(root))]
+    assert lines[0] == ["run", "model", "accuracy", "took", "changed"]
+    assert ["monday", "not", "judged", "0.5000", "0", "s", "first", "run"] in lines
+    row = next(line for line in lines if line[:1] == ["tuesday"])
+    assert row[1:6] == ["not", "blessed", "0.7500", "0", "s"]
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_the_settings_of_two_runs_with_logs_are_compared_by_their_configs(root, last):
+    for number, steps in enumerate((100, 200)):
+        folder = root / "logs" / str(number)
+        folder.mkdir(parents=True)
+        config = {"root": f"r{number}", "trainer": {"train_steps": steps, "tpu": None}}
+        (folder / "config.json").write_text(json.dumps(config))
+        # It was made before its run's first component.
+        os.utime(folder / "config.json", (number, number))
+    store = Root.at(str(root)).store()
+    runs = {name: _began(store, name) for name in ("monday", "tuesday")}
+    os.utime(root / "logs" / "1" / "config.json", (runs["tuesday"], runs["tuesday"]))
+    rows = read_rows(Root.at(str(root)), store, last=last + 1)
+    tuesday = next(row for row in rows if row.name == "tuesday")
+    assert tuesday.changed == ("trainer.train_steps 100 → 200", "code of TpuTrainer")
+
+
+def _began(store, run: str) -> float:
+    return min(status.started for status in metadata.node_statuses(store, run).values())
+
+
+def test_without_names_the_last_two_trained_runs_are_compared(root):
+    lines = _typed("compare", "--root", str(root))
+    text = "\n".join(lines)
+    assert "Against monday: tuesday is better by accuracy (0.25)." in text
+    assert ["rate", "0.1", "0.01"] in [line.split() for line in lines]
+    assert lines[-1] == f"The page: {root}/reports/compare.html"
+    assert Page((root / "reports" / "compare.html").read_text("utf-8")).row("rate") == [
+        "0.1",
+        "0.01",
+    ]
+
+
+@row(
+    "runners",
+    "`compare` where fewer than two runs have trained a model",
+    "has 1 run that trained a model, and a comparison needs 2; run the pipeline again",
+)
+def test_one_trained_run_is_no_comparison(tmp_path, refused):
+    _trained(Writer(tmp_path / "metadata.sqlite"), tmp_path, "monday", accuracy=0.5, rate="0.1")
+    refused.output(CliRunner().invoke(main, ["compare", "--root", str(tmp_path)]))
+    assert not (tmp_path / "reports").exists()
+
+
+def test_show_is_what_the_run_has_written_of_itself_and_names_no_empty_folder(root):
+    folder = root / "logs" / "0"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    os.utime(folder / "config.json", (0, 0))
+    said = RunReport(
+        run="tuesday",
+        eval_metrics={"accuracy": 0.75},
+        blessed=False,
+        pusher="Pusher",
+        advice="Wait.",
+    )
+    said.write(folder / REPORT)
+    lines = _typed("show", "--root", str(root), "tuesday")
+    assert lines[-1] == "Not blessed. Wait."
+    assert any(line.endswith(f"  {root}/artifacts/model/tuesday") for line in lines)
+    assert not any(str(root / "pushed") in line for line in lines)
+    assert any("nothing pushed" in line for line in lines)
+
+
+def test_pages_and_cards_land_below_the_root(root):
+    ended = CliRunner().invoke(main, ["report", "monday", "--root", str(root), "--model-card"])
+    assert ended.exit_code == 0, ended.output
+    below = sorted(
+        str(path.relative_to(root)) for path in (root / "reports").rglob("*") if path.is_file()
+    )
+    assert below == [
+        "reports/model_card.json",
+        "reports/model_card.md",
+        "reports/monday/run.html",
+        "reports/monday/run.json",
+    ]
+    assert "Run monday: " in ended.output and f"{root}/reports/monday/run.html" in ended.output
 
 
 @row("runners", "`history --html` of a root without runs", "has no runs; run the pipeline first")

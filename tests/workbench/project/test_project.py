@@ -148,11 +148,11 @@ def test_a_project_is_run_listed_shown_and_cleaned_from_its_folder(project: Path
 
     root = Root.of(load_project(project).config())
     history = CliRunner().invoke(main, ["history", "--project", str(project)])
-    assert [line.split()[2] for line in history.output.splitlines() if line.startswith("run")] == [
-        "complete,",
-        "failed,",
-    ]
-    runs = [line.split()[1][:-1] for line in history.output.splitlines() if line.startswith("run")]
+    rows = [line.split() for line in history.output.splitlines() if line.startswith("20")]
+    # "not judged", and the error below.
+    assert [row[1] for row in rows] == ["not", "failed", "Write:"]
+    assert "model.text it → ''" in history.output
+    runs = [row[0] for row in rows]
     for named, says in (
         ([runs[0]], ["complete, started", "Write", "not judged", root.log_folder(0) or "log.txt"]),
         ([], ["failed, started", "Write failed: ", "no text", f"{failed_log(root)}"]),

@@ -1,14 +1,17 @@
 """Metrics that a trainer measured -> TFMA's ModelEvaluation, a verdict and a ModelBlessing.
 
 Nothing here runs a model or Beam: the numbers come from the engine's evaluation, and are written in the
-format that TensorFlow Model Analysis and the stock components read.
+format that TensorFlow Model Analysis and the stock components read. Names are imported when they are first used: who
+reads metrics does not wait for TFMA.
 """
 
 from __future__ import annotations
 
-from tfx_tpu_trainer._support.imports import of_extra
+from typing import TYPE_CHECKING
 
-with of_extra("tfx", for_what="tfx_tpu_trainer.components.evaluation"):
+from tfx_tpu_trainer._support.imports import lazy_names
+
+if TYPE_CHECKING:
     from tfx_tpu_trainer.components.evaluation._blessing import (
         BLESSED_PROPERTY,
         VERDICT_PROPERTY,
@@ -66,3 +69,31 @@ __all__ = [
     "write_eval_metrics",
     "write_model_evaluation",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "._blessing": [
+            "BLESSED_PROPERTY",
+            "VERDICT_PROPERTY",
+            "Failure",
+            "Verdict",
+            "write_blessing",
+        ],
+        "._data_slices": ["slice_in_words"],
+        "._eval_config": ["check_eval_config", "stock_evaluator_config"],
+        "._eval_metrics": [
+            "EVAL_METRICS_FILE",
+            "EvalMetrics",
+            "SliceMetrics",
+            "metric_properties",
+            "read_eval_metrics",
+            "set_properties",
+            "write_eval_metrics",
+        ],
+        "._learning_curve": ["LearningCurve", "compare_losses", "overfits", "read_learning_curve"],
+        "._model_evaluation": ["read_model_evaluation", "write_model_evaluation"],
+        "._models": ["list_models"],
+    },
+    extra="tfx",
+)

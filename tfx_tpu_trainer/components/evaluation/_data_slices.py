@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow_model_analysis as tfma
 from google.protobuf import json_format
-from tensorflow_model_analysis.proto import config_pb2
+
+if TYPE_CHECKING:
+    # Where it is used it is imported late: TFMA takes seconds, and who reads metrics does without.
+    from tensorflow_model_analysis.proto import config_pb2
 
 SliceValue = str | int | float
 
@@ -42,6 +44,8 @@ def slice_in_words(key: SliceKey) -> str:
 
 def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
     """Reads slicing specs in any of the forms that a user may write them in."""
+    from tensorflow_model_analysis.proto import config_pb2
+
     if isinstance(specs, str):
         try:
             specs = json.loads(specs)
@@ -95,6 +99,8 @@ def spec_in_words(spec: config_pb2.SlicingSpec) -> str:
 
 def is_in_spec(key: SliceKey, spec: config_pb2.SlicingSpec) -> bool:
     """Tells whether a slice is one of those that a spec stands for."""
+    import tensorflow_model_analysis as tfma
+
     return tfma.slicer.SingleSliceSpec(spec=spec).is_slice_applicable(key)
 
 
@@ -106,6 +112,8 @@ def count_slices(
     A row with several values of a feature is in the slice of each; a row without a value of one of the
     spec's features is in none.
     """
+    import tensorflow_model_analysis as tfma
+
     slicer = tfma.slicer.SingleSliceSpec(spec=spec)
     counts: Counter = Counter()
     for values, count in rows.items():
@@ -139,6 +147,8 @@ def _sortable(key: SliceKey) -> tuple:
 
 
 def _parse(spec: Any) -> config_pb2.SlicingSpec:
+    from tensorflow_model_analysis.proto import config_pb2
+
     parsed = config_pb2.SlicingSpec()
     if isinstance(spec, config_pb2.SlicingSpec):
         parsed.CopyFrom(spec)

@@ -8,18 +8,21 @@
 
 `TpuTrainer` writes the page of each training; `tfx-tpu-trainer report` makes one of any folder of checkpoints, and of
 a pipeline's run with what the gate said; `tfx-tpu-trainer compare` puts some side by side. Where a page comes from is
-apart from how it looks: `gather` reads folders into `RunData`, `render` arranges that.
+apart from how it looks: `gather` reads folders into `RunData`, `render` arranges that. Names are imported when they are
+first used: two `run.json` are compared without TensorFlow.
 """
 
 from __future__ import annotations
 
-from tfx_tpu_trainer._support.imports import of_extra
+from typing import TYPE_CHECKING
 
-with of_extra("report", for_what="tfx_tpu_trainer.components.report"):
+from tfx_tpu_trainer._support.imports import lazy_names
+
+if TYPE_CHECKING:
     from tfx_tpu_trainer.components.report._charts import Table
     from tfx_tpu_trainer.components.report._comparison import (
+        Comparison,
         compare,
-        comparison_lines,
         comparison_sections,
         render_comparison,
     )
@@ -43,13 +46,13 @@ with of_extra("report", for_what="tfx_tpu_trainer.components.report"):
 
 __all__ = [
     "PAGE_FILE",
+    "Comparison",
     "Lineage",
     "RunData",
     "Section",
     "Table",
     "Verdict",
     "compare",
-    "comparison_lines",
     "comparison_sections",
     "gather",
     "gather_folder",
@@ -64,3 +67,17 @@ __all__ = [
     "write_page",
     "write_run_data",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "._charts": ["Table"],
+        "._comparison": ["Comparison", "compare", "comparison_sections", "render_comparison"],
+        "._gathering": ["gather", "gather_folder"],
+        "._model_card": ["make_model_card", "write_model_card"],
+        "._page": ["PAGE_FILE", "render", "versions", "write", "write_page"],
+        "._run_data": ["Lineage", "RunData", "Verdict", "read_run_data", "write_run_data"],
+        "._sections": ["Section", "render_sections"],
+    },
+    extra="report",
+)

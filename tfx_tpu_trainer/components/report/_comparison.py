@@ -1,11 +1,13 @@
-"""Runs side by side: what was set otherwise, and whether a difference is more than chance; as a page and as lines."""
+"""Runs side by side: what was set, coded and given otherwise, and whether a difference is more than chance."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import difflib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -18,14 +20,23 @@ from tfx_tpu_trainer.components.report._charts import (
     number_text,
 )
 from tfx_tpu_trainer.components.report._errors import margin_of
-from tfx_tpu_trainer.components.report._events import TRAINING
-from tfx_tpu_trainer.components.report._run_data import Measured, RunData, Series
+from tfx_tpu_trainer.components.report._run_data import (
+    TRAINING,
+    FeatureOfSplit,
+    Measured,
+    RunData,
+    Series,
+)
 from tfx_tpu_trainer.components.report._sections import Section, render_sections
 
 _MOST_CHARTS = 12
 _MOST_METRICS = 6
 _MOST_SLICES = 20
 _MOST_CURVES = 6
+_MOST_FEATURES = 20
+_NONE = "–"
+# Of a digest of code, behind the name of the module.
+_DIGITS = 9
 # Metrics of which less is better, by their names; of others more is.
 _LESS_IS_BETTER = ("loss", "error", "entropy", "mse", "mae", "rmse", "deviance")
 
@@ -78,8 +89,12 @@ class Comparison:
     """What runs have that others have not."""
 
     runs: tuple[RunData, ...]
-    # Setting, version or input that is not the same everywhere -> its value in each run, `""` where a run has none.
+    # Setting or version that is not the same everywhere -> its value in each run, `""` where a run has none.
     settings: dict[str, tuple[str, ...]]
+    # Likewise of the data: inputs, rows of splits, what is typical of features.
+    data: dict[str, tuple[str, ...]]
+    # Title of a run -> how its code differs from the first run's, as a unified diff or in words.
+    code: dict[str, str]
     differences: tuple[Difference, ...]  # metrics against the first run's, metric by metric
     # Slices of which the last run is worse than the first one, the worst first.
     worse_slices: tuple[SliceDifference, ...]
@@ -109,7 +124,9 @@ def compare(runs: Sequence[RunData]) -> Comparison:
                     differences.append(_difference(metric, place, first, run.measured))
     return Comparison(
         runs=tuple(runs),
-        settings=_differing_settings(runs),
+        settings=_differing([_settings(run) for run in runs]),
+        data=_differing([dict(_data(run)) for run in runs]),
+        code={run.title: text for run in runs[1:] if (text := _code_diff(runs[0], run))},
         differences=tuple(differences),
         worse_slices=_worse_slices(first, runs[-1].measured),
     )
@@ -126,19 +143,72 @@ def _told_apart(runs: Sequence[RunData]) -> list[RunData]:
     ]
 
 
-def _differing_settings(runs: Sequence[RunData]) -> dict[str, tuple[str, ...]]:
-    every: list[dict[str, str]] = [
-        {
-            **run.lineage.settings,
-            **{f"input {name}": value for name, value in run.lineage.inputs.items()},
-            **{f"version of {name}": value for name, value in run.lineage.versions.items()},
-            "ran on": run.lineage.ran_on or "",
-        }
-        for run in runs
-    ]
-    names = sorted({name for settings in every for name in settings})
-    rows = {name: tuple(settings.get(name, "") for settings in every) for name in names}
+def _differing(every: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
+    names = dict.fromkeys(name for values in every for name in values)
+    rows = {name: tuple(values.get(name, "") for values in every) for name in names}
     return {name: values for name, values in rows.items() if len(set(values)) > 1}
+
+
+def _settings(run: RunData) -> dict[str, str]:
+    lineage = run.lineage
+    settings = dict(
+        sorted(each for setting in lineage.settings.items() for each in _parts(*setting))
+    )
+    versions = {f"version of {name}": value for name, value in lineage.versions.items()}
+    return {**settings, **versions, "ran on": lineage.ran_on or ""}
+
+
+def _parts(name: str, value: str) -> Iterator[tuple[str, str]]:
+    """Yields a setting, or those in one that is a dict, such as `params`."""
+    try:
+        inside = ast.literal_eval(value) if value.startswith("{") else None
+    except (ValueError, SyntaxError):
+        inside = None
+    if not isinstance(inside, dict):
+        yield name, value
+        return
+    for key, each in inside.items():
+        yield from _parts(f"{name}.{key}", str(each))
+
+
+def _data(run: RunData) -> Iterator[tuple[str, str]]:
+    for name, value in run.lineage.inputs.items():
+        yield f"input {name}", value
+    if run.data is None:
+        return
+    for name, rows in run.data.splits.items():
+        yield f"rows in {name}", f"{rows:,}"
+    for feature in run.data.features:
+        first = next(iter(feature.by_split.values()), None)
+        if first is not None:
+            yield f"feature {feature.name}", _typical(first)
+
+
+def _typical(feature: FeatureOfSplit) -> str:
+    missing = f"{feature.missing:,} missing"
+    if feature.mean is not None and feature.deviation is not None:
+        return f"{number_text(feature.mean)} ± {number_text(feature.deviation)}, {missing}"
+    if feature.unique is not None:
+        mostly = feature.most_frequent and f", mostly {cut(feature.most_frequent)}"
+        return f"{feature.unique:,} different{mostly or ''}, {missing}"
+    return missing
+
+
+def _code_diff(first: RunData, run: RunData) -> str:
+    """Returns how the code of a run differs from the first one's; "" where it does not, or nobody knows."""
+    one, other = first.lineage, run.lineage
+    if not one.source or not other.source:
+        if not one.code or not other.code or one.code == other.code:
+            return ""
+        was, now = (code[: code.find("@") + _DIGITS] for code in (one.code, other.code))
+        return f"{was} became {now}; the source was not kept with both."
+    lines: list[str] = []
+    for name in sorted({*one.source, *other.source}):
+        before, after = (lineage.source.get(name, "").splitlines() for lineage in (one, other))
+        lines += difflib.unified_diff(
+            before, after, f"{first.title}/{name}", f"{run.title}/{name}", lineterm=""
+        )
+    return "\n".join(lines)
 
 
 def _difference(metric: str, place: int, first: Measured, other: Measured) -> Difference:
@@ -185,17 +255,18 @@ def _worse_slices(first: Measured | None, last: Measured | None) -> tuple[SliceD
     return tuple(sorted(worse, key=lambda each: -each.worse_by))
 
 
-def render_comparison(comparison: Comparison) -> str:
+def render_comparison(comparison: Comparison, sections: Sequence[Section] | None = None) -> str:
     """Returns the page of a comparison.
 
     Args:
         comparison: What is compared.
+        sections: Its sections, where somebody has them. Defaults to `None`: they are made.
 
     Returns:
         HTML.
     """
     return render_sections(
-        comparison_sections(comparison),
+        comparison_sections(comparison) if sections is None else sections,
         title=f"{len(comparison.runs)} runs compared",
         written=time.time(),
         unread=[line for run in comparison.runs for line in run.unread],
@@ -214,15 +285,11 @@ def comparison_sections(comparison: Comparison) -> list[Section]:
     return [
         _numbers_section(comparison),
         _settings_section(comparison),
+        _code_section(comparison),
+        _data_section(comparison),
         _learning_section(comparison),
         _slices_section(comparison),
     ]
-
-
-def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Yields the metrics' differences, one a line."""
-    for each in comparison.differences:
-        yield f"{comparison.runs[each.run].title}: {each.metric} {_in_words(each)}"
 
 
 def _in_words(each: Difference) -> str:
@@ -241,7 +308,9 @@ def _numbers_section(comparison: Comparison) -> Section:
 
     def cell(name: str, place: int) -> str:
         measured = runs[place].measured
-        value = "" if measured is None else f"{measured.metrics.get(name, float('nan')):.6g}"
+        if measured is None or name not in measured.metrics:
+            return _NONE
+        value = f"{measured.metrics[name]:.6g}"
         each = by_metric.get((name, place))
         return value if each is None else f"{value} ({_in_words(each)})"
 
@@ -249,8 +318,8 @@ def _numbers_section(comparison: Comparison) -> Section:
     says = f"Against {titles[0]}: "
     if certain:
         says += "; ".join(
-            f"{titles[each.run]} is {each.says} by {each.metric} ({number_text(each.value)})"
-            for each in certain[:6]
+            f"{titles[place]} is {how} by {', '.join(names)}"
+            for (place, how), names in _grouped(certain).items()
         )
     elif comparison.differences:
         says += "no difference exceeds noise"
@@ -287,6 +356,14 @@ def _numbers_section(comparison: Comparison) -> Section:
     )
 
 
+def _grouped(certain: Sequence[Difference]) -> dict[tuple[int, str], list[str]]:
+    found: dict[tuple[int, str], list[str]] = {}
+    for each in certain:
+        name = f"{each.metric} ({number_text(each.value)})"
+        found.setdefault((each.run, each.says), []).append(name)
+    return found
+
+
 def _values(
     comparison: Comparison, metric: str
 ) -> dict[str, tuple[float, tuple[float, float] | None]]:
@@ -301,15 +378,54 @@ def _settings_section(comparison: Comparison) -> Section:
     settings = comparison.settings
     return Section(
         title="Settings",
-        says=f"{len(settings)} differ." if settings else "All known ones are the same.",
-        tables={
-            "Settings, inputs and versions that differ": Table(
-                head=("setting", *_titles(comparison)),
-                rows=tuple((cut(name), *map(cut, values)) for name, values in settings.items()),
-            )
-        }
-        if settings
-        else {},
+        says="" if settings else "All known ones are the same.",
+        tables=_tables("Settings and versions that differ", "setting", settings, comparison),
+    )
+
+
+def _tables(
+    caption: str,
+    what: str,
+    rows: Mapping[str, Sequence[str]],
+    comparison: Comparison,
+    most: int = 0,
+) -> dict[str, Table]:
+    if not rows:
+        return {}
+    shown = list(rows.items())[: most or None]
+    table = Table(
+        head=(what, *_titles(comparison)),
+        rows=tuple((cut(name), *(cut(each) or _NONE for each in of)) for name, of in shown),
+        says="" if len(shown) == len(rows) else f"{len(shown)} of {len(rows)}.",
+    )
+    return {caption: table}
+
+
+def _code_section(comparison: Comparison) -> Section:
+    runs, first = comparison.runs, _titles(comparison)[0]
+    says = "The source is the same." if all(run.lineage.source for run in runs) else "Unknown."
+    if all(run.lineage.code for run in runs) and len({run.lineage.code for run in runs}) == 1:
+        says = "The same."
+    return Section(
+        title="Code",
+        says="" if comparison.code else says,
+        code={f"{cut(title)} against {first}": text for title, text in comparison.code.items()},
+    )
+
+
+def _data_section(comparison: Comparison) -> Section:
+    known = all(run.data is not None for run in comparison.runs)
+    says = "The same inputs." if known else "The same inputs; without statistics no more is known."
+    return Section(
+        title="Data",
+        says="" if comparison.data else says,
+        tables=_tables(
+            "Inputs, rows and features that differ",
+            "",
+            comparison.data,
+            comparison,
+            most=_MOST_FEATURES,
+        ),
     )
 
 

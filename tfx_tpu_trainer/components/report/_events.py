@@ -9,11 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import as_pattern
-from tfx_tpu_trainer.components.report._run_data import Learning, Restart, Series
+from tfx_tpu_trainer.components.report._run_data import TRAINING, Learning, Restart, Series
 
 v1 = tf.compat.v1
-
-TRAINING = "training"
 
 _FILES = "*tfevents*"
 # Between half as many and so many are left of a scalar that has more.

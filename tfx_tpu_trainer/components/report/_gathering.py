@@ -15,8 +15,9 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.file_systems import as_pattern, check_can_be_opened, is_local
 from tfx_tpu_trainer.components.report._data import read_data
 from tfx_tpu_trainer.components.report._errors import digest_of_labels, find_errors, margin_of
-from tfx_tpu_trainer.components.report._events import TRAINING, read_learning
+from tfx_tpu_trainer.components.report._events import read_learning
 from tfx_tpu_trainer.components.report._run_data import (
+    TRAINING,
     Answer,
     CheckOfServing,
     Data,

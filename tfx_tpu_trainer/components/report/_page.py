@@ -24,9 +24,9 @@ from tfx_tpu_trainer.components.report._charts import (
     number_text,
 )
 from tfx_tpu_trainer.components.report._comparison import less_is_better
-from tfx_tpu_trainer.components.report._events import TRAINING
 from tfx_tpu_trainer.components.report._gathering import gather
 from tfx_tpu_trainer.components.report._run_data import (
+    TRAINING,
     Lineage,
     Measured,
     MeasuredSlice,

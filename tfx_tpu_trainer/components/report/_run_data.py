@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import pydantic
-import tensorflow as tf
 
+from tfx_tpu_trainer._support.file_systems import is_local, local_path
 from tfx_tpu_trainer._support.whole_files import write_whole
 
+TRAINING = "training"
+"""Source of what a training itself has written."""
 RUN_FILE = "run.json"
 FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
 """Value of `format` in the file. Keys may be added later; none is removed or changes its meaning."""
@@ -280,6 +282,7 @@ class Lineage:
         identity: The digest of inputs, code and settings; `None` if there is none.
         phase_seconds: Phase -> how long it took.
         code: The user's module and a digest of its source; `None` if unknown.
+        source: File -> text of the user's module when it was trained; empty if unknown.
         rows: What was done -> how many rows went through it; a row counts each time.
     """
 
@@ -290,6 +293,7 @@ class Lineage:
     identity: str | None = None
     phase_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     code: str | None = None
+    source: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -400,15 +404,33 @@ def read_run_data(path: str) -> RunData | None:
     Raises:
         ValueError: The file can't be understood; the text names it.
     """
-    if tf.io.gfile.isdir(path):
-        path = os.path.join(path, RUN_FILE)
-    if not tf.io.gfile.exists(path):
-        return None
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return from_json(file.read())
-    except (ValueError, tf.errors.OpError) as error:
+        path, content = _content(path)
+        return None if content is None else from_json(content)
+    except (ValueError, OSError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{path} can't be read: {reason}. Create it again with `tfx-tpu-trainer report`."
         ) from error
+
+
+def _content(path: str) -> tuple[str, bytes | None]:
+    """Returns the path of the file that is meant, and what is in it; `None` if there is none."""
+    if is_local(path):
+        # Without TensorFlow, whose import takes seconds.
+        path = local_path(path)
+        path = os.path.join(path, RUN_FILE) if os.path.isdir(path) else path
+        if not os.path.exists(path):
+            return path, None
+        with open(path, "rb") as local:
+            return path, local.read()
+    import tensorflow as tf
+
+    path = os.path.join(path, RUN_FILE) if tf.io.gfile.isdir(path) else path
+    if not tf.io.gfile.exists(path):
+        return path, None
+    try:
+        with tf.io.gfile.GFile(path, "rb") as remote:
+            return path, remote.read()
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error

@@ -26,7 +26,6 @@ from tfx_tpu_trainer.components.report._run_data import (
     Preflight,
     RunData,
 )
-from tfx_tpu_trainer.preflight import bytes_text
 
 _LONGEST_TEXT = 2000
 _MOST_FEATURES = 30
@@ -47,6 +46,7 @@ class Section:
         mood: `"good"`, `"bad"`, `"warn"` or `""`.
         charts: Pictures with their tables.
         tables: Caption -> table, for what has no picture.
+        code: Caption -> a text that keeps its lines, such as a diff.
         notes: What has to be said beside.
     """
 
@@ -55,6 +55,7 @@ class Section:
     mood: str = ""
     charts: tuple[Chart, ...] = ()
     tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
+    code: Mapping[str, str] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -304,6 +305,9 @@ def _preflight_says(preflight: Preflight) -> str:
 
 def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
     """Draws what the steps need of a device's memory, and again where that is too little to be seen."""
+    # Late: TensorFlow, which a page without a preflight does without.
+    from tfx_tpu_trainer.preflight import bytes_text
+
     limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]
     needs = {
         step.name: step.by_category or {"needed in all": step.need_bytes}

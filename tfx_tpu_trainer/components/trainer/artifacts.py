@@ -176,6 +176,7 @@ def write_run_page(
             identity=identity,
             phase_seconds=seconds,
             code=code_of(job.source),
+            source=job.source_texts,
             rows=_rows_seen(folder, rows=rows, batch_size=batch_size),
         )
         run = gather(

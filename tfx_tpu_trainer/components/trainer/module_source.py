@@ -10,11 +10,15 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import inspect
+import io
 import os
 import subprocess
 import types
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import tensorflow as tf
 
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer._support.messages import failures_are_named
@@ -91,6 +95,14 @@ def source_hash(module: str) -> str:
     Raises:
         ValueError: There is no such module, or it has no Python source.
     """
+    digest = hashlib.sha256()
+    for name, content in _files_of(module):
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _files_of(module: str) -> Iterator[tuple[str, bytes]]:
     spec = _find(module)
     path = spec.origin
     if not path or not path.endswith(".py"):
@@ -100,16 +112,27 @@ def source_hash(module: str) -> str:
         )
     folder = os.path.dirname(path)
     in_package = "." in module or spec.submodule_search_locations is not None
-    names = sorted(os.listdir(folder)) if in_package else [os.path.basename(path)]
-    digest = hashlib.sha256()
-    for name in names:
-        if not name.endswith(".py"):
-            continue
-        with open(os.path.join(folder, name), "rb") as file:
+    for name in sorted(os.listdir(folder)) if in_package else [os.path.basename(path)]:
+        if name.endswith(".py"):
+            with open(os.path.join(folder, name), "rb") as file:
+                yield name, file.read()
+
+
+def source_texts(source: ModuleSource) -> dict[str, str]:
+    """Returns file name -> text of a user's module: of the files that its digest is about."""
+    if source.module:
+        files = dict(_files_of(source.module))
+    else:
+        path = source.file or udf_utils.decode_user_module_key(source.wheel)[1][-1]
+        with tf.io.gfile.GFile(path, "rb") as file:
             content = file.read()
-        digest.update(f"{name}\0{len(content)}\0".encode())
-        digest.update(content)
-    return digest.hexdigest()
+        if source.file:
+            files = {os.path.basename(path): content}
+        else:
+            with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+                names = [name for name in wheel.namelist() if name.endswith(".py")]
+                files = {name: wheel.read(name) for name in sorted(names)}
+    return {name: content.decode("utf-8", "replace") for name, content in files.items()}
 
 
 def source_file(module: str) -> str | None:

@@ -81,6 +81,8 @@ class TrainJob:
     eval_model_dir: str  # Where a legacy module's export for the evaluation goes, likewise.
     # TFX's FnArgs, for the functions of the user's module and nothing else.
     fn_args: tfx.components.FnArgs
+    # File name -> text of the user's module. Read before the training: meanwhile it may be edited.
+    source_texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_execution(

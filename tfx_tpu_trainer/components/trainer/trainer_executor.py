@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.hosts import ChiefStatus, ChiefWatch, Host, read_host
 from tfx_tpu_trainer.components.trainer.legacy.training import LegacyTraining
 from tfx_tpu_trainer.components.trainer.model_training import ModelTraining
-from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported
+from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported, source_texts
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
 from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.trainer.tracking import check_store
@@ -101,6 +102,7 @@ class TpuTrainerExecutor(GenericExecutor):
 def _prepared(job: TrainJob, host: Host) -> Iterator[Training[Any]]:
     """Prepares a training of the user's module, which is importable while it is in use."""
     with imported(job.source, restore_tf_estimator=job.restore_tf_estimator) as module:
+        job = dataclasses.replace(job, source_texts=source_texts(job.source))
         legacy = find_legacy(module, job.source.trainer_fn)
         checked = None if legacy else check_module(module)
         evaluates = legacy is not None or job.settings.evaluates_in_training

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,7 +174,7 @@ def run(
 @_root_option
 @click.option(
     "--last",
-    default=3,
+    default=10,
     show_default=True,
     type=click.IntRange(min=1),
     help="Number of runs to show.",
@@ -186,13 +186,13 @@ def run(
     "slices.",
 )
 def history(root: str | None, last: int, html: str | None, **project: Any) -> None:
-    """Shows a project's newest runs, the newest last: each component's state, time and error."""
+    """Shows a project's newest runs, the newest last: a row each, with what the gate said, and what was changed."""
     found = root_of(root, **project)
     from tfx_tpu_trainer.workbench.project.config import ConfigError
 
     with _in_one_line(ConfigError, OSError):
         if html is None:
-            from tfx_tpu_trainer.workbench.history.summary import print_history
+            from tfx_tpu_trainer.workbench.history.listing import print_history
 
             print_history(found, last=last)
             return
@@ -210,9 +210,9 @@ def history(root: str | None, last: int, html: str | None, **project: Any) -> No
 @project_options
 @_root_option
 def show(run: str | None, root: str | None, **project: Any) -> None:
-    """Shows the results of RUN, or of the newest run, as its summary did.
+    """Shows the results of RUN, or of the newest run, as its summary did, and where its artifacts are.
 
-    RUN is a name that `history` lists, or its beginning. Everything is read again from ML Metadata and the artifacts.
+    RUN is a name that `history` lists, or its beginning.
     """
     found = root_of(root, **project)
     with quiet_tensorflow():
@@ -355,8 +355,7 @@ def clean(root: str | None, keep: int, remove: bool, **project: Any) -> None:
 @click.option(
     "--output",
     metavar="DIR",
-    default=".",
-    show_default="this one",
+    show_default="reports/ below the root; for a FOLDER this one",
     help="The folder for run.html and run.json, on disk or in a bucket.",
 )
 @click.option(
@@ -366,7 +365,7 @@ def clean(root: str | None, keep: int, remove: bool, **project: Any) -> None:
     "model_card.json.",
 )
 def report(
-    what: str | None, root: str | None, output: str, model_card: bool, **project: Any
+    what: str | None, root: str | None, output: str | None, model_card: bool, **project: Any
 ) -> None:
     """Writes run.html, one page about a training, and run.json, its numbers.
 
@@ -380,63 +379,94 @@ def report(
     with quiet_tensorflow():
         # Before the reading takes its time.
         with _in_one_line(ValueError):
-            file_systems.check_can_be_opened("--output", output)
-        run = _gathered(what, root, project)
+            file_systems.check_can_be_opened("--output", output or ".")
+        if what is not None and _is_folder(what):
+            run, page, card = _gathered(what), output or ".", output or "."
+        else:
+            found = root_of(root, **project)
+            from tfx_tpu_trainer.workbench.history.pages import read_report
+            from tfx_tpu_trainer.workbench.history.summary import open_run
+            from tfx_tpu_trainer.workbench.project.config import ConfigError
+
+            with _in_one_line(ConfigError):
+                _, name, _ = open_run(found, what)
+                run = read_report(found, name)
+            # One card for all runs: people's answers stay in it.
+            page = output or str(found.report_folder(name))
+            card = output or str(found.reports)
         from tfx_tpu_trainer.components.report import write_model_card, write_page
 
         with _in_one_line(OSError, ValueError):
-            paths = [write_model_card(run, output)] if model_card else []
-            paths.insert(0, write_page(run, output))
+            paths = [write_model_card(run, card)] if model_card else []
+            paths.insert(0, write_page(run, page))
     click.echo(f"{run.title}: {' '.join(paths)}")
 
 
 @click.command(short_help="Compares trainings.")
-@click.argument("whats", metavar="RUN|FOLDER RUN|FOLDER...", nargs=-1, required=True)
+@click.argument("whats", metavar="[RUN|FOLDER RUN|FOLDER...]", nargs=-1)
 @project_options
 @_root_option
 @click.option(
     "--output",
     metavar="FILE",
-    default="compare.html",
-    show_default=True,
+    show_default="reports/compare.html below the root; for FOLDERs compare.html",
     help="The page to write, on disk or in a bucket.",
 )
-def compare(whats: tuple[str, ...], root: str | None, output: str, **project: Any) -> None:
-    """Compares trainings with the first one: settings, metrics, curves, slices.
+def compare(whats: tuple[str, ...], root: str | None, output: str | None, **project: Any) -> None:
+    """Compares trainings with the first one: metrics, settings, code, data, curves, slices.
 
-    Each is a RUN or a FOLDER, as in `report`. Reports for each metric whether the difference exceeds noise, by a
-    bootstrap over the rows; a paired one if both were evaluated on the same rows.
+    Each is a RUN or a FOLDER, as in `report`; by default the last two runs that trained a model. Reports for each
+    metric whether the difference exceeds noise, by a bootstrap over the rows; a paired one if both were evaluated on
+    the same rows.
     """
-    if len(whats) < 2:
-        raise click.UsageError(f"a comparison needs at least two trainings; got only {whats[0]!r}")
+    if len(whats) == 1:
+        raise click.UsageError(
+            f"a comparison needs at least two trainings; got only {whats[0]!r}; give "
+            "another, or none for the last two runs"
+        )
     with quiet_tensorflow():
-        with _in_one_line(ValueError):
-            file_systems.check_can_be_written("--output", output)
-        runs = [_gathered(what, root, project) for what in whats]
+        if output is not None:
+            with _in_one_line(ValueError):
+                file_systems.check_can_be_written("--output", output)
+        runs, where = _to_compare(whats, root, project)
         from tfx_tpu_trainer._support.whole_files import write_whole
         from tfx_tpu_trainer.components import report as reports
+        from tfx_tpu_trainer.workbench.history.listing import print_comparison
 
         comparison = reports.compare(runs)
+        sections = reports.comparison_sections(comparison)
+        output = output or os.path.join(where, "compare.html")
         with _in_one_line(OSError):
-            write_whole(output, reports.render_comparison(comparison))
-    for line in reports.comparison_lines(comparison):
-        click.echo(line)
+            write_whole(output, reports.render_comparison(comparison, sections))
+    print_comparison(sections)
     click.echo(f"The page: {output}")
 
 
-def _gathered(what: str | None, root: str | None, project: Mapping[str, Any]) -> RunData:
-    """Gathers what is known of a folder of checkpoints, or of a run."""
-    if what and _is_folder(what):
-        from tfx_tpu_trainer.components.report import gather_folder
-
-        with _in_one_line(ValueError):
-            return gather_folder(what)
+def _to_compare(
+    whats: tuple[str, ...], root: str | None, project: dict[str, Any]
+) -> tuple[list[RunData], str]:
+    """Returns trainings, and the folder for a page about them."""
+    if whats and all(map(_is_folder, whats)):
+        return [_gathered(what) for what in whats], "."
     found = root_of(root, **project)
-    from tfx_tpu_trainer.workbench.history.pages import gather_run
+    from tfx_tpu_trainer.workbench.history.pages import last_trained, read_runs
     from tfx_tpu_trainer.workbench.project.config import ConfigError
 
     with _in_one_line(ConfigError):
-        return gather_run(found, what)
+        if not any(map(_is_folder, whats)):
+            return read_runs(found, whats or last_trained(found, 2)), str(found.reports)
+        runs = [
+            _gathered(what) if _is_folder(what) else read_runs(found, [what])[0] for what in whats
+        ]
+        return runs, str(found.reports)
+
+
+def _gathered(folder: str) -> RunData:
+    """Gathers what is known of a folder of checkpoints."""
+    from tfx_tpu_trainer.components.report import gather_folder
+
+    with _in_one_line(ValueError):
+        return gather_folder(folder)
 
 
 def _is_folder(what: str) -> bool:

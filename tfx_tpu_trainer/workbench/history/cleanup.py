@@ -21,6 +21,7 @@ from tfx_tpu_trainer.workbench.project.roots import (
     LOGS,
     METADATA_FILE,
     TENSORBOARD,
+    Root,
     UnfinishedTraining,
     made,
     remove_dead_links,
@@ -145,6 +146,7 @@ def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftover
         *_old_logs(
             root / LOGS, [began[run] for run in kept], until=began[newest[0]] if newest else 0.0
         ),
+        *_old_pages(root, [run for run in runs if run not in kept]),
     ]
     return Leftovers(len(runs), newest, blessed, pushed, left, resumable)
 
@@ -283,6 +285,13 @@ def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Le
     newest = max((folder for folder in folders if made(folder) <= until), key=made, default=None)
     for folder in folders:
         if newest is not None and made(folder) < made(newest) and folder not in of_kept:
+            yield Leftover(folder, _size(folder))
+
+
+def _old_pages(root: Path, runs: Iterable[str]) -> Iterator[Leftover]:
+    for run in runs:
+        folder = Root.at(str(root)).report_folder(run)
+        if folder.is_dir():
             yield Leftover(folder, _size(folder))
 
 

@@ -8,31 +8,30 @@ from typing import Any
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_tpu_trainer.components.report import (
-    RunData,
-    Section,
-    Table,
-    Verdict,
-    compare,
-    comparison_sections,
-    gather,
-    gather_folder,
-    render_sections,
+from tfx_tpu_trainer._support.progress import duration
+
+# Its names are imported when they are used: some need TensorFlow.
+from tfx_tpu_trainer.components import report
+from tfx_tpu_trainer.components.report import RunData, Section, Table, Verdict
+from tfx_tpu_trainer.workbench.history.listing import (
+    RunRow,
+    changes_text,
+    metric_names,
+    metric_text,
+    read_rows,
+    settings_of,
 )
 from tfx_tpu_trainer.workbench.history.report import Failure, find_artifacts, was_blessed
-from tfx_tpu_trainer.workbench.history.summary import (
-    failure_of,
-    in_words,
-    open_run,
-    seen_from_outside,
-)
+from tfx_tpu_trainer.workbench.history.summary import failure_of, open_run
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus
-from tfx_tpu_trainer.workbench.project.roots import CHECKPOINTS, Root, unfinished_trainings
-
-# A run is named after the microsecond in which it began.
-_TO_THE_SECOND = len("2026-11-25T15:45:35")
+from tfx_tpu_trainer.workbench.project.roots import (
+    CHECKPOINTS,
+    Root,
+    short_name,
+    unfinished_trainings,
+)
 
 _EVENT = metadata_store_pb2.Event
 _IN = (_EVENT.INPUT, _EVENT.DECLARED_INPUT)
@@ -54,14 +53,14 @@ def gather_run(root: Root, name: str | None) -> RunData:
     if made.model_run is None:
         stopped = failure and _stopped_training(root, statuses, failure)
         if stopped:
-            return dataclasses.replace(gather_folder(stopped), title=f"Run {run}")
+            return dataclasses.replace(report.gather_folder(stopped), title=f"Run {run}")
         why = f": {failure.message}" if failure else ""
         raise ConfigError(f"run {run} trained no model{why}")
     verdict = None
     if made.blessing is not None:
         verdict = _verdict(store, made.blessing)
     lineage = Provenance(store)
-    return gather(
+    return report.gather(
         made.model_run.uri,
         title=f"Run {run}",
         model=made.model.uri if made.model else None,
@@ -108,57 +107,114 @@ def _stopped_training(root: Root, statuses: Sequence[NodeStatus], failure: Failu
     return str(trainings[-1].folder) if trainings else None
 
 
+def write_report(root: Root, run: str) -> str:
+    """Writes the page of a run below the root; returns its path."""
+    return report.write_page(gather_run(root, run), str(root.report_folder(run)))
+
+
+def read_report(root: Root, run: str) -> RunData:
+    """Returns what a run's page shows: what the run has written down at its end, or else what is gathered anew."""
+    try:
+        known = report.read_run_data(str(root.report_folder(run)))
+    except ValueError:
+        known = None
+    return known or gather_run(root, run)
+
+
+def read_runs(root: Root, names: Sequence[str]) -> list[RunData]:
+    """Reads what trainings have said of themselves, without TensorFlow where they have."""
+    runs, settings = [], []
+    for name in names:
+        store, run, statuses = open_run(root, name)
+        runs.append(dataclasses.replace(_read_run(root, store, run), title=short_name(run)))
+        if (found := settings_of(root, run, statuses)) is not None:
+            settings.append(found)
+    if len(settings) < len(runs):
+        return runs
+    # By the names that `run --set` takes, and with those of the gate.
+    return [
+        dataclasses.replace(run, lineage=dataclasses.replace(run.lineage, settings=of_run))
+        for run, of_run in zip(runs, settings, strict=True)
+    ]
+
+
+def _read_run(root: Root, store: ml_metadata.MetadataStore, run: str) -> RunData:
+    try:
+        made = find_artifacts(store, run)
+        known = made.model_run and report.read_run_data(made.model_run.uri)
+    except (FileNotFoundError, ValueError):
+        # `gather_run` says what is missing, or makes anew what can't be read.
+        known = None
+    return known or gather_run(root, run)
+
+
+def last_trained(root: Root, count: int) -> list[str]:
+    """Returns the newest runs that have trained a model, the newest last."""
+    store = root.store()
+    found: list[str] = []
+    for name in reversed(metadata.run_names(store)):
+        if len(found) < count and _has_model(store, name):
+            found.append(name)
+    if len(found) < count:
+        raise ConfigError(
+            f"{str(root.folder)!r} has {len(found)} run{'s' * (len(found) != 1)} that trained a model, and a "
+            f"comparison needs {count}; run the pipeline again"
+        )
+    return found[::-1]
+
+
+def _has_model(store: ml_metadata.MetadataStore, run: str) -> bool:
+    try:
+        return find_artifacts(store, run).model_run is not None
+    except FileNotFoundError:
+        return False
+
+
 def history_page(root: Root, *, last: int) -> str:
     """Makes the page of a root's newest runs."""
     store = root.store()
-    names = metadata.run_names(store)[-last:]
-    if not names:
+    rows = read_rows(root, store, last=last)
+    if not rows:
         raise ConfigError(f"{str(root.folder)!r} has no runs; run the pipeline first")
-    rows, runs = [], []
-    for name in names:
-        statuses = seen_from_outside(metadata.node_statuses(store, name).values(), root.folder)
-        try:
-            run = gather_run(root, name)
-        except ConfigError as error:
-            rows.append((_short(name), in_words(statuses), str(error), ""))
-            continue
-        runs.append(dataclasses.replace(run, title=_short(name)))
-        rows.append((_short(name), in_words(statuses), _verdict_in_words(run), _rows(run)))
+    runs = read_runs(root, [row.name for row in rows if _has_model(store, row.name)])
+    names = metric_names(rows)
     sections = [
         Section(
             title="Runs",
-            says=f"{len(names)} run{'s' * (len(names) != 1)} of {root.folder}, the newest last.",
+            says=f"{len(rows)} run{'s' * (len(rows) != 1)} of {root.folder}, the newest last.",
             tables={
-                "Runs": Table(head=("run", "state", "model", "rows evaluated"), rows=tuple(rows))
+                "Runs": Table(
+                    head=("run", "model", *names, "took", "changed"),
+                    rows=tuple(_cells(row, names) for row in rows),
+                )
             },
         )
     ]
     # Those that have trained the same model, from the cache, differ in nothing.
     if len(runs) > 1:
-        sections += comparison_sections(compare(runs))
-    return render_sections(
+        sections += report.comparison_sections(report.compare(runs))
+    return report.render_sections(
         sections,
-        title=f"Runs of {root.folder.name}",
+        title=f"Runs of {_project_name(root)}",
         written=time.time(),
         unread=[line for run in runs for line in run.unread],
     )
 
 
-def _short(name: str) -> str:
-    return name[:_TO_THE_SECOND]
+def _project_name(root: Root) -> str:
+    """Returns what a root is called: the root of a project of its own is `<project>/runs`."""
+    folder = root.folder
+    return folder.parent.name if folder.name == "runs" and folder.parent.name else folder.name
 
 
-def _verdict_in_words(run: RunData) -> str:
-    if run.stopped is not None:
-        return run.stopped
-    if run.verdict is None or run.verdict.blessed is None:
-        return "not judged"
-    return "blessed" if run.verdict.blessed else "not blessed"
-
-
-def _rows(run: RunData) -> str:
-    rows = run.measured and run.measured.num_examples
-    return "" if rows is None else f"{rows:,}"
+def _cells(row: RunRow, names: Sequence[str]) -> tuple[str, ...]:
+    return (
+        short_name(row.name),
+        row.failure or row.verdict,
+        *(metric_text(row, name) for name in names),
+        duration(row.seconds),
+        changes_text(row, "; "),
+    )
 
 
 class Provenance:

@@ -15,6 +15,9 @@ from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 
+REPORT = "report.json"
+"""Name of the file, in the folder of the run's log."""
+
 # As estimators name the step among the metrics.
 STEP = "global_step"
 
@@ -52,6 +55,8 @@ class RunReport:
     """What came out of a run."""
 
     failure: Failure | None = None
+    # Its name in ML Metadata; None where TFX has not begun one.
+    run: str | None = None
     # The loss of the last training step that was recorded.
     train_loss: float | None = None
     train_step: int | None = None
@@ -83,6 +88,8 @@ class RunReport:
     model_run: str | None = None
     # The folder to start TensorBoard with; None where it is `model_run`.
     tensorboard: str | None = None
+    # The page about it.
+    page: str | None = None
 
     def compared_losses(self) -> str | None:
         """Says what the losses of a model that was not blessed point to; None where one is unknown."""

@@ -1,4 +1,4 @@
-"""Runs in a terminal: the list of a root's runs, and what came out of one of them, with where to look further."""
+"""A run in a terminal: what came out of it, with where to look further."""
 
 import dataclasses
 import datetime
@@ -10,56 +10,32 @@ import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ml_metadata
 from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.workbench.history.progress import MARKS, STYLES
-from tfx_tpu_trainer.workbench.history.report import STEP, Failure, RunReport, collect, failed_nodes
+from tfx_tpu_trainer.workbench.history.report import (
+    REPORT,
+    STEP,
+    Failure,
+    RunReport,
+    collect,
+    failed_nodes,
+    find_artifacts,
+)
 from tfx_tpu_trainer.workbench.history.run_log import DEBUG_LOG, DIAGRAM_FILE, LOG
 from tfx_tpu_trainer.workbench.project import metadata, roots
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 from tfx_tpu_trainer.workbench.project.roots import METADATA_FILE, TENSORBOARD, Root
 
-# What stands below a component's line stands below its name.
-_INDENT = 7
 _SHOWN = 5
-
-
-def print_history(root: Root, *, last: int) -> None:
-    """Shows the newest runs of a root, the newest last."""
-    console = standard_output()
-    store = root.store()
-    runs = metadata.run_names(store)
-    for number, run in enumerate(runs[-last:]):
-        if number:
-            console.print()
-        _print_run(console, store, run, root.folder)
-    if runs:
-        below = f"Paths without a leading / are below {root.folder}"
-        console.print(f"\n{below}", style="dim", soft_wrap=True)
-
-
-def _print_run(console: Console, store: ml_metadata.MetadataStore, run: str, root: Path) -> None:
-    statuses = seen_from_outside(metadata.node_statuses(store, run).values(), root)
-    console.print(Text(f"run {run}: {in_words(statuses)}", style="bold"), soft_wrap=True)
-    width = max((len(status.node) for status in statuses), default=0)
-    for status in statuses:
-        seconds = f"{status.seconds:9.1f} s" if status.state is not State.KILLED else ""
-        line = f"{status.execution_id:>5}  {status.node:<{width}}  {status.state.value:<8}{seconds}"
-        console.print(Text(line.rstrip(), style=STYLES.get(status.state, "")), soft_wrap=True)
-        if status.error:
-            # Sentences are folded; paths are there to be copied.
-            console.print(Padding(Text(status.error, style="red"), (0, 0, 0, _INDENT)))
-        for key, artifact in metadata.outputs(store, status.execution_id).items():
-            below = artifact.uri.removeprefix(f"{root}{os.sep}") or artifact.uri
-            console.print(f"{' ' * _INDENT}{key}: {below}", style="dim", soft_wrap=True)
 
 
 def open_run(
@@ -109,14 +85,28 @@ def in_words(statuses: Sequence[NodeStatus]) -> str:
     """Returns a run's state, when it began and how long its components took."""
     if not statuses:
         return "no component has started"
-    states = {status.state for status in statuses}
-    state = next(
-        (state for state in (State.RUNNING, State.KILLED, State.FAILED) if state in states),
-        State.COMPLETE,
-    )
-    began = datetime.datetime.fromtimestamp(min(status.started for status in statuses))
+    time = datetime.datetime.fromtimestamp(began(statuses))
     seconds = sum(status.seconds for status in statuses)
-    return f"{state.value}, started {began:%Y-%m-%d %H:%M}, {seconds:.1f} s"
+    return f"{state_of(statuses).value}, started {time:%Y-%m-%d %H:%M}, {seconds:.1f} s"
+
+
+def state_of(statuses: Sequence[NodeStatus]) -> State:
+    """Returns a run's state."""
+    states = {status.state for status in statuses}
+    bad = (State.RUNNING, State.KILLED, State.FAILED)
+    return next((state for state in bad if state in states), State.COMPLETE)
+
+
+def began(statuses: Sequence[NodeStatus]) -> float:
+    """Returns when a run's first component began, in seconds since 1970."""
+    return min((status.started for status in statuses), default=0.0)
+
+
+def log_of(root: Root, run: str, began: float) -> Path | None:
+    """Returns the folder of a run's log, config and report; None for a run of another runner."""
+    folder = root.log_folder(began)
+    report = None if folder is None else RunReport.read(folder / REPORT)
+    return None if report is not None and report.run not in (None, run) else folder
 
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -129,17 +119,16 @@ _WIDTH = 140
 def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] = ()) -> None:
     """Shows a run as its own summary did."""
     store, run, statuses = open_run(root, name)
-    began = min((status.started for status in statuses), default=0.0)
-    folder = root.log_folder(began)
+    folder = log_of(root, run, began(statuses))
     failure = failure_of(statuses)
     report = RunReport(failure=failure)
     if failure is None:
         try:
-            report = collect(store, run, serving_absent=_absent(folder, serving_absent))
+            report = _report_of(store, run, folder, serving_absent)
         except FileNotFoundError as error:
             raise ConfigError(
                 f"{error}: the results of run {run} have been removed; its log may still exist, "
-                "and `tfx-tpu-trainer history` lists its components"
+                "and `tfx-tpu-trainer history` lists its metrics"
             ) from None
     names = root.folder / TENSORBOARD
     if names.is_dir() and report.model_run:
@@ -152,7 +141,34 @@ def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] =
         report=report,
         metadata_file=str(root.metadata_file),
         log=folder / LOG if folder is not None else None,
+        artifacts=[
+            (status.node, key, artifact.uri)
+            for status in statuses
+            for key, artifact in metadata.outputs(store, status.execution_id).items()
+            if not _is_empty(artifact)
+        ],
     )
+
+
+def _report_of(
+    store: ml_metadata.MetadataStore, run: str, folder: Path | None, absent: Collection[str]
+) -> RunReport:
+    """Returns what the run has written down of itself; of a run of another runner, what its artifacts say."""
+    written = None if folder is None else RunReport.read(folder / REPORT)
+    if written is None or written.run != run:
+        return collect(store, run, serving_absent=_absent(folder, absent))
+    find_artifacts(store, run)
+    gone = written.page is not None and not os.path.exists(written.page)
+    return dataclasses.replace(written, page=None) if gone else written
+
+
+def _is_empty(artifact: Any) -> bool:
+    """Tells whether an artifact is a folder without anything, as a Pusher's is that has pushed nothing."""
+    try:
+        return not any(os.scandir(artifact.uri))
+    except OSError:
+        # A file, or gone, or in a bucket.
+        return False
 
 
 def print_summary(
@@ -162,8 +178,9 @@ def print_summary(
     report: RunReport,
     metadata_file: str,
     log: Path | None,
+    artifacts: Sequence[tuple[str, str, str]] = (),
 ) -> None:
-    """Prints what came out of a run."""
+    """Prints what came out of a run; with artifacts, by component and key, where they are."""
     console.print(components_table(statuses, report))
     cached = [status.node for status in statuses if status.state is State.CACHED]
     if cached:
@@ -173,6 +190,12 @@ def print_summary(
         )
     if report.failure is None:
         console.print(results_table(report))
+    if artifacts:
+        console.print(Text("Artifacts", style="italic"))
+    width = max((len(f"{node} {key}") for node, key, _ in artifacts), default=0)
+    for node, key, uri in artifacts:
+        line = Text(f"{f'{node} {key}':<{width}}  ", style="dim")
+        console.print(line.append(short_path(uri), style="not dim"), soft_wrap=True)
     console.print(Text("Look further", style="italic"))
     for name, command in commands(report, metadata_file=metadata_file, log=log):
         # Never folded: a command is there to be copied.
@@ -309,6 +332,8 @@ def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list
     if log is not None:
         found.append(("the log", f"less {short_path(log)}"))
         found.append(("all of it", f"less {short_path(log.with_name(DEBUG_LOG))}"))
+    if report.page is not None:
+        found.append(("the page", short_path(report.page)))
     return found
 
 

@@ -35,6 +35,9 @@ _INDEX = re.compile(r"model\.ckpt-(\d+)\.index$")
 # As `tfx_tpu_trainer.components.trainer.resume` names what it can't go on from.
 _ASIDE = re.compile(r"\.aside-[0-9a-f]+$")
 
+REPORTS = "reports"
+"""Folder of a root for pages: `reports/<run>/run.html`, comparisons, and the model card."""
+
 TENSORBOARD = "tensorboard"
 """Folder of a root: `tensorboard/<pipeline>-<time>/train` and `/eval`, of links to the events.
 
@@ -44,6 +47,15 @@ TensorBoard calls a run by its folder, and TFX calls a training's folder `7`.
 _EVENTS = "*.tfevents.*"
 # What TensorBoard's plugins find beside the events.
 _BESIDE = ("plugins", "projector_config.pbtxt")
+
+
+# A run is named after the microsecond in which it began.
+_TO_THE_SECOND = len("2026-11-25T15:45:35")
+
+
+def short_name(run: str) -> str:
+    """Returns the beginning of a run's name, which names it as well."""
+    return run[:_TO_THE_SECOND]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +91,15 @@ class Root:
             raise ConfigError(
                 f"{error}; give the root of a pipeline's runs with --root, such as runs/taxi"
             ) from None
+
+    @property
+    def reports(self) -> Path:
+        """The folder of its pages."""
+        return self.folder / REPORTS
+
+    def report_folder(self, run: str) -> Path:
+        """Returns the folder of a run's page."""
+        return self.reports / run.replace(":", "-")
 
     def log_folder(self, began: float) -> Path | None:
         """Returns the folder of a run's log, config and report."""

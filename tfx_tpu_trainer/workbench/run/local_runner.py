@@ -30,7 +30,7 @@ from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.history import run_log
 from tfx_tpu_trainer.workbench.history.graph import Graph, to_mermaid
 from tfx_tpu_trainer.workbench.history.progress import Display, RunMonitor, make_display
-from tfx_tpu_trainer.workbench.history.report import Failure, RunReport
+from tfx_tpu_trainer.workbench.history.report import REPORT, Failure, RunReport
 from tfx_tpu_trainer.workbench.history.summary import print_summary, short_path
 from tfx_tpu_trainer.workbench.project import metadata, roots
 from tfx_tpu_trainer.workbench.project.beam import beam_problem
@@ -150,7 +150,7 @@ def run(
         _stopping(child, killed=lambda: _record_end(config, monitor.run, _NOT_POLITE)),
     ):
         statuses = _watch(child, monitor, folder, display)
-    report = RunReport.read(folder / run_child.REPORT)
+    report = RunReport.read(folder / REPORT)
     if report is None:
         reason = _last_words(debug_log, child.returncode)
         _record_end(config, monitor.run, reason)

@@ -24,15 +24,21 @@ import tfx_tpu_trainer
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.workbench.history import run_log
 from tfx_tpu_trainer.workbench.history.graph import graph_of_pipeline
-from tfx_tpu_trainer.workbench.history.report import Failure, RunReport, collect, failed_nodes
+from tfx_tpu_trainer.workbench.history.pages import write_report
+from tfx_tpu_trainer.workbench.history.report import (
+    REPORT,
+    Failure,
+    RunReport,
+    collect,
+    failed_nodes,
+)
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.beam import beam_problem, job_problem
 from tfx_tpu_trainer.workbench.project.config import PipelineConfig
 from tfx_tpu_trainer.workbench.project.project import Project, find_pipeline, load_project
-from tfx_tpu_trainer.workbench.project.roots import link_run
+from tfx_tpu_trainer.workbench.project.roots import Root, link_run
 
 PLAN = "plan.json"
-REPORT = "report.json"
 
 MESSAGE_LIMIT = 600
 
@@ -160,24 +166,30 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         # TFX makes the run's name itself. It is the one that was not there before.
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
-        return RunReport(failure=Failure(node, message))
+        return RunReport(failure=Failure(node, message), run=run)
 
     run = metadata.newest_run(store, known=known)
     if run is None:
         return RunReport(failure=Failure(None, "TFX recorded no run in ML Metadata; see the log"))
     for status in failed_nodes(metadata.node_statuses(store, run)):
         message = status.error or "its inputs could not be resolved; see the log"
-        return RunReport(failure=Failure(status.node, message))
+        return RunReport(failure=Failure(status.node, message), run=run)
     try:
         report = collect(store, run, serving_absent=config.serving_absent)
-        return dataclasses.replace(report, tensorboard=_link_events(config, run_folder, report))
+        return dataclasses.replace(
+            report,
+            run=run,
+            tensorboard=_link_events(config, run_folder, report),
+            page=_write_page(config, run, report),
+        )
     except Exception as error:
         _stop.ended()
         _logger.error("The pipeline ended, but its result can't be used:", exc_info=True)
         return RunReport(
             failure=Failure(
                 None, f"the pipeline ended, but its result can't be used: {one_line(error)}"
-            )
+            ),
+            run=run,
         )
 
 
@@ -191,6 +203,17 @@ def _link_events(config: PipelineConfig, run_folder: Path, report: RunReport) ->
     except OSError as error:
         # A file system without links; TensorBoard shows the events all the same.
         _logger.warning("TensorBoard shows runs by their numbers: %s", error)
+        return None
+
+
+def _write_page(config: PipelineConfig, run: str, report: RunReport) -> str | None:
+    """Writes the page of the run, with the gate's word; returns its path."""
+    if report.model_run is None:
+        return None
+    try:
+        return write_report(Root.of(config), run)
+    except Exception as error:  # The model is trained and judged all the same.
+        _logger.warning("The page of this run could not be written: %s", one_line(error))
         return None
 
 
