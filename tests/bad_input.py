@@ -36,6 +36,7 @@ GROUPS = {
     "inspect": "inspect",
     "doctor": "doctor and compat",
     "new": "new",
+    "predict": "predict",
     "tuning": "Searches of hyperparameters",
     "runners": "Runners and manifests",
     "disks": "Disks and folders",

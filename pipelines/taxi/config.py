@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from tfx_tpu_trainer.workbench.project import Count, PipelineConfig, Rate, Settings, Strings, Text
+from tfx_tpu_trainer.workbench.project import (
+    Count,
+    PipelineConfig,
+    Rate,
+    Settings,
+    Strings,
+    TuneSettings,
+)
 
 
 class TaxiModelSettings(Settings):
@@ -24,30 +31,6 @@ class TaxiModelSettings(Settings):
     hidden_units: Annotated[tuple[Count, ...], Field(strict=False, min_length=1)] = (64, 32)
     learning_rate: Rate = 1e-3
     decay_steps: Count | None = None
-
-
-class TuneSettings(Settings):
-    """The search of hyperparameters before the training (docs/tuning.md).
-
-    Attributes:
-        enabled: Adds TFX's Tuner, whose best hyperparameters win over those of `model`.
-        objective: The eval metric that is to become better.
-        direction: 'max' if a higher value of it is better, 'min' if a lower one is.
-        oracle: Who proposes the trials: 'random', 'bayesian' or 'hyperband'.
-        max_trials: The most trials; null is 10, and with 'hyperband' as many as its brackets have.
-        train_steps: Steps of a trial that goes to its end; the trainer's where null.
-        evaluations: Evaluations of such a trial; 4 where null, and 9 with 'hyperband'.
-        patience: Evaluations in a row without a better value after which a trial ends; null never ends it so.
-    """
-
-    enabled: bool = False
-    objective: Text = "auc"
-    direction: Literal["max", "min"] = "max"
-    oracle: Literal["random", "bayesian", "hyperband"] = "bayesian"
-    max_trials: Count | None = None
-    train_steps: Count | None = None
-    evaluations: Count | None = None
-    patience: Count | None = None
 
 
 class BulkInferenceSettings(Settings):
@@ -70,5 +53,5 @@ class Config(PipelineConfig):
     """
 
     model: TaxiModelSettings = TaxiModelSettings()
-    tune: TuneSettings = TuneSettings()
+    tune: TuneSettings = TuneSettings(objective="auc")
     bulk_inference: BulkInferenceSettings | None = None

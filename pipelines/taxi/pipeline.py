@@ -8,7 +8,6 @@ import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
 from pipelines.taxi.config import Config
-from tfx_tpu_trainer.components import source_hash
 from tfx_tpu_trainer.components.evaluation import stock_evaluator_config
 from tfx_tpu_trainer.workbench.project import components
 
@@ -37,7 +36,16 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
         disable_statistics=True,
         **components.preprocessing(config, "pipelines.taxi.transform.preprocessing"),
     )
-    tuner = tuner_of(config, transform) if config.tune.enabled else None
+    tuner = None
+    if config.tune.enabled:
+        tuner = components.tuner(
+            config,
+            config.tune,
+            tuner_fn="pipelines.taxi.tuning.tuner_fn",
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            params=model_params(config, steps=config.tune.train_steps),
+        )
     trainer, baseline, gate, pusher = components.train_gate_push(
         config,
         hyperparameters=tuner and tuner.outputs["best_hyperparameters"],
@@ -67,45 +75,6 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
             )
         )
     return components.pipeline(config, nodes)
-
-
-def tuner_of(config: Config, transform: Any) -> Any:
-    """TFX's own Tuner, whose trials train as the trainer will: on this host, or on emulated cores.
-
-    Args:
-        config: The pipeline's config.
-        transform: The Transform component.
-
-    Returns:
-        The component.
-    """
-    trainer, tune = config.trainer, config.tune
-    steps = tune.train_steps or trainer.train_steps
-    emulated = {"use_tpu": trainer.use_tpu, "master": "emulated", "num_shards": trainer.num_shards}
-    of_trainer = {
-        "label_key": trainer.label_key,
-        "params": model_params(config, steps=steps),
-        "train_batch_size": trainer.train_batch_size,
-        "eval_batch_size": trainer.eval_batch_size,
-        "iterations_per_loop": trainer.iterations_per_loop,
-        "tf_random_seed": trainer.tf_random_seed,
-        # A cluster gives slices to trainers only.
-        **(emulated if trainer.master == "emulated" else {}),
-    }
-    search = tune.model_dump(exclude={"enabled", "train_steps"}, exclude_none=True)
-    return tfx.components.Tuner(
-        examples=transform.outputs["transformed_examples"],
-        transform_graph=transform.outputs["transform_graph"],
-        tuner_fn="pipelines.taxi.tuning.tuner_fn",
-        train_args=tfx.proto.TrainArgs(num_steps=steps),
-        eval_args=tfx.proto.EvalArgs(num_steps=trainer.eval_steps or 0),
-        custom_config={
-            "tpu_trainer": of_trainer,
-            "tuning": {**search, "directory": f"{config.root}/tuning"},
-            # TFX's cache compares arguments, and the import path stays when the code changes.
-            "code": source_hash("pipelines.taxi.tuning"),
-        },
-    )
 
 
 def model_params(config: Config, *, steps: int | None = None) -> dict[str, Any]:

@@ -46,6 +46,9 @@ def test_trials_train_as_the_trainer_does() -> None:
     assert settings["tpu_trainer"]["tf_random_seed"] == 5
     assert "use_tpu" not in settings["tpu_trainer"]
     assert settings["tuning"]["directory"] == "taxi-root/tuning"
+    # As often as the training evaluates on the way.
+    assert settings["tuning"]["evaluations"] == 1000 // 250
+    assert settings["tuning"]["patience"] is None
     steps = json.loads(nodes["Tuner"].exec_properties["train_args"])["num_steps"]
     assert steps == 1000 == settings["tpu_trainer"]["params"]["decay_steps"]
 
@@ -55,6 +58,19 @@ def test_shorter_trials_have_a_schedule_of_their_own_length() -> None:
     assert _settings(nodes)["tpu_trainer"]["params"]["decay_steps"] == 300
     assert json.loads(nodes["Tuner"].exec_properties["train_args"])["num_steps"] == 300
     assert json.loads(nodes["TpuTrainer"].exec_properties["params"])["decay_steps"] == 1000
+
+
+def test_a_trial_stops_as_the_training_would_unless_the_search_says_otherwise() -> None:
+    stops = ("trainer.best_metric=auc", "trainer.early_stopping_patience=3")
+    search = _settings(_nodes("tune.enabled=true", *stops, "trainer.eval_every_steps=100"))[
+        "tuning"
+    ]
+    assert (search["evaluations"], search["patience"]) == (10, 3)
+    own = ("tune.evaluations=2", "tune.patience=1")
+    search = _settings(_nodes("tune.enabled=true", *stops, *own))["tuning"]
+    assert (search["evaluations"], search["patience"]) == (2, 1)
+    search = _settings(_nodes("tune.enabled=true", "tune.oracle=hyperband"))["tuning"]
+    assert "evaluations" not in search
 
 
 @pytest.mark.parametrize("master", ["emulated", "grpc://10.0.0.1:8470"])

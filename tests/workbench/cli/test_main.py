@@ -25,7 +25,15 @@ _HEAVY = ("keras", "ml_metadata", "numpy", "pydantic", "tensorflow", "tfx")
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "compile --help", "inspect --help", "preflight --help", "doctor"]
+    "words",
+    [
+        "--help",
+        "compile --help",
+        "inspect --help",
+        "predict --help",
+        "preflight --help",
+        "doctor",
+    ],
 )
 def test_what_opens_no_model_imports_nothing_heavy(tmp_path, words):
     (tmp_path / "old.py").write_text("import tensorflow as tf\ntf.contrib.nccl\n", encoding="utf-8")
@@ -59,6 +67,8 @@ _NAME = os.fsdecode(b"a\xff/b")
             ["report"],
             ["report", "--output"],
             ["inspect"],
+            ["predict"],
+            ["predict", "--model"],
             ["preflight", "--tpu=v5e:2x2", "--batch_size=1", "--saved_model"],
             ["new"],
             ["new", "folder", "--data"],
@@ -69,6 +79,8 @@ _NAME = os.fsdecode(b"a\xff/b")
 def test_a_path_that_tensorflow_can_not_take_is_named(words, tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     given = [*words, _NAME]
+    if words == ["predict", "--model"]:
+        given.append(__file__)
     if words[0] == "new":
         given += ["--label=y", *(["--data=data.csv"] if words == ["new"] else [])]
     refused.output(CliRunner().invoke(main, given))
@@ -132,3 +144,13 @@ def test_an_output_that_tensorflow_cannot_open_is_refused_before_anything_is_rea
     assert ended.exit_code == 1
     assert "--output='foo://page': this TensorFlow can't open foo:// paths" in ended.output
     assert len(ended.output.splitlines()) == 1
+
+
+def test_a_project_without_a_search_is_not_tuned(tmp_path):
+    (tmp_path / "pipeline.py").touch()
+    (tmp_path / "config.yaml").touch()
+    ended = CliRunner().invoke(main, ["tune", "--project", str(tmp_path)])
+    assert ended.exit_code == 2
+    assert ended.output.startswith(f"error: the config of '{tmp_path}' has no group `tune`")
+    assert "add `tune: TuneSettings` to its config.py" in ended.output
+    assert {path.name for path in tmp_path.iterdir()} == {"pipeline.py", "config.yaml"}

@@ -278,6 +278,10 @@ def test_odd_names_are_literals_in_the_project(project):
     settings = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     assert settings["name"] == "odd-project" and settings["data_file"] == "odd: {x}.csv"
     assert settings["data"] == str(folder.parent) and settings["serving_absent"] == ["label's"]
+    # Of the rows that have all values the first, as the data has it; the label is to be predicted.
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    row = {numbers[0]: 1, numbers[1]: 1 / 3, "on off": "True"}
+    assert request == {"signature_name": "predict_raw", "instances": [row]}
 
 
 def test_the_project_s_code_is_clean(project):
@@ -294,6 +298,8 @@ def test_the_project_s_code_is_clean(project):
     assert {
         "model.py",
         "pipeline.py",
+        "request.json",
+        "tuning.py",
         "schema/schema.pbtxt",
         "tests/conftest.py",
         "tests/test_project.py",

@@ -42,7 +42,7 @@ X = _numbers("x", [0.5, 1.5, 2.5])
 
 def _table(*columns, rows=ROWS):
     values = {column.name: Values(column.missing, column.counts) for column in columns}
-    return Table(Source(Path("t.csv"), "csv", rows, values), columns, schema="")
+    return Table(Source(Path("t.csv"), "csv", rows, values, {}), columns, schema="")
 
 
 def _decide(*columns, rows=ROWS, **options):

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from sklearn import datasets
 
 from tfx_tpu_trainer.components.report import read_run_data
+from tfx_tpu_trainer.serving import describe_saved_model
 from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.history.report import RunReport
 from tfx_tpu_trainer.workbench.run.run_child import REPORT
@@ -96,7 +97,7 @@ def test_the_project_s_own_tests_pass(churn):
     said = _run(
         sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", folder=churn
     )
-    assert re.search(r"\b4 passed\b", said), said
+    assert re.search(r"\b5 passed\b", said), said
 
 
 def test_a_run_without_an_edit_is_blessed_and_pushed(churn, churn_run):
@@ -144,6 +145,46 @@ def test_it_compiles_for_a_cluster_by_its_config(churn, tmp_path, monkeypatch, b
     # In the image the project is the working directory; this machine's folders are not there.
     assert constant("ImportSchemaGen", "schema_file") == "schema/schema.pbtxt"
     assert str(churn.parent) not in json.dumps(document)
+
+
+def test_a_request_gets_the_answer_that_predict_writes(churn, churn_run, tmp_path):
+    import tensorflow as tf
+
+    # The settings name no TPU: one graph, so that no tags are needed.
+    served = tf.saved_model.load(churn_run.pushed)
+    request = json.loads((churn / "request.json").read_text(encoding="utf-8"))
+    (inputs,) = (
+        graph.signatures[request["signature_name"]].inputs
+        for graph in describe_saved_model(churn_run.pushed)
+    )
+    (row,) = request["instances"]
+    assert set(row) == set(inputs) == {"joined", "last login", "plan", "spent", "tickets"}
+    answer = served.signatures[request["signature_name"]](
+        **{name: tf.constant([row[name]], inputs[name].dtype) for name in inputs}
+    )
+    # From the file as the spreadsheet saved it, with semicolons and decimal commas; its second row is the first one
+    # without a gap.
+    said = _command(
+        "predict", "../members.csv", "--output", str(tmp_path / "a.jsonl"), folder=churn
+    )
+    assert f"The model pushed last: runs/serving/{Path(churn_run.pushed).name}" in said
+    lines = (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()
+    written = json.loads(lines[1])
+    assert len(lines) == 600 and {name: written[name] for name in row} == row
+    assert written["prediction"] == str(int(answer["class_id"][0]))
+    probabilities = [written["probability_0"], written["probability_1"]]
+    assert probabilities == pytest.approx(answer["probabilities"].numpy()[0].tolist(), rel=1e-5)
+
+
+def test_without_a_pushed_model_the_blessed_one_answers(churn, churn_run):
+    serving = churn / "runs" / "serving"
+    moved = serving.rename(serving.with_name("moved"))
+    try:
+        said = _command("predict", "../members.csv", folder=churn)
+    finally:
+        moved.rename(serving)
+    assert "Nothing is pushed; the last blessed model: runs/artifacts/TpuTrainer/model/" in said
+    assert "... 590 more" in said
 
 
 @pytest.mark.sweep

@@ -171,6 +171,8 @@ def test_a_setting_that_is_not_given_has_the_components_default() -> None:
             "label_key": "big_tip",
             "params": {"units": [4], "rate": 0.5},
             "checkpoint_root": "/runs/checkpoints/mine",
+            # One graph, which needs no tags.
+            "export_to_tpu": False,
         }
     )
     for name, value in direct.to_exec_properties().items():
@@ -181,6 +183,23 @@ def test_steps_and_splits_reach_the_component() -> None:
     found = trainer_of(train_splits=["a", "b"], eval_steps=4, eval_splits=["c"]).exec_properties
     assert json.loads(found["train_args"]) == {"num_steps": 10, "splits": ["a", "b"]}
     assert json.loads(found["eval_args"]) == {"num_steps": 4, "splits": ["c"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "exported"),
+    [
+        ({}, 0),
+        ({"tpu": "v5e:2x4"}, None),
+        ({"use_tpu": True, "master": "emulated", "num_shards": 2}, None),
+        ({"export_to_tpu": True}, 1),
+        ({"export_to_cpu": False}, None),
+        ({"module": None, "trainer_fn": "a.b", "label_key": None}, None),
+    ],
+)
+def test_a_project_exports_for_tpus_where_it_trains_on_one(given, exported) -> None:
+    settings = TrainerSettings.model_validate({**SHORTEST, **given})
+    # None is for the component to decide: a graph for TPU hosts too.
+    assert settings.parameters().get("export_to_tpu") == exported
 
 
 @pytest.mark.parametrize("use_tpu", [False, None])

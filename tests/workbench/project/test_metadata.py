@@ -351,6 +351,8 @@ def test_the_summary_says_what_came_out() -> None:
         },
         prediction=Prediction({"fare": "12.5"}, {"tips": "3"}, {"probability": "0.87"}),
         model_run="/r/model_run",
+        best_params={"rate": 0.5, "units": [8, 4]},
+        trials=7,
     )
     text = summary_of(
         [NodeStatus("A", State.CACHED, 0.1, 1), NodeStatus("B", State.COMPLETE, 5.0, 2)], report
@@ -365,6 +367,8 @@ def test_the_summary_says_what_came_out() -> None:
         "SavedModel [serve, tpu]",
         "probability=0.87",
         "tips=3",
+        "The best settings of 7 trials, with which the model above was trained.",
+        "write them into config.yaml:\n\nmodel:\n  rate: 0.5\n  units: [8, 4]\n",
         "--logdir /r/model_run",
         "tfx-tpu-trainer history --root /r/m.sqlite",
         "less /r/log.txt",

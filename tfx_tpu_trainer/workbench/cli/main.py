@@ -15,7 +15,9 @@ from tfx_tpu_trainer._support.terminal import PrintableGroup
 from tfx_tpu_trainer.workbench.cli import runs
 from tfx_tpu_trainer.workbench.cli.compile import compile_command
 from tfx_tpu_trainer.workbench.cli.inspect import inspect
+from tfx_tpu_trainer.workbench.cli.predict import predict
 from tfx_tpu_trainer.workbench.cli.preflight import preflight
+from tfx_tpu_trainer.workbench.cli.tune import tune
 
 _MOST_LINES = 20
 
@@ -132,6 +134,7 @@ def _say(line: str) -> None:
 for _command in (
     compile_command,
     inspect,
+    predict,
     preflight,
     runs.clean,
     runs.compare,
@@ -140,6 +143,7 @@ for _command in (
     runs.report,
     runs.run,
     runs.show,
+    tune,
 ):
     main.add_command(_command)
 

@@ -71,6 +71,9 @@ class RunReport:
     learning_curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
     # The step of the best of them; None where none was to be found.
     best_step: int | None = None
+    # The params that a search of hyperparameters found best, and among how many trials; empty where none was made.
+    best_params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    trials: int = 0
     # Whether the gate blessed the model; None where it judged nothing.
     blessed: bool | None = None
     verdict: str = ""
@@ -131,6 +134,9 @@ class RunArtifacts:
     # The name of the Pusher.
     pusher: str | None
     examples: Any
+    # The Tuner's.
+    best_hyperparameters: Any
+    tuner_results: Any
 
 
 def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
@@ -151,6 +157,8 @@ def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
         pushed_model=_artifact(produced, "pushed_model"),
         pusher=next((node for node in produced if "pushed_model" in produced[node]), None),
         examples=_artifact(produced, "examples"),
+        best_hyperparameters=_artifact(produced, "best_hyperparameters"),
+        tuner_results=_artifact(produced, "tuner_results"),
     )
 
 
@@ -180,6 +188,8 @@ def collect(
         eval_examples=metrics.num_examples if metrics else None,
         learning_curve=_points(curve) if curve else [],
         best_step=curve.best.step if curve and curve.best else None,
+        best_params=_read_json(made.best_hyperparameters, {"values": {}})["values"],
+        trials=len(_read_json(made.tuner_results, [])),
         blessed=was_blessed(blessing),
         verdict=blessing.custom_properties["verdict"].string_value if blessing else "",
         pushed=pushed,
@@ -251,6 +261,14 @@ def _artifact(
         if key in outputs and (node_with is None or node_with in outputs):
             return outputs[key]
     return None
+
+
+def _read_json(artifact: Any, otherwise: Any) -> Any:
+    """Returns what is in the only file of an artifact."""
+    if artifact is None:
+        return otherwise
+    (file,) = (path for path in Path(artifact.uri).iterdir() if path.is_file())
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _pushed_folder(artifact: Any) -> str | None:

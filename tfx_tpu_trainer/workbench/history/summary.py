@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ml_metadata
+import yaml
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -36,6 +37,8 @@ from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 from tfx_tpu_trainer.workbench.project.roots import METADATA_FILE, TENSORBOARD, Root
 
 _SHOWN = 5
+# The table of a search, below its folder.
+_TRIALS = "results.txt"
 
 
 def open_run(
@@ -190,6 +193,8 @@ def print_summary(
         )
     if report.failure is None:
         console.print(results_table(report))
+    if report.best_params:
+        console.print(Text(_search_in_words(report)), soft_wrap=True)
     if artifacts:
         console.print(Text("Artifacts", style="italic"))
     width = max((len(f"{node} {key}") for node, key, _ in artifacts), default=0)
@@ -208,6 +213,15 @@ def print_summary(
     elif report.blessed is False:
         advice = report.advice or "Change the model or the gate's bounds."
         console.print(Text(f"Not blessed. {advice}", style="bold yellow"), soft_wrap=True)
+
+
+def _search_in_words(report: RunReport) -> str:
+    """Says what a search of hyperparameters has found, as it is written into a config."""
+    found = yaml.safe_dump({"model": report.best_params}, default_flow_style=None, sort_keys=False)
+    return (
+        f"The best settings of {report.trials:,} trials, with which the model above was trained. For all later runs, "
+        f"write them into config.yaml:\n\n{found}"
+    )
 
 
 def components_table(statuses: Sequence[NodeStatus], report: RunReport) -> Table:
@@ -325,6 +339,9 @@ def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list
     root = Path(metadata_file)
     # By its folder, unless the file has another name or place.
     root = root.parent if root.name == METADATA_FILE else root
+    tables = sorted(root.glob(f"tuning/*/{_TRIALS}"), key=os.path.getmtime)
+    if report.best_params and tables:
+        found.append(("all trials", f"less {short_path(tables[-1])}"))
     history = f"{program('tfx-tpu-trainer')} history --root {short_path(root)}"
     found.append(("all runs", history))
     if log is not None and (diagram := log.with_name(DIAGRAM_FILE)).exists():

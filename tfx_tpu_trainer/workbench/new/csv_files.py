@@ -5,7 +5,7 @@ import csv
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tfx_tpu_trainer.workbench.new.arguments import ScaffoldError
@@ -70,8 +70,8 @@ def has_byte_order_mark(path: Path) -> bool:
         return file.read(3).startswith(tuple(_BYTE_ORDER_MARKS))
 
 
-def find_form(path: Path, *, label: str) -> CsvForm:
-    """Finds out how a CSV file is written."""
+def find_form(path: Path, *, known: Collection[str]) -> CsvForm:
+    """Finds out how a CSV file is written whose header has these names, or some of them."""
     encoding = _encoding(path)
     with path.open(encoding=encoding, newline="") as file:
         lines = list(itertools.islice(file, _SAMPLE_LINES))
@@ -79,7 +79,7 @@ def find_form(path: Path, *, label: str) -> CsvForm:
         (
             number
             for number, line in enumerate(lines, start=1)
-            if line.strip() and not _is_comment(line, label)
+            if line.strip() and not _is_comment(line, known)
         ),
         None,
     )
@@ -87,15 +87,16 @@ def find_form(path: Path, *, label: str) -> CsvForm:
         raise ScaffoldError(f"{path} is empty: give a CSV file with a header and rows")
     return CsvForm(
         encoding,
-        _delimiter(lines[header_line - 1 :], label),
+        _delimiter(lines[header_line - 1 :], known),
         header_line,
         comments=any(line.startswith("#") for line in lines[: header_line - 1]),
     )
 
 
-def _is_comment(line: str, label: str) -> bool:
-    """Tells whether a line above the rows is a comment; a header that starts with `#` has the label."""
-    return line.startswith("#") and not any(label in _values(line, each) for each in _DELIMITERS)
+def _is_comment(line: str, known: Collection[str]) -> bool:
+    """Tells whether a line above the rows is a comment; a header that starts with `#` has known names."""
+    found = any(name in known for each in _DELIMITERS for name in _values(line, each))
+    return line.startswith("#") and not found
 
 
 def _encoding(path: Path) -> str:
@@ -118,16 +119,17 @@ def _encoding(path: Path) -> str:
     return "latin-1"
 
 
-def _delimiter(lines: list[str], label: str) -> str:
-    """Returns the delimiter that gives the header the label and most rows as many values as the header has names."""
+def _delimiter(lines: list[str], known: Collection[str]) -> str:
+    """Returns the delimiter that gives the header known names and most rows as many values as the header has names."""
 
-    # Compared in this order: the header has the label and further names; the share of rows with as many values as
+    # Compared in this order: the known names in a header with further ones; the share of rows with as many values as
     # the header; the number of names. Under "net;tax", "1,5;0,3" has three values by commas, but the header has one.
-    def fits(delimiter: str) -> tuple[bool, float, int]:
+    def fits(delimiter: str) -> tuple[int, float, int]:
         records = [record for record in csv.reader(lines, delimiter=delimiter) if record]
         names = len(records[0])
         alike = sum(len(record) == names for record in records) / len(records)
-        return label in records[0] and names > 1, alike if names > 1 else 0.0, names
+        found = sum(name in known for name in records[0])
+        return found if names > 1 else 0, alike if names > 1 else 0.0, names
 
     return max(_DELIMITERS, key=fits)
 
@@ -197,12 +199,22 @@ def write_plain(path: Path, form: CsvForm, commas: Iterable[int], copy: Path) ->
     places = tuple(commas)
     with copy.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([_LINE_BREAKS.sub(" ", name) for name in columns(path, form)])
+        writer.writerow(map(on_one_line, columns(path, form)))
         for row in rows(path, form):
-            values = [_LINE_BREAKS.sub(" ", value or "") for value in row.values()]
+            values = [on_one_line(value or "") for value in row.values()]
             for place in places:
-                values[place] = values[place].replace(",", ".")
+                values[place] = with_point(values[place])
             writer.writerow(values)
+
+
+def on_one_line(text: str) -> str:
+    """Returns a name or a value with its line breaks as spaces."""
+    return _LINE_BREAKS.sub(" ", text)
+
+
+def with_point(text: str) -> str:
+    """Returns a number with a decimal point where it has a decimal comma."""
+    return text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text
 
 
 def _repeats(names: list[str]) -> bool:

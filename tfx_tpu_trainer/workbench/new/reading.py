@@ -129,6 +129,9 @@ FEWEST_ROWS = 20
 MOST_COUNTED = 10_000
 """Largest number of distinct values that are counted in a column."""
 
+# The row that is shown is the most complete of the first so many.
+_ROWS_TO_CHOOSE_FROM = 50
+
 _SHOWN = 8
 _RECORD_ENDINGS = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 
@@ -156,6 +159,7 @@ class Source:
         kind: Whether TFX reads it with CsvExampleGen or with ImportExampleGen.
         rows: How many there are.
         columns: The values of each column, by name.
+        example: One of the first rows, with as many values as there are.
         copied_for: What CsvExampleGen can't read in the user's file; none if `path` is that file.
     """
 
@@ -163,6 +167,7 @@ class Source:
     kind: Literal["csv", "tfrecord"]
     rows: int
     columns: Mapping[str, Values]
+    example: Row
     copied_for: tuple[str, ...] = ()
 
 
@@ -180,8 +185,8 @@ def read_source(path: Path, *, label: str, scratch: Path) -> Source:
     if any(letter in path.name for letter in "*?["):
         raise ScaffoldError(f"{path}: TFX would read the name as a pattern; rename the file")
     try:
-        if _is_record_file(path):
-            return _count(path, "tfrecord", (), label, lambda: _record_rows(path))
+        if is_record_file(path):
+            return _count(path, "tfrecord", (), label, lambda: record_rows(path))
         return _read_csv(path, label, scratch)
     except OSError as error:
         raise ScaffoldError(
@@ -190,7 +195,7 @@ def read_source(path: Path, *, label: str, scratch: Path) -> Source:
 
 
 def _read_csv(path: Path, label: str, scratch: Path) -> Source:
-    form = csv_files.find_form(path, label=label)
+    form = csv_files.find_form(path, known={label})
     # Names are checked before the rows are read.
     names = csv_files.columns(path, form)
     _check_columns(path, names, label)
@@ -210,7 +215,8 @@ def _read_csv(path: Path, label: str, scratch: Path) -> Source:
     return dataclasses.replace(counted, path=copy, copied_for=found.names)
 
 
-def _is_record_file(path: Path) -> bool:
+def is_record_file(path: Path) -> bool:
+    """Tells whether a file is one of TFRecords, by its name or its first bytes."""
     if path.name.lower().endswith(_RECORD_ENDINGS):
         return True
     if csv_files.has_byte_order_mark(path):
@@ -232,8 +238,11 @@ def _count(
     present = dict.fromkeys(counts, 0)
     dates = {name: DateSearch() for name in counts}
     number = 0
+    example: Row = {}
     for row in rows():
         number += 1
+        if number <= _ROWS_TO_CHOOSE_FROM:
+            example = max(example, row, key=_values_in)
         for name, value in row.items():
             if name not in present:
                 counts[name], present[name], dates[name] = {}, 0, DateSearch()
@@ -261,7 +270,12 @@ def _count(
             name: Values(number - present[name], counts[name], dates[name].result())
             for name in counts
         },
+        example=example,
     )
+
+
+def _values_in(row: Row) -> int:
+    return sum(value is not None for value in row.values())
 
 
 def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
@@ -282,7 +296,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
         )
 
 
-def _record_rows(path: Path) -> Iterator[Row]:
+def record_rows(path: Path) -> Iterator[Row]:
     """Reads the rows of a TFRecord file; TensorFlow is imported here, so that a wrong CSV is told in a moment."""
     import tensorflow as tf
 

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ _TEMPLATE = Path(__file__).parent / "templates" / "project"
 _FOLDER = "project"
 _LONGEST_TUPLE = 60
 _SHOWN_CLASSES = 20
+# How a request gives a column's values, and says that one is missing.
+_READ: Mapping[str, Callable[[str], Any]] = {"integer": int, "float": float, "string": str}
+_MISSING = {"integer": -(2**63), "float": math.nan, "string": ""}
 
 
 def render(folder: Path, table: Table, decisions: Decisions) -> None:
@@ -63,6 +66,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
         "classes": list(label.classes),
         "copied_for": ", ".join(source.copied_for),
         "schema": table.schema,
+        "request": json.dumps(request(table, decisions), ensure_ascii=False, indent=2),
         "columns": {
             "label": _text(label.name),
             "label_comment": _prose(label.name),
@@ -107,6 +111,21 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
             "loss_to_beat": math.floor(label.loss_to_beat * 1000) / 1000,
         },
     }
+
+
+def request(table: Table, decisions: Decisions) -> dict[str, Any]:
+    """Returns a request to TensorFlow Serving by REST: a row of the data, as the model's `predict_raw` takes it."""
+    types = {column.name: column.type for column in table.columns}
+    names = [each.name for each in decisions.numbers]
+    names += [each.name for each in decisions.dates]
+    names += [each.name for each in decisions.words]
+    row = {
+        name: _MISSING[types[name]]
+        if (value := table.source.example.get(name)) is None
+        else _READ[types[name]](value)
+        for name in names
+    }
+    return {"signature_name": "predict_raw", "instances": [row]}
 
 
 def column_table(decisions: Decisions) -> list[dict[str, str]]:

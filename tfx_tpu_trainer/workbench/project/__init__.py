@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Strings,
         Text,
         TrainerSettings,
+        TuneSettings,
     )
     from tfx_tpu_trainer.workbench.project.config_file import load_config
     from tfx_tpu_trainer.workbench.project.project import Project, find_pipeline, load_project
@@ -40,6 +41,7 @@ __all__ = [
     "Strings",
     "Text",
     "TrainerSettings",
+    "TuneSettings",
     "find_pipeline",
     "load_config",
     "load_project",
@@ -60,6 +62,7 @@ __getattr__, __dir__ = lazy_names(
             "Strings",
             "Text",
             "TrainerSettings",
+            "TuneSettings",
         ],
         ".config_file": ["load_config"],
         ".project": ["Project", "find_pipeline", "load_project"],

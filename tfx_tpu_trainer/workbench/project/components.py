@@ -1,4 +1,4 @@
-"""The part that every pipeline here ends with: train, gate, push; and how its user code is given to TFX.
+"""The part that every pipeline here ends with: train, gate, push, after a search; how its user code is given to TFX.
 
 Nothing in it belongs to a runner: the same components run locally, on Kubeflow and on Vertex.
 """
@@ -18,8 +18,9 @@ from tfx_tpu_trainer.components import (
     LastBlessedModel,
     TpuTrainer,
     VertexTpuTrainer,
+    source_hash,
 )
-from tfx_tpu_trainer.workbench.project.config import GateSettings, PipelineConfig
+from tfx_tpu_trainer.workbench.project.config import GateSettings, PipelineConfig, TuneSettings
 
 
 def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
@@ -105,6 +106,50 @@ def train_gate_push(
         ),
     )
     return [trainer, baseline, gate, pusher]
+
+
+def tuner(
+    config: PipelineConfig,
+    settings: TuneSettings,
+    *,
+    tuner_fn: str,
+    examples: Any,
+    transform_graph: Any,
+    params: Mapping[str, Any],
+) -> Any:
+    """Returns TFX's Tuner, whose trials train as the trainer will: on this host, or on emulated cores."""
+    trainer = config.trainer
+    steps = settings.train_steps or trainer.train_steps
+    emulated = {"use_tpu": trainer.use_tpu, "master": "emulated", "num_shards": trainer.num_shards}
+    of_trainer = {
+        "label_key": trainer.label_key,
+        "params": {**params, **trainer.params},
+        "train_batch_size": trainer.train_batch_size,
+        "eval_batch_size": trainer.eval_batch_size,
+        "iterations_per_loop": trainer.iterations_per_loop,
+        "tf_random_seed": trainer.tf_random_seed,
+        # A cluster gives slices to trainers only.
+        **(emulated if trainer.master == "emulated" else {}),
+    }
+    # A trial ends where the training with its values would.
+    like_training: dict[str, Any] = {"patience": trainer.early_stopping_patience}
+    if trainer.eval_every_steps and settings.oracle != "hyperband":
+        like_training["evaluations"] = max(1, steps // trainer.eval_every_steps)
+    search = settings.model_dump(exclude={"enabled", "train_steps"}, exclude_none=True)
+    # TFX's cache compares arguments, and an import path stays when the code changes.
+    modules = filter(None, (tuner_fn.rpartition(".")[0], trainer.module))
+    return tfx.components.Tuner(
+        examples=examples,
+        transform_graph=transform_graph,
+        tuner_fn=tuner_fn,
+        train_args=tfx.proto.TrainArgs(num_steps=steps, splits=trainer.train_splits),
+        eval_args=tfx.proto.EvalArgs(num_steps=trainer.eval_steps or 0, splits=trainer.eval_splits),
+        custom_config={
+            "tpu_trainer": of_trainer,
+            "tuning": {**like_training, **search, "directory": f"{config.root}/tuning"},
+            "code": [source_hash(module) for module in modules],
+        },
+    )
 
 
 def last_blessed(config: PipelineConfig) -> Any:

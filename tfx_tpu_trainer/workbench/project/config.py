@@ -139,6 +139,8 @@ class TrainerSettings(TrainSettings):
             whether there is a `tpu`.
         tf_random_seed: Seed of the variables' initial values and of every unseeded op in the model.
         slicing_specs: The slices that are measured too, as `[{feature_keys: [payment_type]}]`.
+        export_to_tpu: Whether the export has a graph for TPU hosts beside that for CPU hosts. Where it is null,
+            whether it trains on TPU cores: `tf.saved_model.load` opens a model with one graph without `tags`.
         params: Values for the model_fn's `params`; they win over the pipeline's, such as those of `model`.
         checkpoint_root: Where checkpoints are until their training has ended; `<root>/checkpoints/<name>` where it is
             null.
@@ -181,12 +183,16 @@ class TrainerSettings(TrainSettings):
 
     @pydantic.model_validator(mode="after")
     def _rules_hold(self) -> TrainerSettings:
-        use_tpu = self.tpu is not None if self.use_tpu is None else self.use_tpu
         # Also of a trainer_fn, for which few of them have a meaning: what is not set breaks none.
-        resolved = typing.cast(TrainSettings, self.model_copy(update={"use_tpu": use_tpu}))
+        update = {"use_tpu": self._on_tpu}
+        resolved = typing.cast(TrainSettings, self.model_copy(update=update))
         if problem := broken_rule(resolved):
             raise ValueError(problem)
         return self
+
+    @property
+    def _on_tpu(self) -> bool:
+        return self.tpu is not None if self.use_tpu is None else self.use_tpu
 
     def parameters(self) -> dict[str, Any]:
         """Returns the settings as `TpuTrainer` takes them, without `params`, the steps and the splits.
@@ -204,6 +210,9 @@ class TrainerSettings(TrainSettings):
         ]
         own = ("module", "module_file", "trainer_fn", "restore_tf_estimator", "custom_config")
         given.pop("params", None)
+        # A trainer_fn's estimator decides it; a model for TPU hosts alone has no other graph.
+        if self.trainer_fn is None and self.export_to_cpu and not self._on_tpu:
+            given.setdefault("export_to_tpu", False)
         return {**given, **{name: getattr(self, name) for name in own}}
 
 
@@ -258,6 +267,32 @@ class ClusterSettings(Settings):
     image: Text | None = None
     project: Text | None = None
     region: Text | None = None
+
+
+class TuneSettings(Settings):
+    """The search of hyperparameters before the training (docs/tuning.md), of pipelines that have one.
+
+    Attributes:
+        enabled: Adds TFX's Tuner, whose best hyperparameters win over those of `model`; `tfx-tpu-trainer tune` sets it.
+        objective: The eval metric that is to become better.
+        direction: 'max' if a higher value of it is better, 'min' if a lower one is.
+        oracle: Who proposes the trials: 'random', 'bayesian' or 'hyperband'.
+        max_trials: The most trials; null is 10, and with 'hyperband' as many as its brackets have.
+        train_steps: Steps of a trial that goes to its end; the trainer's where null.
+        evaluations: Evaluations of such a trial. Where null, those of the trainer's `eval_every_steps`, or else 4; with
+            'hyperband' 9.
+        patience: Evaluations in a row without a better value after which a trial ends. Where null, the trainer's
+            `early_stopping_patience`.
+    """
+
+    enabled: bool = False
+    objective: Text
+    direction: Literal["max", "min"] = "max"
+    oracle: Literal["random", "bayesian", "hyperband"] = "bayesian"
+    max_trials: Count | None = None
+    train_steps: Count | None = None
+    evaluations: Count | None = None
+    patience: Count | None = None
 
 
 class PipelineConfig(Settings):

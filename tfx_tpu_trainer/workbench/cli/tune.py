@@ -1,0 +1,81 @@
+"""`tfx-tpu-trainer tune`: a run of a project's pipeline with its search of hyperparameters."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tfx_tpu_trainer._support.imports import of_extra
+from tfx_tpu_trainer.workbench.cli.runs import (
+    check_one_project,
+    find_project,
+    project_options,
+    runner_extra,
+)
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.workbench.project.project import Project
+
+
+@click.command(short_help="Searches settings of a model, and trains with the best.")
+@project_options
+@click.option(
+    "--root",
+    metavar="DIR",
+    help="The folder for everything that the run writes. Default: the config's `root`.",
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Overrides one setting, such as tune.max_trials=20; repeatable.",
+)
+@click.option("--plain", is_flag=True, help="Prints plain lines instead of a live display.")
+def tune(
+    folder: str | None,
+    name: str | None,
+    config_file: Path | None,
+    root: str | None,
+    overrides: tuple[str, ...],
+    plain: bool,
+) -> None:
+    """Runs a project's pipeline with TFX's Tuner, trains with the best settings that it finds, and prints them.
+
+    The group `tune` of the config says by which metric and in how many trials; the project's search space says what is
+    tried. A search that was stopped is resumed by the same command. Needs the extra `tune`.
+
+    The exit codes are those of `run`.
+    """
+    check_one_project(folder, name)
+    with runner_extra():
+        from tfx_tpu_trainer.workbench.run.local_runner import run_to_end
+    with of_extra("tune", for_what="tfx-tpu-trainer tune"):
+        # The run's own process imports it.
+        if importlib.util.find_spec("keras_tuner") is None:
+            raise ModuleNotFoundError(name="keras_tuner")
+    sys.exit(
+        run_to_end(
+            lambda: _project_with_search(folder, name),
+            config_file=config_file,
+            root=root,
+            overrides=("tune.enabled=true", *overrides),
+            plain=plain,
+        )
+    )
+
+
+def _project_with_search(folder: str | None, name: str | None) -> Project:
+    from tfx_tpu_trainer.workbench.project.config import ConfigError
+
+    project = find_project(folder, name)
+    if "tune" not in project.config_class().model_fields:
+        raise ConfigError(
+            f"the config of {str(project.folder)!r} has no group `tune`, so there is nothing to search; add "
+            "`tune: TuneSettings` to its config.py and a Tuner to its pipeline.py (docs/how-to/tune.md)"
+        )
+    return project
