@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 import tensorflow as tf
@@ -13,12 +14,14 @@ from tfx_tpu_trainer.preflight._input_speed import InputError, InputSpeed, measu
 from tfx_tpu_trainer.preflight._price import (
     Prices,
     TrainingLength,
-    cheapest,
+    choose,
     read_duration,
     training_cost,
 )
 from tfx_tpu_trainer.preflight._report import PreflightReport
+from tfx_tpu_trainer.preflight._report_files import render_sweep_page
 from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS, Estimate
+from tfx_tpu_trainer.preflight._sweep import Sweep, SweepEntry
 
 
 def _measure(input_fn, *, tpu="v5e:2x4", batch_size=64, seconds=0.2):
@@ -136,18 +139,25 @@ def _priced(seconds, tpu="v5e:2x4", **values):
 
 def test_the_cost_is_time_by_chips_by_price():
     length = TrainingLength(rows_per_epoch=1024 * 900, epochs=10)
-    found = training_cost(_priced(0.4), length, PRICES)
+    found = training_cost(_priced(0.4), length, PRICES, start_up_seconds=900)
     assert found.hour_price == 8 * 1.5
-    assert found.seconds == pytest.approx(9000 * 0.4)
-    assert found.cost == pytest.approx(12.0)
+    # A quarter of an hour of start-up, and an hour of steps.
+    assert found.seconds == pytest.approx(900 + 9000 * 0.4)
+    assert found.cost == pytest.approx(3.0 + 12.0)
     assert found.epoch_cost == pytest.approx(1.2)
     # A published training may take longer than its estimate.
-    assert found.slow_seconds == pytest.approx(3600 / (1 + PUBLISHED_ERRORS.low))
+    assert found.slow_seconds == pytest.approx(900 + 3600 / (1 + PUBLISHED_ERRORS.low))
 
 
 def test_steps_may_be_given_in_the_place_of_epochs():
-    found = training_cost(_priced(0.4), TrainingLength(train_steps=9000), PRICES)
+    found = training_cost(
+        _priced(0.4), TrainingLength(train_steps=9000), PRICES, start_up_seconds=0
+    )
     assert found.seconds == pytest.approx(3600) and found.epoch_cost is None
+    # Steps of half as many rows as those of the report, 1,024.
+    half = TrainingLength(train_steps=9000, rows_per_step=512)
+    found = training_cost(_priced(0.4), half, PRICES, start_up_seconds=0)
+    assert found.seconds == pytest.approx(1800)
 
 
 def test_an_input_that_is_slower_than_the_chips_sets_the_time():
@@ -164,18 +174,73 @@ def test_an_input_that_is_slower_than_the_chips_sets_the_time():
         to_chip_gb_per_s=16.0,
     )
     length = TrainingLength(train_steps=10)
-    found = training_cost(_priced(0.4, input=speed), length, PRICES)
+    found = training_cost(_priced(0.4, input=speed), length, PRICES, start_up_seconds=0)
     assert found.limited_by_input and found.seconds == pytest.approx(10 * 10.24)
 
 
-def test_the_cheapest_slice_is_among_those_that_are_in_time():
-    length = TrainingLength(train_steps=9000)
-    slow = training_cost(_priced(0.4), length, PRICES)
-    fast = training_cost(_priced(0.2, tpu="v5p:2x2x2"), length, PRICES)
-    assert slow.cost < fast.cost
-    assert cheapest([slow, fast], None) is slow
-    assert cheapest([slow, fast], slow.seconds * 0.9) is fast
-    assert cheapest([slow, fast], 60.0) is None
+def _sweep(*costs, **values):
+    """A sweep of a step of 1,024 rows: for each slice how long it takes there, or None where it does not fit."""
+    entries = [
+        SweepEntry(
+            tpu=tpu,
+            batch_size=1024,
+            outcome="too large" if seconds is None else "fits",
+            detail="20 GiB of 15.8 GiB HBM (127%)" if seconds is None else "1 GiB of 15.8 GiB HBM",
+            report=report() if seconds is None else _priced(seconds, tpu=tpu),
+        )
+        for tpu, seconds in costs
+    ]
+    given = {"length": TrainingLength(train_steps=9000), "prices": PRICES, "start_up_seconds": 0}
+    return Sweep(model="clicks", steps=("train",), entries=tuple(entries), **{**given, **values})
+
+
+@pytest.mark.parametrize(
+    ("slices", "values", "chosen", "why"),
+    [
+        # 12 and 16 EUR an hour: the larger slice takes half as long.
+        ([("v5e:2x4", 0.4), ("v5p:2x2x1", 0.4)], {}, "v5e:2x4", "the cheapest"),
+        (
+            [("v5e:2x4", 0.4), ("v5p:2x2x2", 0.2)],
+            {"deadline": 3000.0},
+            "v5p:2x2x2",
+            "the cheapest within 50 min",
+        ),
+        (
+            [("v5e:4x4", 0.1), ("v5e:2x4", 0.2), ("v5e:2x2", 0.41)],
+            {},
+            "v5e:2x2",
+            "the fewest chips for about the price of v5e:4x4",
+        ),
+        # Start-up is paid for on every chip, so it decides where the steps take no time.
+        ([("v5e:2x4", 1e-6), ("v5e:1x1", 8e-6)], {"start_up_seconds": 300}, "v5e:1x1", "the cheapest"),
+        ([("v5e:1x1", None), ("v5e:2x4", 0.4)], {"prices": None}, "v5e:2x4", "the cheapest"),
+        ([("v5e:2x4", 0.4)], {"deadline": 60.0}, None, None),
+        ([("v5e:2x4", 0.4)], {"length": None}, None, None),
+    ],
+)  # fmt: skip
+def test_a_sweep_chooses_the_fewest_chips_of_about_the_least_price(slices, values, chosen, why):
+    found = _sweep(*slices, **values)
+    assert [row.tpu for row in found.rows] == [tpu for tpu, _ in slices]
+    assert {row.tpu: row.why for row in found.rows if row.chosen} == (
+        {chosen: why} if chosen else {}
+    )
+    assert found.to_json()["choice"] == (chosen and {"tpu": chosen, "why": why})
+    assert choose(found.costs, found.deadline) is found.choice
+
+
+def test_the_page_of_a_sweep_has_a_row_for_each_slice_with_price_and_reason():
+    page = render_sweep_page(
+        _sweep(("v5e:1x1", None), ("v5e:2x4", 0.4), ("v5e:4x4", 0.4), start_up_seconds=300)
+    )
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+    # 9,000 steps of 0.4 s are an hour, after five minutes, of 8 and of 16 chips at 1.50 EUR.
+    assert "The choice: v5e:2x4, 13.00 EUR: the cheapest" in words
+    assert "The training has 9,000 steps; before it, 5 min of start-up are paid for." in words
+    assert "v5e:1x1 1 1,024 too large" in words and "20 GiB of 15.8 GiB HBM (127%)" in words
+    assert "400 ms 1 h 5 min 26.00 EUR" in words and "13.00 EUR more than on v5e:2x4" in words
+    assert page.count('<tr class="chosen">') == 1
+    without = render_sweep_page(_sweep(("v5e:2x4", 0.4), length=None))
+    assert "No slice is chosen" in without and "why</th>" not in without
 
 
 @pytest.mark.parametrize(

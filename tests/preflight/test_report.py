@@ -199,7 +199,7 @@ def test_a_step_that_fits():
     for part in (
         "Preflight of model.py for v5e:2x4  8 replicas, 197 TFLOP/s",
         "✓ train, 1,024 rows: compiles and fits: 9.25 GiB of 15.8 GiB HBM",
-        "9.25 GiB of 15.8 GiB (58.7%)",
+        "9.25 GiB of 15.8 GiB (59%)",
         "6 GiB variables and inputs",
         "1.23 M; all variables are 14.1 MiB",
         "197 GFLOP, 781 MiB through HBM",

@@ -12,6 +12,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tests.preflight.lowered import profile_layers
 from tests.preflight.reports import (
+    FINDING,
     GIB,
     TPU,
     compiled_step,
@@ -25,7 +26,7 @@ from tfx_tpu_trainer.hardware import find_slice
 from tfx_tpu_trainer.preflight._hbm import HbmBuffers, read_buffers
 from tfx_tpu_trainer.preflight._report import StepReport
 from tfx_tpu_trainer.preflight._report_files import hbm_bar, render_html
-from tfx_tpu_trainer.preflight._results import Collective
+from tfx_tpu_trainer.preflight._results import Collective, Finding, MemoryNeed
 
 _VOID = {"meta", "br", "rect"}
 
@@ -79,7 +80,7 @@ def test_the_bar_shows_hbm_by_category():
     )
     ends = [float(each["x"]) + float(each["width"]) for each in bars]
     assert [float(each["x"]) for each in bars] == pytest.approx([0, *ends[:-1]], abs=1e-2)
-    labels = [part.label for part in hbm_bar(fitting_step())]
+    labels = [part.label for part in hbm_bar(fitting_step()).parts]
     assert labels == [
         "variables and inputs",
         "results that replace no variable",
@@ -89,16 +90,59 @@ def test_the_bar_shows_hbm_by_category():
 
 
 def test_the_bar_of_what_does_not_fit_is_full():
-    (part,) = hbm_bar(oversized_step())
+    (part,) = hbm_bar(oversized_step()).parts
     assert (part.x, part.width, part.bytes) == (0, 100, int(29.8 * GIB))
-    assert hbm_bar(unlowered_step()) == ()
+    assert hbm_bar(unlowered_step()).parts == ()
+
+
+def test_the_bar_of_a_small_model_is_on_its_own_scale():
+    memory = MemoryNeed(
+        argument_bytes=600, output_bytes=0, alias_bytes=0, temp_bytes=300, generated_code_bytes=100
+    )
+    step = StepReport.of(
+        lowered_step(),
+        compiled_step(memory=memory, need_bytes=1000, limit_bytes=10_000_000),
+        tpu_slice=find_slice(TPU),
+    )
+    assert [part.width for part in hbm_bar(step).parts] == [60, 30, 10]
+    text = _words(render_html(report(step)))
+    assert "1000 bytes of 9.54 MiB (0.01%)" in text
+    assert "The whole bar is what the step uses, 0.01% of what a program may use." in text
+    assert "The whole bar" not in render_html(report())
+
+
+def test_findings_with_one_remedy_are_one():
+    advice = "Cast to tf.int32."
+    found = [
+        Finding(
+            kind="wide_dtype", op_name=f"op{n}", message=f"op{n} is wide. {advice}", advice=advice
+        )
+        for n in range(3)
+    ]
+    # The evaluation has another size of the first one.
+    of_eval = dataclasses.replace(found[0], message=f"op0 is wider. {advice}")
+    train, evaluation = (
+        StepReport.of(
+            lowered_step(name), compiled_step(name, findings=given), tpu_slice=find_slice(TPU)
+        )
+        for name, given in (("train", (*found, FINDING)), ("eval", (of_eval,)))
+    )
+    made = report(train, evaluation)
+    assert [(group.kind, group.steps) for group in made.finding_groups] == [
+        ("wide_dtype", ("train", "eval")),
+        ("padding", ("train",)),
+    ]
+    text = _words(render_html(made))
+    assert "train, eval: op0 is wide. 2 more ops are like it. Cast to tf.int32." in text
+    assert "2 more op1 is wide. op2 is wide." in text and "op0 is wider" not in text
+    assert "op2 is wide. Cast" in made.to_json()["steps"][0]["findings"][2]["message"]
 
 
 def test_the_bar_holds_a_program_that_needs_more_than_the_limit():
     step = StepReport.of(
         lowered_step(), compiled_step(limit_bytes=GIB), tpu_slice=find_slice("v5e:2x4")
     )
-    parts = hbm_bar(step)
+    parts = hbm_bar(step).parts
     assert parts[-1].x + parts[-1].width == pytest.approx(100, abs=0.01)
 
 
@@ -161,7 +205,7 @@ def test_everything_of_a_problem_is_on_the_page():
         "model.py:7: table = get_variable(",
         "Make the table smaller, or take more chips.",
         "RESOURCE_EXHAUSTED",
-        "HBM of one device: 29.8 GiB of 15.8 GiB (189.2 %)",
+        "HBM of one device: 29.8 GiB of 15.8 GiB (189%)",
     ):
         assert part in text
 

@@ -37,19 +37,14 @@ if TYPE_CHECKING:
         write_sweep,
     )
     from tfx_tpu_trainer.preflight._results import CompiledStep, LoweredStep
-    from tfx_tpu_trainer.preflight._run import (
-        PreflightModel,
-        Sweep,
-        compile_and_report,
-        preflight,
-        sweep,
-    )
+    from tfx_tpu_trainer.preflight._run import PreflightModel, compile_and_report, preflight
     from tfx_tpu_trainer.preflight._saved_models import (
         lower_meta_graph,
         lower_saved_model,
         preflight_saved_model,
     )
     from tfx_tpu_trainer.preflight._step_time import check_slices
+    from tfx_tpu_trainer.preflight._sweep import Sweep, sweep
     from tfx_tpu_trainer.preflight._text import print_report, render_costs, render_sweep
 
 __all__ = [
@@ -103,13 +98,20 @@ __getattr__, __dir__ = lazy_names(
         "._engine_steps": ["InputFn", "input_fn_of_specs"],
         "._functions": ["preflight_function"],
         "._input_speed": ["LONGEST_SECONDS", "InputError", "measure_input"],
-        "._price": ["Prices", "TrainingCost", "TrainingLength", "read_duration", "training_cost"],
+        "._price": [
+            "Prices",
+            "TrainingCost",
+            "TrainingLength",
+            "read_duration",
+            "training_cost",
+        ],
         "._report": ["PreflightReport", "StepReport", "bytes_text"],
         "._report_files": ["read_json", "write_html", "write_json", "write_sweep"],
         "._results": ["CompiledStep", "LoweredStep"],
-        "._run": ["PreflightModel", "Sweep", "compile_and_report", "preflight", "sweep"],
+        "._run": ["PreflightModel", "compile_and_report", "preflight"],
         "._saved_models": ["lower_meta_graph", "lower_saved_model", "preflight_saved_model"],
         "._step_time": ["check_slices"],
+        "._sweep": ["Sweep", "sweep"],
         "._text": ["print_report", "render_costs", "render_sweep"],
     },
     extra="preflight",

@@ -172,10 +172,10 @@ def _padded(allocations: Iterable[Allocation], look_up: LookUp) -> _Found:
         if wasted < _WORTH_A_WORD_BYTES or each.bytes < _WORTH_A_WORD_RATIO * each.unpadded_bytes:
             continue
         op_type, source = look_up(each.op_name)
+        advice = f"Make dimensions multiples of {SUBLANES} and {LANES}, or merge the small ones."
         message = (
             f"{each.op_name} takes {_mib(each.bytes)} MiB of HBM, {_mib(wasted)} MiB of them to "
-            f"pad {each.shape} to whole tiles of {SUBLANES} x {LANES}. Make its dimensions "
-            f"multiples of {SUBLANES} and {LANES}, or merge the small ones."
+            f"pad {each.shape} to whole tiles of {SUBLANES} x {LANES}. {advice}"
         )
         finding = Finding(
             kind="padding",
@@ -184,6 +184,7 @@ def _padded(allocations: Iterable[Allocation], look_up: LookUp) -> _Found:
             source=source,
             wasted_bytes=wasted,
             message=message,
+            advice=advice,
         )
         yield (each.op_name, each.shape), wasted, finding
 
@@ -196,11 +197,12 @@ def _wide_types(module: HloModule, look_up: LookUp) -> _Found:
         if wide not in _WIDE or instruction.opcode in _NO_ARITHMETIC or size < 2 or not name:
             continue
         op = _op_of(instruction, look_up)
+        advice = f"Cast to tf.{_NARROW[wide]}."
         message = (
             f"{op['op_type']} {name!r} computes in {_WIDE[wide]} ({shape_text(instruction.shape)}), "
-            f"which the TPU composes of several 32-bit operations. Cast to tf.{_NARROW[wide]}."
+            f"which the TPU composes of several 32-bit operations. {advice}"
         )
-        yield name, size, Finding(kind="wide_dtype", **op, message=message)
+        yield name, size, Finding(kind="wide_dtype", **op, message=message, advice=advice)
 
 
 def _dynamic_shapes(module: HloModule, look_up: LookUp) -> _Found:
@@ -240,13 +242,15 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> _Found:
         if filled >= _POORLY_FILLED:
             continue
         op = _op_of(instruction, look_up)
+        advice = (
+            f"Rows in multiples of {SUBLANES} and features in multiples of {LANES} cost no more."
+        )
         message = (
             f"{op['op_type']} {name!r} multiplies [{rows}, {inner}] by [{inner}, {columns}], which "
-            f"fills {filled:.1%} of the {SUBLANES} x {LANES} tiles that the TPU pads it to. Rows in "
-            f"multiples of {SUBLANES} and features in multiples of {LANES} cost no more."
+            f"fills {filled:.1%} of the {SUBLANES} x {LANES} tiles that the TPU pads it to. {advice}"
         )
         wasted = (_cells(padded) - _cells(sizes)) * element_bytes(instruction.shape)
-        finding = Finding(kind="padding", **op, message=message, wasted_bytes=wasted)
+        finding = Finding(kind="padding", **op, message=message, wasted_bytes=wasted, advice=advice)
         yield name, math.prod(padded), finding
 
 

@@ -18,6 +18,13 @@ from tfx_tpu_trainer.hardware import CHIPS, find_slice
 from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
 
+START_UP_SECONDS = 300.0
+"""How long a slice is taken to be paid for before the first step: its machines boot and pull the image, TensorFlow
+starts, the steps are compiled. An assumption, nothing that was measured."""
+
+TIE = 0.05
+"""Costs that are as near as this count as the same: the estimate's errors are larger."""
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _KEYS = ("currency", "chip_hour")
 
@@ -119,11 +126,13 @@ class TrainingLength:
         rows_per_epoch: Rows of the training split, or `None`.
         epochs: How often they are read, or `None`.
         train_steps: Steps, or `None`: as many as the epochs take.
+        rows_per_step: Rows of such a step, or `None`: as many as the slice's step has.
     """
 
     rows_per_epoch: int | None = None
     epochs: float | None = None
     train_steps: int | None = None
+    rows_per_step: int | None = None
 
     def __post_init__(self) -> None:
         """Checks that the length is given, and once."""
@@ -134,10 +143,17 @@ class TrainingLength:
         if self.train_steps is None and self.rows_per_epoch is None:
             raise ValueError("Give the training's length: --rows_per_epoch, or --train_steps.")
 
+    def __str__(self) -> str:
+        if self.train_steps is not None:
+            rows = f" of {self.rows_per_step:,} rows" if self.rows_per_step else ""
+            return f"The training has {self.train_steps:,} steps{rows}"
+        epochs = f"{self.epochs or 1:g} epoch{'s' * (self.epochs not in (None, 1))}"
+        return f"The training has {epochs} of {self.rows_per_epoch:,} rows"
+
     def rows(self, batch_size: int) -> float:
         """Returns the rows of the training; of one epoch where nothing else is said."""
         if self.train_steps is not None:
-            return float(self.train_steps * batch_size)
+            return float(self.train_steps * (self.rows_per_step or batch_size))
         assert self.rows_per_epoch is not None
         return self.rows_per_epoch * (1.0 if self.epochs is None else self.epochs)
 
@@ -152,11 +168,12 @@ class TrainingCost:
         step_seconds: The estimate of a step, or the time that the input takes for it where that is
             longer.
         limited_by_input: Whether it is.
-        seconds: The training, by `step_seconds`.
+        seconds: The training, by `step_seconds`, after its start-up.
         slow_seconds: The same at the slow end of the estimate's errors (`PUBLISHED_ERRORS`).
         epoch_seconds: One epoch, or `None` where its rows are not given.
         hour_price: The slice for an hour.
         currency: Of the prices.
+        start_up_seconds: How long the slice is paid for before the first step.
     """
 
     tpu: str
@@ -168,6 +185,7 @@ class TrainingCost:
     epoch_seconds: float | None
     hour_price: float
     currency: str
+    start_up_seconds: float = 0.0
 
     @property
     def cost(self) -> float:
@@ -204,13 +222,21 @@ class TrainingCost:
         }
 
 
-def training_cost(report: PreflightReport, length: TrainingLength, prices: Prices) -> TrainingCost:
+def training_cost(
+    report: PreflightReport,
+    length: TrainingLength,
+    prices: Prices,
+    *,
+    start_up_seconds: float = START_UP_SECONDS,
+) -> TrainingCost:
     """Computes what a training costs on the slice of a report.
 
     Args:
         report: A report with a training step that compiles and fits.
         length: How long the training is.
         prices: What chips cost.
+        start_up_seconds: How long the slice is paid for before the first step. Defaults to five
+            minutes, an assumption.
 
     Returns:
         The cost.
@@ -237,25 +263,41 @@ def training_cost(report: PreflightReport, length: TrainingLength, prices: Price
         batch_size=step.batch_size,
         step_seconds=step_seconds,
         limited_by_input=of_input > estimated,
-        seconds=steps * step_seconds,
-        slow_seconds=steps * slow_step,
+        seconds=start_up_seconds + steps * step_seconds,
+        slow_seconds=start_up_seconds + steps * slow_step,
         epoch_seconds=epoch,
         hour_price=prices.of_slice(report.tpu),
         currency=prices.currency,
+        start_up_seconds=start_up_seconds,
     )
 
 
-def cheapest(costs: Sequence[TrainingCost], deadline: float | None) -> TrainingCost | None:
-    """Returns the cheapest slice that meets a deadline, even at the slow end of the errors."""
+def choose(costs: Sequence[TrainingCost], deadline: float | None) -> TrainingCost | None:
+    """Returns the slice of the fewest chips among those that cost about the least and meet a deadline.
+
+    A slice meets it if it does so at the slow end of the errors.
+    """
     in_time = [each for each in costs if deadline is None or each.meets(deadline)]
-    return min(in_time, key=lambda each: each.cost, default=None)
+    least = min((each.cost for each in in_time), default=0.0)
+    return min(
+        (each for each in in_time if each.cost <= least * (1 + TIE)),
+        # Of those whose costs look alike, the one that was asked for first.
+        key=lambda each: (find_slice(each.tpu).num_chips, round(each.cost, 2)),
+        default=None,
+    )
 
 
-def read_duration(text: str) -> float:
+def price_text(amount: float, currency: str) -> str:
+    """Writes a price, such as `"16.82 USD"`."""
+    return f"{amount:,.2f} {currency}"
+
+
+def read_duration(text: str, *, option: str = "--deadline") -> float:
     """Reads a duration, such as `"4h"`, `"90m"`, `"1d"` or `"1h30m"`.
 
     Args:
         text: Numbers with a unit each: s, m, h or d.
+        option: What it was given by, for the message. Defaults to `"--deadline"`.
 
     Returns:
         Seconds.
@@ -266,5 +308,5 @@ def read_duration(text: str) -> float:
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not 0 < seconds < math.inf:
-        raise ValueError(f"--deadline {text[:100]!r}: give a duration, such as 4h, 90m or 1h30m.")
+        raise ValueError(f"{option} {text[:100]!r}: give a duration, such as 4h, 90m or 1h30m.")
     return seconds

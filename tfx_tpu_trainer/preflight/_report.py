@@ -13,6 +13,7 @@ from tfx_tpu_trainer.preflight._results import (
     Collective,
     CompiledStep,
     Finding,
+    FindingGroup,
     LoweredStep,
     MemoryNeed,
     Problem,
@@ -303,6 +304,20 @@ class PreflightReport:
                 found[finding] = (*found.get(finding, ()), step.name)
         return found
 
+    @property
+    def finding_groups(self) -> tuple[FindingGroup, ...]:
+        """The findings, those of one kind with one remedy as one; of an op, the first that a step has."""
+        groups: dict[Any, dict[Any, Finding]] = {}
+        steps: dict[Any, dict[str, None]] = {}
+        for finding, names in self.findings.items():
+            key = (finding.kind, finding.advice or finding)
+            groups.setdefault(key, {}).setdefault(finding.op_name or finding, finding)
+            steps.setdefault(key, {}).update(dict.fromkeys(names))
+        return tuple(
+            FindingGroup(kind=key[0], findings=tuple(group.values()), steps=tuple(steps[key]))
+            for key, group in groups.items()
+        )
+
     def summary(self) -> str:
         """Reports in one line what is wrong, or that nothing is."""
         return f"{self.model} on {self.tpu}: " + "; ".join(
@@ -427,6 +442,16 @@ def bytes_text(count: float) -> str:
     return f"{_short(count)} GiB"
 
 
+def share_text(share: float) -> str:
+    """Writes a share, such as `"3.2%"`; a small one with the digits that it takes."""
+    percent = 100 * share
+    if percent >= 10:
+        return f"{percent:.0f}%"
+    if not percent or percent >= 0.1:
+        return f"{percent:.1f}%"
+    return f"{percent:.1g}%" if percent >= 0.001 else "under 0.001%"
+
+
 def count_text(count: float) -> str:
     """Writes a count, such as `"1.23 M"`; exactly below ten thousand."""
     if abs(count) < 10_000:
@@ -460,7 +485,7 @@ def duration_text(seconds: float) -> str:
     minutes = round(seconds / 60)
     days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
     parts = [f"{days:,} d"] * bool(days) + [f"{hours} h"] * bool(hours)
-    return " ".join([*parts, f"{minutes} min"])
+    return " ".join([*parts, *([f"{minutes} min"] if minutes or not parts else [])])
 
 
 def _short(value: float) -> str:

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from typing import Any
 
 import jinja2
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.whole_files import write_whole
-from tfx_tpu_trainer.preflight._price import TrainingCost
+from tfx_tpu_trainer.preflight._price import TrainingCost, price_text
 from tfx_tpu_trainer.preflight._report import (
     PreflightReport,
     StepReport,
@@ -17,12 +17,15 @@ from tfx_tpu_trainer.preflight._report import (
     duration_text,
     flop_text,
     seconds_text,
+    share_text,
 )
-from tfx_tpu_trainer.preflight._run import Sweep
+from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
+from tfx_tpu_trainer.preflight._sweep import Sweep
 from tfx_tpu_trainer.preflight._text import (
     FINDING_TITLES,
     SERIAL_INPUT,
     STAGE_TITLES,
+    choice_text,
     measured_text,
 )
 
@@ -42,33 +45,36 @@ def write_json(report: PreflightReport, path: str, *, cost: TrainingCost | None 
     _write(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
-def write_html(report: PreflightReport, path: str, *, cost: TrainingCost | None = None) -> None:
-    """Writes a report as one HTML page, whole or not at all.
+def write_html(
+    report: PreflightReport | Sweep, path: str, *, cost: TrainingCost | None = None
+) -> None:
+    """Writes a report or a sweep as one HTML page, whole or not at all.
 
     Args:
-        report: The report.
+        report: The report, or the sweep.
         path: Where to, as in `write_json`.
-        cost: What the training costs. Defaults to `None`: not known.
+        cost: What the training of a report costs; a sweep knows. Defaults to `None`: not known.
 
     Raises:
         OSError: It cannot be written there.
     """
-    _write(path, render_html(report, cost=cost))
+    if isinstance(report, Sweep):
+        _write(path, render_sweep_page(report))
+    else:
+        _write(path, render_html(report, cost=cost))
 
 
-def write_sweep(found: Sweep, path: str, *, costs: Sequence[TrainingCost] = ()) -> None:
+def write_sweep(found: Sweep, path: str) -> None:
     """Writes a sweep as JSON, whole or not at all.
 
     Args:
         found: The sweep.
         path: Where to, as in `write_json`.
-        costs: What the training costs on its slices, for the key `costs`. Defaults to none.
 
     Raises:
         OSError: It cannot be written there.
     """
-    values = {**found.to_json(), "costs": [each.to_json() for each in costs]}
-    _write(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
+    _write(path, json.dumps(found.to_json(), indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: str) -> PreflightReport:
@@ -107,6 +113,8 @@ def _write(path: str, text: str) -> None:
 
 _COLORS = ("#3b6fb6", "#d08c2e", "#5b9a68", "#8a63a8")
 _NEED_COLOR = "#c0392b"
+# Below this share of the limit a bar shows nothing.
+_SLIVER = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,8 +128,40 @@ class BarPart:
     color: str  # its colour
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HbmBar:
+    """The bar of a step's HBM use."""
+
+    parts: tuple[BarPart, ...]
+    enlarged: bool  # whether it is as long as what is used, not as what there is
+
+
 def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) -> str:
     """Returns a report as one HTML page that loads nothing: styles and drawings are part of it."""
+    return _render(
+        "report.html.j2",
+        report=report,
+        chip=report.tpu_slice.chip,
+        steps=[(step, hbm_bar(step)) for step in report.steps],
+        finding_titles=FINDING_TITLES,
+        stage_titles=STAGE_TITLES,
+        serial_input=SERIAL_INPUT,
+        cost=cost,
+    )
+
+
+def render_sweep_page(found: Sweep) -> str:
+    """Returns a sweep as one HTML page that loads nothing: a row for each slice, the choice and why."""
+    return _render(
+        "sweep.html.j2",
+        found=found,
+        choice=choice_text(found),
+        reports=[row.entry.report for row in found.rows if row.entry.report is not None],
+        errors=PUBLISHED_ERRORS,
+    )
+
+
+def _render(template: str, **values: Any) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tfx_tpu_trainer.preflight", "templates"),
         autoescape=True,
@@ -135,28 +175,23 @@ def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) ->
         duration=duration_text,
         flop=flop_text,
         measured=measured_text,
+        price=price_text,
         seconds=seconds_text,
+        share=share_text,
     )
-    template = environment.get_template("report.html.j2")
-    return template.render(
-        report=report,
-        chip=report.tpu_slice.chip,
-        steps=[(step, hbm_bar(step)) for step in report.steps],
-        finding_titles=FINDING_TITLES,
-        stage_titles=STAGE_TITLES,
-        serial_input=SERIAL_INPUT,
-        cost=cost,
-    )
+    return environment.get_template(template).render(**values)
 
 
-def hbm_bar(step: StepReport) -> tuple[BarPart, ...]:
-    """Lays out the bar of a step's HBM use."""
+def hbm_bar(step: StepReport) -> HbmBar:
+    """Lays out the bar of a step's HBM use: beside the limit, or where it would be a sliver, on its own scale."""
     sizes = {label: size for label, size in step.hbm_by_category.items() if size}
     colors: tuple[str, ...] = _COLORS
     if not sizes and step.need_bytes:
         # It did not compile: the compiler only says how much it would be.
         sizes, colors = {"needed in all": step.need_bytes}, (_NEED_COLOR,)
-    whole = max(step.limit_bytes or 0, sum(sizes.values()))
+    needed = sum(sizes.values())
+    enlarged = needed < _SLIVER * (step.limit_bytes or 0)
+    whole = needed if enlarged else max(step.limit_bytes or 0, needed)
     parts = []
     start = 0.0
     for (label, size), color in zip(sizes.items(), colors):
@@ -165,4 +200,4 @@ def hbm_bar(step: StepReport) -> tuple[BarPart, ...]:
             BarPart(label=label, bytes=size, x=round(start, 3), width=round(width, 3), color=color)
         )
         start += width
-    return tuple(parts)
+    return HbmBar(parts=tuple(parts), enlarged=enlarged and bool(parts))

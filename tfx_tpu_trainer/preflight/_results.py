@@ -19,6 +19,7 @@ class Finding:
         message: One sentence: what it is, what it costs, what to do.
         source: `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
         wasted_bytes: Bytes of padding, where the kind is `"padding"`, else 0.
+        advice: The end of the message, where it says the same of other ops: what to do.
     """
 
     kind: str
@@ -27,6 +28,26 @@ class Finding:
     message: str
     source: str | None = None
     wasted_bytes: int = 0
+    advice: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FindingGroup:
+    """Findings of one kind, with one remedy."""
+
+    kind: str
+    findings: tuple[Finding, ...]  # one for each op, the first the costliest of its step
+    steps: tuple[str, ...]  # names of the steps that have any of them
+
+    @property
+    def message(self) -> str:
+        """What they say: the first one whole, and how many more there are."""
+        first, *more = self.findings
+        if not more:
+            return first.message
+        what = first.message.removesuffix(first.advice).strip()
+        like = "1 more op is" if len(more) == 1 else f"{len(more)} more ops are"
+        return f"{what} {like} like it. {first.advice}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A preflight's report for the terminal."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.preflight._input_speed import InputSpeed
-from tfx_tpu_trainer.preflight._price import TrainingCost, cheapest
+from tfx_tpu_trainer.preflight._price import TrainingCost, price_text
 from tfx_tpu_trainer.preflight._report import (
     PreflightReport,
     StepReport,
@@ -19,9 +19,10 @@ from tfx_tpu_trainer.preflight._report import (
     duration_text,
     flop_text,
     seconds_text,
+    share_text,
 )
-from tfx_tpu_trainer.preflight._run import Sweep
 from tfx_tpu_trainer.preflight._step_time import Estimate
+from tfx_tpu_trainer.preflight._sweep import Sweep
 
 _SHOWN_ALLOCATIONS = 5
 _SHOWN_FINDINGS = 8
@@ -88,34 +89,31 @@ def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> Re
         costs: The slices.
         deadline: Seconds that the training may take, or `None`.
     """
-    table = Table(title="Cost of the training", title_justify="left")
-    headings = ["slice", "batch size", "step", "an epoch", "the training", "at the slow end"]
-    for heading in (*headings, *(["in time"] if deadline is not None else [])):
+    start_up = max((each.start_up_seconds for each in costs), default=0.0)
+    title = f"Cost of the training, with {duration_text(start_up)} of start-up"
+    table = Table(title=title, title_justify="left")
+    columns: dict[str, Callable[[TrainingCost], str]] = {
+        "slice": lambda each: each.tpu,
+        "batch size": lambda each: f"{each.batch_size:,}",
+        "step": lambda each: (
+            seconds_text(each.step_seconds) + (" (input)" if each.limited_by_input else "")
+        ),
+    }
+    if any(each.epoch_cost is not None for each in costs):
+        columns["an epoch"] = lambda each: price_text(each.epoch_cost or 0.0, each.currency)
+    columns["the training"] = lambda each: (
+        f"{duration_text(each.seconds)}, {price_text(each.cost, each.currency)}"
+    )
+    columns["at the slow end"] = lambda each: (
+        f"{duration_text(each.slow_seconds)}, {price_text(each.slow_cost, each.currency)}"
+    )
+    if deadline is not None:
+        columns["in time"] = lambda each: "yes" if each.meets(deadline) else "no"
+    for heading in columns:
         table.add_column(heading, overflow="fold")
     for each in costs:
-        row = [
-            each.tpu,
-            f"{each.batch_size:,}",
-            seconds_text(each.step_seconds) + (" (input)" if each.limited_by_input else ""),
-            "" if each.epoch_cost is None else _price(each.epoch_cost, each.currency),
-            f"{duration_text(each.seconds)}, {_price(each.cost, each.currency)}",
-            f"{duration_text(each.slow_seconds)}, {_price(each.slow_cost, each.currency)}",
-        ]
-        if deadline is not None:
-            row.append("yes" if each.meets(deadline) else "no")
-        table.add_row(*map(Text, row))
-    if deadline is None:
-        return table
-    best = cheapest(costs, deadline)
-    within = duration_text(deadline)
-    if best is None:
-        return Group(table, Text(f"None of these slices finishes within {within}.", style="bold"))
-    line = f"The cheapest within {within}: {best.tpu}, {_price(best.cost, best.currency)}"
-    return Group(table, Text(line, style="bold"))
-
-
-def _price(amount: float, currency: str) -> str:
-    return f"{amount:,.2f} {currency}"
+        table.add_row(*(Text(column(each)) for column in columns.values()))
+    return table
 
 
 def render_sweep(found: Sweep) -> RenderableType:
@@ -132,11 +130,31 @@ def render_sweep(found: Sweep) -> RenderableType:
     for entry in found.entries:
         row = (entry.tpu, f"{entry.batch_size:,}", entry.outcome, entry.detail)
         table.add_row(*map(Text, row))
-    lines = [
-        Text(f"{tpu}: {'none of the list fits' if size is None else f'{size:,} fits'}")
-        for tpu, size in found.largest.items()
-    ]
-    return Group(table, Text("Largest batch of the list that fits:", style="bold"), *lines)
+    parts: list[RenderableType] = [table]
+    # With one size for each slice the table says it.
+    if len(found.entries) > len(found.largest):
+        parts.append(Text("Largest batch of the list that fits:", style="bold"))
+        parts += [
+            Text(f"{tpu}: {'none of the list fits' if size is None else f'{size:,} fits'}")
+            for tpu, size in found.largest.items()
+        ]
+    if found.costs:
+        parts += [
+            render_costs(found.costs, deadline=found.deadline),
+            Text(choice_text(found), style="bold"),
+        ]
+    return Group(*parts)
+
+
+def choice_text(found: Sweep) -> str:
+    """Returns in one line which slice of a sweep to take, and why; nothing where no costs are known."""
+    chosen = next((row for row in found.rows if row.chosen), None)
+    if chosen is not None and chosen.cost is not None:
+        price = price_text(chosen.cost.cost, chosen.cost.currency)
+        return f"The choice: {chosen.tpu}, {price}: {chosen.why}"
+    if found.costs and found.deadline is not None:
+        return f"None of these slices finishes within {duration_text(found.deadline)}."
+    return ""
 
 
 def _step(step: StepReport) -> RenderableType:
@@ -238,7 +256,7 @@ def _bar(step: StepReport) -> Iterator[str | tuple[str, str]]:
     filled = min(_BAR, max(1, round(_BAR * need / limit)))
     yield "█" * filled, "red" if need > limit else "cyan"
     yield "░" * (_BAR - filled), "dim"
-    yield f" {bytes_text(need)} of {bytes_text(limit)} ({need / limit:.1%})"
+    yield f" {bytes_text(need)} of {bytes_text(limit)} ({share_text(need / limit)})"
 
 
 def _allocations(step: StepReport) -> Table:
@@ -254,17 +272,17 @@ def _allocations(step: StepReport) -> Table:
 
 
 def _findings(report: PreflightReport) -> Iterator[RenderableType]:
-    if report.findings:
+    groups = report.finding_groups
+    if groups:
         yield Text("\nWorth a look", style="bold")
-    for finding, steps in list(report.findings.items())[:_SHOWN_FINDINGS]:
-        title = FINDING_TITLES.get(finding.kind, finding.kind)
-        heading = f"{title} ({', '.join(steps)}): "
-        yield Text.assemble(("! ", "yellow"), (heading, "bold"), finding.message)
-        if finding.source:
-            yield Text(f"  at: {_from_here(finding.source)}", style="dim")
-    if len(report.findings) > _SHOWN_FINDINGS:
-        more = len(report.findings) - _SHOWN_FINDINGS
-        yield Text(f"! {more} more (all are in --json and --html)")
+    for group in groups[:_SHOWN_FINDINGS]:
+        title = FINDING_TITLES.get(group.kind, group.kind)
+        heading = f"{title} ({', '.join(group.steps)}): "
+        yield Text.assemble(("! ", "yellow"), (heading, "bold"), group.message)
+        if group.findings[0].source:
+            yield Text(f"  at: {_from_here(group.findings[0].source)}", style="dim")
+    if len(groups) > _SHOWN_FINDINGS:
+        yield Text(f"! {len(groups) - _SHOWN_FINDINGS} more (all are in --json and --html)")
 
 
 def _input(report: PreflightReport) -> Iterator[RenderableType]:

@@ -170,6 +170,8 @@ _NO_MODULE = {"module_file": None, "steps": None}
         refusal(
             {"tpu": "v5e:2x4,v5e:1x1"}, "--tpu v5e:2x4,v5e:1x1: give one value, or add --sweep"
         ),
+        refusal({"tpu": None}, "--tpu is missing: give it, such as --tpu v5e:2x4, or run the"),
+        refusal({"batch_size": None}, "--batch_size is missing: give it, such as --batch_size"),
         refusal({"tpu": ""}, "--tpu is empty: give a slice, such as v5e:2x4"),
         refusal({"batch_size": "63"}, "batch size of train 63 must be divisible by the 8 replicas"),
         refusal({"batch_size": "64,32"}, "--batch_size 64,32: give one value, or add --sweep"),
@@ -320,6 +322,51 @@ def test_bad_input_is_one_line_and_exit_code_2(files, changed, refused):
     assert ended.stderr.count("\n") == 1 and len(ended.stderr) < 500, ended.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        case(
+            "preflight",
+            "`--pipeline=taxi`, without a slice in the config",
+            "Error: no slice is named: give --tpu v5e:2x4, or set trainer.tpu in the config",
+            values={},
+        ),
+        case(
+            "preflight",
+            "`--pipeline=taxi --tpu=v5e:2x4` before the first run",
+            "Error: what the model is fed is not known: no run has come past Transform yet, and the "
+            "project keeps no schema; run the project once (tfx-tpu-trainer run",
+            values={"tpu": "v5e:2x4"},
+        ),
+        case(
+            "preflight",
+            "`--pipeline=taxi --measure_input=9`",
+            "Error: --measure_input reads a module's own input_fn; a project's training measures its",
+            values={"tpu": "v5e:2x4", "measure_input": "9"},
+        ),
+        case(
+            "preflight",
+            "`--pipeline=taxi --module=model`",
+            "Error: --module names a model, and so does a project; give one of them",
+            values={"module": "model"},
+        ),
+        case(
+            "preflight",
+            "`--pipeline=no`",
+            "Error: unknown pipeline 'no'; pipelines here: digits, taxi",
+            values={"pipeline": "no"},
+        ),
+    ],
+)
+def test_what_a_project_does_not_know_is_told_with_exit_code_2(tmp_path, options, refused):
+    config = tmp_path / "config.yaml"
+    text = pathlib.Path("pipelines/taxi/config.yaml").read_text("utf-8")
+    config.write_text(text.replace("root: runs/taxi", f"root: {tmp_path}"), "utf-8")
+    ended = _preflight({"pipeline": "taxi", "config": str(config), **options})
+    refused.output(ended)
+    assert ended.exit_code == 2, ended.output
+
+
 _WITH_SERVE = {"steps": "serve", "saved_model": "a"}
 
 
@@ -367,11 +414,6 @@ _WITH_SERVE = {"steps": "serve", "saved_model": "a"}
             case("preflight", f"`--sweep {given}`", "Error: ", says, values=(changed, ["--sweep"]))
             for given, changed, says in (
                 (
-                    "--html=page",
-                    {"html": "page"},
-                    "--sweep writes no page: leave --html out, or use",
-                ),
-                (
                     "--steps=serve",
                     _WITH_SERVE,
                     "--sweep compiles only train, eval and predict: leave",
@@ -398,15 +440,19 @@ def test_a_sweep_names_the_cheapest_slice_that_meets_the_deadline(files, tmp_pat
     prices, out = tmp_path / "prices.json", tmp_path / "sweep.json"
     prices.write_text('{"currency": "USD", "chip_hour": {"v5e": 1.0, "v5p": 4.0}}', "utf-8")
     priced = {"price": str(prices), "train_steps": "1000000", "deadline": "30d", "json": str(out)}
-    ended = _preflight({**files, **priced, "tpu": "v5e:2x4,v5e:1x1"}, "--sweep")
+    page = tmp_path / "sweep.html"
+    given = {**files, **priced, "tpu": "v5e:2x4,v5e:1x1", "html": str(page), "start_up": "6m"}
+    ended = _preflight(given, "--sweep")
     assert ended.exit_code == 0, ended.output
-    assert "Cost of the training" in ended.stdout
+    assert "Cost of the training, with 6 min of start-up" in ended.stdout
     # A step on one chip takes as long as it likes: the slice of eight costs eight times as much.
-    assert "The cheapest within 30 d 0 min: v5e:1x1, " in ended.stdout
+    assert "The choice: v5e:1x1, " in ended.stdout and ": the cheapest within 30 d" in ended.stdout
+    assert "the cheapest within 30 d" in page.read_text("utf-8")
     costs = json.loads(out.read_text("utf-8"))["costs"]
     assert [each["hour_price"] for each in costs] == [8.0, 1.0]
     for each in costs:
-        assert each["cost"] == pytest.approx(each["step_seconds"] * 1e6 / 3600 * each["hour_price"])
+        seconds = 360 + each["step_seconds"] * 1e6
+        assert each["cost"] == pytest.approx(seconds / 3600 * each["hour_price"])
 
 
 def test_the_input_of_a_module_is_measured_and_a_profile_written(files, tmp_path):

@@ -187,6 +187,51 @@ def test_without_a_pushed_model_the_blessed_one_answers(churn, churn_run):
     assert "... 590 more" in said
 
 
+def _preflight(
+    churn: Path, patched: pytest.MonkeyPatch, config: str, *options: str
+) -> tuple[str, str]:
+    """Runs a preflight in the project: what it prints, and the page that it names last."""
+    patched.chdir(churn)
+    patched.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    try:
+        ended = CliRunner().invoke(main, ["preflight", "--config", config, *options])
+    finally:
+        for name in set(sys.modules) - before:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(churn)):
+                del sys.modules[name]
+    assert ended.exit_code == 0, ended.output
+    said = " ".join(ended.stdout.split())
+    return said, Path(said.rpartition("The page: ")[2]).read_text(encoding="utf-8")
+
+
+def test_a_preflight_is_of_the_model_that_the_project_trains(churn, churn_run, monkeypatch):
+    fresh = churn / "fresh.yaml"
+    text = (churn / "config.yaml").read_text(encoding="utf-8")
+    fresh.write_text(text.replace("root: runs", "root: runs/fresh"), encoding="utf-8")
+    step = ("--tpu", "v5e:2x4", "--steps", "train")
+    said, page = _preflight(churn, monkeypatch, "config.yaml", *step)
+    assert "Transform's output of the run 20" in said
+    rows = yaml.safe_load(text)["trainer"]["train_batch_size"]
+    assert f"train, {rows:,} rows: compiles and fits" in said and "8 replicas" in said
+    made, by_schema = _preflight(churn, monkeypatch, str(fresh), *step)
+    assert "by schema/schema.pbtxt, as no run has come past Transform yet" in made
+    parameters = re.search(r"parameters.*?all variables are \S+ KiB", said)
+    assert parameters and parameters[0] in made
+    assert "The whole bar is what the step uses" in page and "Preflight of churn" in by_schema
+
+
+def test_a_sweep_has_the_length_of_the_project_s_training(churn, churn_run, monkeypatch, tmp_path):
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"currency": "EUR", "chip_hour": {"v5p": 6.0}}', encoding="utf-8")
+    said, page = _preflight(churn, monkeypatch, "config.yaml", "--sweep", f"--price={prices}")
+    # Of the slices of one machine, only those with a price; four chips for five minutes.
+    assert "The choice: v5p:2x2x1, 2.00 EUR: the cheapest" in said and "v5e" not in said
+    trainer = yaml.safe_load((churn / "config.yaml").read_text("utf-8"))["trainer"]
+    steps, rows = trainer["train_steps"], trainer["train_batch_size"]
+    assert f"The training has {steps:,} steps of {rows:,} rows" in page
+
+
 @pytest.mark.sweep
 def test_tfx_s_command_line_runs_the_same_project(churn, churn_run, tmp_path):
     pushed = len(list((churn / "runs" / "serving").iterdir()))

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tfx_tpu_trainer._support.imports import of_extra
+from tfx_tpu_trainer.workbench.cli.runs import project_options
 
 _MOST_ROWS = 2**31 - 1
 _SHOWN = 100
@@ -47,6 +48,7 @@ class _Names(click.ParamType):
 
 
 @click.command(short_help="Compiles a model for a TPU slice, without a TPU.")
+@project_options
 @click.option("--module_file", metavar="FILE", help="The .py file with model_fn.")
 @click.option("--module", metavar="NAME", help="The module's import path; replaces --module_file.")
 @click.option(
@@ -57,8 +59,8 @@ class _Names(click.ParamType):
 @click.option(
     "--tpu",
     type=_Names(),
-    required=True,
-    help="The slice, such as v5e:2x4 or v5e:8; with --sweep, a list of slices.",
+    help="The slice, such as v5e:2x4 or v5e:8; with --sweep, a list of slices. Default in a project: trainer.tpu of "
+    "its config; with --sweep, also one machine of v5e, v6e and v5p with 1 to 8 chips.",
 )
 @click.option(
     "--num_slices",
@@ -70,8 +72,8 @@ class _Names(click.ParamType):
 @click.option(
     "--batch_size",
     type=_Sizes(),
-    required=True,
-    help="Rows of a step over all replicas; for serve, rows of a request; with --sweep, a list.",
+    help="Rows of a step over all replicas; for serve, rows of a request; with --sweep, a list. Default in a project: "
+    "its trainer's batch sizes.",
 )
 @click.option(
     "--steps",
@@ -105,7 +107,12 @@ class _Names(click.ParamType):
     help="How the input is partitioned over them, as in TPUConfig: '[{\"image\": [1, 4, 1]}, null]'.",
 )
 @click.option("--saved_model", metavar="PATH", help="An exported model, for the serve step.")
-@click.option("--sweep", is_flag=True, help="Prints the largest batch size that fits each slice.")
+@click.option(
+    "--sweep",
+    is_flag=True,
+    help="Compares slices: the largest batch size that fits each, and, with the training's length, time, price and "
+    "the slice to choose.",
+)
 @click.option(
     "--measure_input",
     type=float,
@@ -143,12 +150,23 @@ class _Names(click.ParamType):
     "applies to every slice.",
 )
 @click.option(
+    "--start_up",
+    metavar="TIME",
+    help="With --price or --sweep: how long a slice is paid for before the first step. Default: 5m.",
+)
+@click.option(
     "--profile",
     metavar="FOLDER",
     help="Writes the compiled steps, with estimated times, as a profile for XProf.",
 )
 @click.option("--json", "json_file", metavar="FILE", help="Also writes the report as JSON.")
-@click.option("--html", "html_file", metavar="FILE", help="Also writes the report as an HTML page.")
+@click.option(
+    "--html",
+    "html_file",
+    metavar="FILE",
+    help="Also writes the report as an HTML page. Default in a project: "
+    "below preflight/ of its root.",
+)
 @click.option(
     "--libtpu_path", metavar="PATH", help="The libtpu.so to use instead of the installed package's."
 )
@@ -173,6 +191,9 @@ def preflight(**options: Any) -> None:
 
     Reports whether each step compiles, how much HBM it needs, and how fast it can run at best. Needs x86-64 Linux and
     the extra `preflight`, but no TPU.
+
+    In a project, the model, its params, batch sizes, features and length are those of the project: no option is needed
+    but --tpu or --sweep.
 
     The exit code is 0 if all steps compile and fit, 1 if one does not, and 2 if no report can be made.
     """

@@ -52,11 +52,16 @@ from tfx_tpu_trainer.preflight import (
     write_json,
     write_sweep,
 )
+from tfx_tpu_trainer.workbench.cli.preflight_project import completed, project_of
 
 if TYPE_CHECKING:
     from tfx_tpu_trainer.estimator.tpu import RunConfig
+    from tfx_tpu_trainer.workbench.project.project import Project
 
 STEPS = ("train", "eval", "predict", "serve")
+
+_LENGTHS = ("rows_per_epoch", "epochs", "train_steps")
+_OF_COST = (*_LENGTHS, "deadline", "start_up")
 
 _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
@@ -69,7 +74,9 @@ class PreflightFailed(click.ClickException):
 
 def run(options: Mapping[str, Any]) -> bool:
     """Runs the command."""
-    with _user_code(options):
+    with _user_code(options) as project:
+        if project is not None:
+            options = completed(options, project)
         steps = _steps(options)
         _check(options, steps)
         # Before TensorFlow is asked for anything: without a compiler nothing is of use.
@@ -92,17 +99,19 @@ def run(options: Mapping[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _user_code(options: Mapping[str, Any]) -> Iterator[None]:
-    """Lets a block import and run what the options name; its errors are one line each."""
+def _user_code(options: Mapping[str, Any]) -> Iterator[Project | None]:
+    """Lets a block import and run what the options name; its errors are one line each. Yields the project, if any."""
     file = options["module_file"]
     code = file or options["module"] or options["function"]
     with _errors_in_one_line(code), contextlib.ExitStack() as folders:
+        project = project_of(options)
+        below = project.import_root if project is not None else file and os.path.dirname(file)
         # As TFX does it: what a model imports is beside it, or below the folder that one works in.
-        for folder in (os.getcwd(), os.path.dirname(os.path.abspath(file)) if file else None):
+        for folder in (os.getcwd(), None if below is None else os.path.abspath(below)):
             if folder:
                 folders.enter_context(imported_from(folder))
         folders.enter_context(exits_are_errors(code or "the model"))
-        yield
+        yield project
 
 
 def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -127,8 +136,8 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         _check_function(options)
     elif not steps or (of_model and not (options["module_file"] or options["module"])):
         raise PreflightFailed(
-            "Nothing to compile: give a module with model_fn by --module_file or --module, or an "
-            "exported model by --saved_model."
+            "Nothing to compile: give a module with model_fn by --module_file or --module, an "
+            "exported model by --saved_model, or a project by --project or --pipeline."
         )
     if "serve" in steps and not options["saved_model"]:
         raise PreflightFailed("The serve step needs an exported model: give --saved_model.")
@@ -166,6 +175,11 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         raise PreflightFailed(
             "--measure_input reads the module's own input_fn: leave --transform_output out."
         )
+    for name, example in (("tpu", "v5e:2x4"), ("batch_size", "1024")):
+        if options[name] is None:
+            raise PreflightFailed(
+                f"--{name} is missing: give it, such as --{name} {example}, or run the command in a project."
+            )
     if options["sweep"]:
         if seconds is not None or profile:
             raise PreflightFailed(
@@ -176,8 +190,6 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
             raise PreflightFailed(
                 "--sweep compiles only train, eval and predict: leave serve out of --steps."
             )
-        if options["html_file"]:
-            raise PreflightFailed("--sweep writes no page: leave --html out, or use --json.")
         return
     if not options["tpu"]:
         raise PreflightFailed("--tpu is empty: give a slice, such as v5e:2x4.")
@@ -230,26 +242,37 @@ def _of_function(options: Mapping[str, Any]) -> PreflightReport:
 
 def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
     """Reads what a training costs by, so that a mistake is found before anything is compiled."""
-    if options["price_file"] is None:
-        for name in ("rows_per_epoch", "epochs", "train_steps", "deadline"):
-            if options[name] is not None:
-                raise PreflightFailed(f"--{name} needs --price: give a price file.")
-        return
-    if "train" not in steps:
+    given = [name for name in _OF_COST if options[name] is not None]
+    if options["price_file"] is None and given and not options["sweep"]:
+        raise PreflightFailed(f"--{given[0]} needs --price: give a price file.")
+    if options["price_file"] is not None and "train" not in steps:
         raise PreflightFailed("--price needs the train step: include train in --steps.")
-    prices = Prices.read(options["price_file"])
+    prices = _prices(options)
     _length(options)
     _deadline(options)
-    for name in options["tpu"]:
-        prices.of_slice(TpuSpec.read(name).tpu_slice.name)
+    _start_up(options)
+    if prices is not None:
+        for name in options["tpu"]:
+            prices.of_slice(TpuSpec.read(name).tpu_slice.name)
 
 
-def _length(options: Mapping[str, Any]) -> TrainingLength:
-    return TrainingLength(
-        rows_per_epoch=options["rows_per_epoch"],
-        epochs=options["epochs"],
-        train_steps=options["train_steps"],
-    )
+def _length(options: Mapping[str, Any]) -> TrainingLength | None:
+    """Returns the length that is given, else the project's; `None` where nobody asks."""
+    if not any(options[name] is not None for name in _LENGTHS):
+        if (declared := options.get("declared_length")) is not None:
+            return TrainingLength(train_steps=declared[0], rows_per_step=declared[1])
+        if options["price_file"] is None and options["deadline"] is None:
+            return None
+    return TrainingLength(**{name: options[name] for name in _LENGTHS})
+
+
+def _prices(options: Mapping[str, Any]) -> Prices | None:
+    return None if options["price_file"] is None else Prices.read(options["price_file"])
+
+
+def _start_up(options: Mapping[str, Any]) -> dict[str, float]:
+    given = options["start_up"]
+    return {} if given is None else {"start_up_seconds": read_duration(given, option="--start_up")}
 
 
 def _deadline(options: Mapping[str, Any]) -> float | None:
@@ -266,10 +289,17 @@ def _model(options: Mapping[str, Any], steps: Sequence[str]) -> PreflightModel |
         spec = FeatureSpec.read(options["feature_spec"], label_key=options["label_key"])
     file = options["module_file"]
     module = load_file(file) if file else load_module(options["module"])
+    features = options.get("features")
+    if features is not None and (module.input_fn is None or module.input_fn_wants_fn_args):
+        spec = features(options["label_key"])
     example = "a JSON object, such as '{\"rate\": 0.1}'"
     params = _json("params", options["params"], kind=dict, example=example)
+    if (declared := options.get("declared_params")) is not None:
+        params = {**declared, **(params or {})}
     model = model_of_module(module, spec=spec, params=params)
-    return dataclasses.replace(model, config=_config(options))
+    return dataclasses.replace(
+        model, config=_config(options), name=options.get("model_name", model.name)
+    )
 
 
 def _config(options: Mapping[str, Any]) -> RunConfig | None:
@@ -313,18 +343,18 @@ def _report(
 ) -> PreflightReport:
     spec, num_slices = TpuSpec.read(options["tpu"][0]), options["num_slices"]
     check_slices(spec.tpu_slice, num_slices)
-    (batch_size,) = options["batch_size"]
+    rows = options.get("rows") or dict.fromkeys(STEPS, options["batch_size"][0])
     lowered: list[LoweredStep] = []
     if model is not None:
         of_model = [step for step in steps if step != "serve"]
         lowered += model.lower(
             of_model,
-            batch_sizes=dict.fromkeys(of_model, batch_size),
+            batch_sizes=rows,
             spec=spec,
             num_slices=num_slices,
         )
     if "serve" in steps:
-        lowered += lower_saved_model(options["saved_model"], batch_size=batch_size)
+        lowered += lower_saved_model(options["saved_model"], batch_size=rows["serve"])
     return compile_and_report(
         lowered,
         tpu_slice=spec.tpu_slice,
@@ -355,10 +385,11 @@ def _with_input(
 
 def _cost(report: PreflightReport, options: Mapping[str, Any]) -> TrainingCost | None:
     """Returns what the training costs; `None` where nobody asks, or where it can't train."""
+    prices, length = _prices(options), _length(options)
     trains = any(step.name == "train" and step.ok for step in report.steps)
-    if options["price_file"] is None or not trains:
+    if prices is None or length is None or not trains:
         return None
-    return training_cost(report, _length(options), Prices.read(options["price_file"]))
+    return training_cost(report, length, prices, **_start_up(options))
 
 
 def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> bool:
@@ -374,15 +405,23 @@ def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequ
     ):
         console.print(f"{entry.tpu} {entry.batch_size:,}: {entry.outcome}", style="dim")
         entries.append(entry)
-    found = Sweep(model=model.name, steps=tuple(steps), entries=tuple(entries))
+    found = Sweep(
+        model=model.name,
+        steps=tuple(steps),
+        entries=tuple(entries),
+        length=_length(options),
+        prices=_prices(options),
+        deadline=_deadline(options),
+        **_start_up(options),
+    )
     console.print(render_sweep(found))
-    fitting = (each.report for each in found.entries if each.outcome == "fits" and each.report)
-    costs = [cost for report in fitting if (cost := _cost(report, options)) is not None]
-    if options["price_file"]:
-        console.print(render_costs(costs, deadline=_deadline(options)))
     if options["json_file"]:
-        write_sweep(found, options["json_file"], costs=costs)
-    return found.ok
+        write_sweep(found, options["json_file"])
+    if options["html_file"]:
+        write_html(found, options["html_file"])
+    _say_page(options)
+    # Of slices that nobody has named, one that fits is enough.
+    return found.ok or (bool(options.get("own_slices")) and any(found.largest.values()))
 
 
 def _write(report: PreflightReport, options: Mapping[str, Any], cost: TrainingCost | None) -> None:
@@ -390,6 +429,18 @@ def _write(report: PreflightReport, options: Mapping[str, Any], cost: TrainingCo
         write_json(report, options["json_file"], cost=cost)
     if options["html_file"]:
         write_html(report, options["html_file"], cost=cost)
+    _say_page(options)
+
+
+def _say_page(options: Mapping[str, Any]) -> None:
+    """Names the page that nobody has asked for by its name."""
+    if options.get("own_page"):
+        path = options["html_file"]
+        standard_output().print(
+            f"The page: {path if '://' in path else os.path.relpath(path)}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _compiler_options(options: Mapping[str, Any]) -> CompilerOptions:
@@ -405,7 +456,7 @@ def _errors_in_one_line(module: str | None) -> Iterator[None]:
     """Turns errors into one line each: ours as they are, those of the user's code with their line."""
     try:
         yield
-    except PreflightFailed:
+    except click.ClickException:
         raise
     except Exception as error:
         message = " ".join(str(error).split())

@@ -110,15 +110,18 @@ def quiet_tensorflow() -> Iterator[None]:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    tensorflow = logging.getLogger("tensorflow")
-    level = tensorflow.level
-    tensorflow.setLevel(logging.ERROR)
+    # Transform logs by absl.
+    loggers = [logging.getLogger(name) for name in ("tensorflow", "absl")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        tensorflow.setLevel(level)
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
 
 
 @click.command(short_help="Runs a project's pipeline on this machine.")
@@ -306,17 +309,8 @@ def _graph_of_project(project: dict[str, Any]) -> Graph:
         config = found.config(config_file=project["config_file"])
     except ConfigError as error:
         raise click.ClickException(str(error).splitlines()[0]) from None
-    with quiet_tensorflow():
-        try:
-            # Nothing is read: the folder of data need not be there.
-            config = config.model_copy(update={"data": config.data or config.root})
-            return graph_of_pipeline(found.create_pipeline(config))
-        # Whatever a project's own code raises, or ends with.
-        except (Exception, SystemExit) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise click.ClickException(
-                f"the pipeline of {str(found.folder)!r} can't be made: {reason}"
-            ) from None
+    with quiet_tensorflow(), _in_one_line(ConfigError):
+        return graph_of_pipeline(found.declared_pipeline(config))
 
 
 @click.command(short_help="Lists the files that old runs left behind, and removes them.")

@@ -155,6 +155,24 @@ class Project:
         """Calls `create_pipeline` of its `pipeline.py`: the TFX pipeline."""
         return self._module("pipeline").create_pipeline(config)
 
+    def declared_pipeline(self, config: PipelineConfig) -> Any:
+        """Makes the TFX pipeline to look at, without its data.
+
+        Raises:
+            ConfigError: The project's own code can't make it.
+        """
+        try:
+            # Nothing is read: the folder of data need not be there.
+            return self.create_pipeline(
+                config.model_copy(update={"data": config.data or config.root})
+            )
+        # Whatever that code raises, or ends with.
+        except (Exception, SystemExit) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(
+                f"the pipeline of {str(self.folder)!r} can't be made: {reason}"
+            ) from None
+
     def check_module(self, name: str) -> None:
         """Checks that a module which the folder has is the one that an import gets.
 

@@ -1,0 +1,165 @@
+"""What `tfx-tpu-trainer preflight` need not be told in a project: model, params, batches, slice, features, length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_tpu_trainer._support.terminal import standard_output
+from tfx_tpu_trainer.hardware import known_slices
+from tfx_tpu_trainer.preflight import Prices
+from tfx_tpu_trainer.workbench.cli.runs import (
+    check_one_project,
+    find_project,
+    quiet_tensorflow,
+    runner_extra,
+)
+
+if TYPE_CHECKING:
+    from tfx_tpu_trainer.components.user_module import FeatureSpec
+    from tfx_tpu_trainer.workbench.project.project import Project
+    from tfx_tpu_trainer.workbench.project.training import DeclaredTraining
+
+_PROJECT = ("folder", "name", "config_file")
+_INSTEAD = ("module_file", "module", "function")
+# Of the chips on which TensorFlow trains and that anybody can order.
+_SWEPT = ("v5e", "v6e", "v5p")
+_FOLDER = "preflight"
+
+
+def project_of(options: Mapping[str, Any]) -> Project | None:
+    """Finds the project whose model is meant: the one that is named, or the working directory's; `None` for another."""
+    check_one_project(options["folder"], options["name"])
+    named = any(options[key] for key in _PROJECT)
+    instead = next((key for key in _INSTEAD if options[key]), None)
+    if instead and named:
+        raise click.UsageError(
+            f"--{instead} names a model, and so does a project; give one of them"
+        )
+    here = all(os.path.isfile(name) for name in ("config.yaml", "pipeline.py"))
+    if not named and (not here or instead or options["saved_model"]):
+        return None
+    # Who has no project needs no TFX.
+    with runner_extra():
+        return find_project(options["folder"], options["name"])
+
+
+def completed(options: Mapping[str, Any], project: Project) -> dict[str, Any]:
+    """Fills in what the options leave open by the project's config and pipeline, and says from where."""
+    if options["measure_input"] is not None:
+        raise ValueError(
+            "--measure_input reads a module's own input_fn; a project's training measures its input "
+            "itself: run it with --set trainer.tpu=v5e:2x4 --set trainer.preflight=warn"
+        )
+    config = project.config(config_file=options["config_file"])
+    with quiet_tensorflow(), runner_extra():
+        from tfx_tpu_trainer.workbench.project.training import declared_training
+
+        training = declared_training(project, config)
+    settings = training.settings
+    source = os.path.relpath(training.module_file) if training.module_file else training.module
+    standard_output().print(
+        f"The model_fn of {source}, with the params and batch sizes of the pipeline {config.name}.",
+        style="dim",
+        highlight=False,
+    )
+    known: dict[str, Any] = {
+        "model_name": config.name,
+        "module": training.module,
+        "module_file": training.module_file,
+        "label_key": settings.label_key,
+        "num_cores_per_replica": settings.num_cores_per_replica,
+        "tpu": _slices(training, options),
+    }
+    if not options["batch_size"]:
+        predicted = settings.rows_per_predict_batch
+        known["rows"] = {
+            "train": settings.train_batch_size,
+            "eval": settings.rows_per_eval_batch,
+            "predict": predicted,
+            "serve": predicted,
+        }
+        known["batch_size"] = (settings.train_batch_size,)
+    if not any(options[key] for key in ("rows_per_epoch", "epochs", "train_steps")):
+        known["declared_length"] = (training.train_steps, settings.train_batch_size)
+    if not (options["transform_output"] or options["feature_spec"]):
+        known["features"] = lambda label_key: _features(training, project, label_key)
+    known["own_slices"] = options["tpu"] is None
+    known["own_page"] = options["html_file"] is None
+    known["html_file"] = f"{config.root}/{_FOLDER}/{_page(options, known)}"
+    given = {key: value for key, value in options.items() if value is not None}
+    return {**options, **known, **given, "declared_params": settings.params}
+
+
+def _slices(training: DeclaredTraining, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the config's slice; in a sweep also what one machine of today's chips has, if a price is known."""
+    own = training.settings.tpu and training.settings.tpu.tpu_slice.name
+    if not options["sweep"]:
+        if own is None and not options["tpu"]:
+            raise ValueError(
+                "no slice is named: give --tpu v5e:2x4, or set trainer.tpu in the config"
+            )
+        return (own,) if own else ()
+    price = options["price_file"]
+    chips = Prices.read(price).chip_hour if price and not options["tpu"] else _SWEPT
+    found = [each for each in known_slices() if each.hosts == 1]
+    swept = [
+        each.name
+        for chip in _SWEPT
+        for each in found
+        if each.chip.generation == chip and chip in chips
+    ]
+    return tuple(dict.fromkeys([*([own] if own else []), *swept]))
+
+
+def _page(options: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    if options["sweep"]:
+        return "sweep.html"
+    name = (options["tpu"] or known["tpu"])[0]
+    return f"{name.replace(':', '-').replace(os.sep, '-')}.html"
+
+
+def _features(training: DeclaredTraining, project: Project, label_key: str | None) -> FeatureSpec:
+    """Reads what the model is fed from the last run's Transform, or has it worked out from the project's schema."""
+    from tfx_tpu_trainer.components.user_module import FeatureSpec
+    from tfx_tpu_trainer.workbench.project.training import WORDS_WITHOUT_A_DOMAIN
+
+    console = standard_output()
+    found = training.transform_output()
+    if found is not None:
+        output, run = found
+        console.print(
+            f"Its features: Transform's output of the run {run}.",
+            style="dim",
+            highlight=False,
+        )
+        return FeatureSpec.of_transform(output, label_key=label_key)
+    command = " ".join(
+        ["tfx-tpu-trainer run", *(project.words if Path.cwd() != project.folder else [])]
+    )
+    otherwise = f"run the project once ({command}), or give --transform_output or --feature_spec"
+    schema = training.schema_file()
+    if schema is None:
+        raise ValueError(
+            "what the model is fed is not known: no run has come past Transform yet, and the project keeps no schema; "
+            f"{otherwise}"
+        )
+    console.print(
+        f"Its features: by {os.path.relpath(schema)}, as no run has come past Transform yet; a "
+        f"column of words without a domain counts as {WORDS_WITHOUT_A_DOMAIN} words.",
+        style="dim",
+        highlight=False,
+    )
+    with quiet_tensorflow():
+        try:
+            return training.features_by_schema(schema, label_key=label_key)
+        # Whatever a preprocessing_fn raises on rows that are made up.
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise ValueError(
+                f"what the model is fed can't be worked out from {schema} ({reason}); {otherwise}"
+            ) from None
