@@ -65,7 +65,12 @@ from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS, Me
 from tfx_tpu_trainer.estimator.export._receivers import SINGLE_RECEIVER_NAME, host_signatures_of
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys
 from tfx_tpu_trainer.estimator.hooks import CheckpointInputPipelineHook
-from tfx_tpu_trainer.estimator.keras._to_estimator import keras_model_fn
+from tfx_tpu_trainer.estimator.keras._checkpoints import remove_first_values
+from tfx_tpu_trainer.estimator.keras._to_estimator import (
+    is_keras_model,
+    keras_model_fn,
+    keras_output_names,
+)
 from tfx_tpu_trainer.estimator.places import ops_on_tpu, shardings
 from tfx_tpu_trainer.estimator.places.choice import (
     EMULATE_VARIABLE,
@@ -150,8 +155,10 @@ __all__ = [
     "graph_nodes",
     "host_signatures_of",
     "input_partitions",
+    "is_keras_model",
     "is_outside",
     "keras_model_fn",
+    "keras_output_names",
     "latest_description",
     "listening",
     "log_not_saved",
@@ -159,6 +166,7 @@ __all__ = [
     "newest_sound_checkpoint",
     "ops_on_tpu",
     "read_task_environment",
+    "remove_first_values",
     "remove_positions",
     "run_schedule",
     "session_master",

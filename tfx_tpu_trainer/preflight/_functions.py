@@ -1,14 +1,18 @@
 """Any function of TensorFlow as a step, with the variables that it captures; a Keras model's training step."""
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import ModeKeys
-from tfx_tpu_trainer.estimator.extending import keras_model_fn, source_line, tf_private
+from tfx_tpu_trainer.estimator.extending import (
+    is_keras_model,
+    keras_model_fn,
+    source_line,
+    tf_private,
+)
 from tfx_tpu_trainer.estimator.tpu import RunConfig, TPUConfig
 from tfx_tpu_trainer.hardware import TpuSpec
 from tfx_tpu_trainer.preflight._compiling import CompilerOptions, libtpu_version
@@ -90,7 +94,7 @@ def preflight_function(
         rows = batch_size // (replicas * num_slices)
     compiler = libtpu_version((options or CompilerOptions()).libtpu_path)
     name = name or str(getattr(function, "__name__", None) or getattr(function, "name", "function"))
-    if _is_keras_model(function):
+    if is_keras_model(function):
         lowered = _keras_step(function, input_signature, rows, replicas, num_cores_per_replica)
     else:
         lowered = lower_function(
@@ -132,20 +136,15 @@ def _keras_step(
         tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), each)
         for each in specs
     )
+    model_fn, _ = keras_model_fn(model)
     return lower_engine_step(
-        keras_model_fn(model),
+        model_fn,
         input_fn_of_specs(features, labels),
         ModeKeys.TRAIN,
         batch_size=rows * replicas,
         num_replicas=replicas,
         config=RunConfig(tpu_config=TPUConfig(num_cores_per_replica=num_cores_per_replica)),
     )
-
-
-def _is_keras_model(model: Any) -> bool:
-    """Tells whether something is a model of Keras 2 or Keras 3."""
-    modules = (sys.modules.get(name) for name in ("tf_keras", "keras"))
-    return any(module is not None and isinstance(model, module.Model) for module in modules)
 
 
 def _specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:

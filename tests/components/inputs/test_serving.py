@@ -96,15 +96,15 @@ def test_transform_features_requires_the_label(receiver):
 
 
 def test_label_only_raw_features(transform_graph):
-    for label, expected in ((LABEL, {"tips"}), (None, frozenset())):
-        needed = functools.partial(needed_raw_features, transform_graph, label)
-        assert label_only_raw_features(transform_graph, label, needed) == expected
+    for labels, expected in (([LABEL], {"tips"}), ([], frozenset())):
+        needed = functools.partial(needed_raw_features, transform_graph, labels)
+        assert label_only_raw_features(transform_graph, labels, needed) == expected
 
 
 def test_needed_raw_features(transform_graph):
     needed = {"miles", "fare", "company", "tags", "stops", "payment", "hour"}
-    assert needed_raw_features(transform_graph, LABEL) == needed
-    assert needed_raw_features(transform_graph, None) == needed | {"tips"}
+    assert needed_raw_features(transform_graph, [LABEL]) == needed
+    assert needed_raw_features(transform_graph, []) == needed | {"tips"}
 
 
 def test_without_a_label_every_feature_goes_to_the_model(transform_graph):

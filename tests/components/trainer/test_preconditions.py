@@ -489,8 +489,8 @@ class TestModules:
                 "modules",
                 "a module without model_fn",
                 "module 'written_model' has no model_fn; define model_fn(features, labels, mode, params)",
-                "its functions are: build_model",
-                values="def build_model(): pass\n",
+                "its functions are: make_model",
+                values="def make_model(): pass\n",
             ),
             case(
                 "modules",

@@ -69,8 +69,26 @@ def _takes(*names):
             "modules",
             "a module of other functions",
             "module 'some_model' has no model_fn; define model_fn(features, labels, mode, params) in it",
-            "its functions are: build_model, run_fn",
-            values={"build_model": _model_fn, "run_fn": _model_fn, "_hidden": _model_fn},
+            "or build_model(params) that returns a compiled Keras model (its functions are: make, run_fn",
+            values={"make": _model_fn, "run_fn": _model_fn, "_hidden": _model_fn},
+        ),
+        case(
+            "modules",
+            "a model_fn and a build_model",
+            "module 'some_model' has a model_fn and a build_model, which is ambiguous: leave one of them out",
+            values={"model_fn": _model_fn, "build_model": _takes("params")},
+        ),
+        case(
+            "modules",
+            "a build_model without `params`",
+            "build_model of module 'some_model' has no argument 'params', it takes (); add it: it receives your values",
+            values={"build_model": _takes()},
+        ),
+        case(
+            "modules",
+            "`callbacks = []` beside a build_model",
+            "callbacks of module 'some_model' is []; make it a function",
+            values={"build_model": _takes("params"), "callbacks": []},
         ),
         case(
             "modules",

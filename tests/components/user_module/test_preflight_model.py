@@ -10,7 +10,10 @@ import tensorflow as tf
 
 from tests import tfx_testdata
 from tests.bad_input import case, row
-from tfx_tpu_trainer.components.user_module._preflight_model import FeatureSpec
+from tests.components.trainer import keras_model
+from tfx_tpu_trainer.components.user_module._module import check_module
+from tfx_tpu_trainer.components.user_module._preflight_model import FeatureSpec, model_of_module
+from tfx_tpu_trainer.estimator import ModeKeys
 
 VALUES = {
     "features": {
@@ -205,3 +208,25 @@ def test_a_sparse_feature_is_refused(tmp_path, refused):
     schema.write_text(text + sparse, encoding="utf-8")
     with refused(ValueError):
         FeatureSpec.of_transform(str(graph))
+
+
+@pytest.mark.parametrize(
+    ("kind", "label_key", "names"),
+    [
+        ("functional", tfx_testdata.LABEL, {"tips_xf", "classes"}),
+        ("two outputs", None, {"tips_xf", "trip_seconds_xf"}),
+    ],
+)
+def test_a_build_model_is_fed_and_predicts(kind, label_key, names):
+    spec = FeatureSpec.of_transform(tfx_testdata.TRANSFORM_GRAPH, label_key=label_key)
+    model = model_of_module(check_module(keras_model), spec=spec, params={"kind": kind})
+    made = {}
+    for mode in (ModeKeys.EVAL, ModeKeys.PREDICT):
+        with tf.Graph().as_default():
+            fed = model.input_fns["train"]({"batch_size": 4})
+            batch = tf.compat.v1.data.make_one_shot_iterator(fed).get_next()
+            features, labels = batch if label_key else (batch, None)
+            labels = labels if mode == ModeKeys.EVAL else None
+            made[mode] = model.model_fn(features, labels, mode, model.params)
+    assert made[ModeKeys.EVAL].loss.shape == ()
+    assert set(made[ModeKeys.PREDICT].predictions) == names

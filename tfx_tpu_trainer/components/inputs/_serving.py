@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ MISSING_INTEGER = tf.int64.min
 
 # Ops that call a function of the graph.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+# It counts as an effect for TensorFlow, so all outputs of a function wait for the vocabulary of the label, too; it
+# checks nothing.
+_LOOKUP = "LookupTableFindV2"
 
 
 _logger = logging.getLogger(__name__)
@@ -56,10 +59,12 @@ class TransformServing:
     Attributes:
         transform_graph_path: Folder of a TransformGraph artifact.
         label_key: Name of the transformed feature that is the label, or `None`.
+        not_served: Names of further transformed features that no prediction needs: other labels, weights of rows.
     """
 
     transform_graph_path: str
     label_key: str | None = None
+    not_served: Collection[str] = ()
 
     def __call__(self) -> ServingInputReceiver:
         """Builds the receiver in the current graph."""
@@ -80,7 +85,7 @@ class TransformServing:
             }
 
         return ServingInputReceiver(
-            features={k: v for k, v in transformed.items() if k != self.label_key},
+            features={k: v for k, v in transformed.items() if k not in self._left_out},
             receiver_tensors={RECEIVER_KEY: examples},
             host_signatures=host_signatures,
         )
@@ -94,12 +99,16 @@ class TransformServing:
     def _label_only(self) -> frozenset[str]:
         # An export builds a receiver for each metagraph; the search is worth doing once.
         return label_only_raw_features(
-            self.transform_graph_path, self.label_key, needed=lambda: self._needed
+            self.transform_graph_path, self._left_out, needed=lambda: self._needed
         )
 
     @functools.cached_property
     def _needed(self) -> frozenset[str]:
-        return needed_raw_features(self.transform_graph_path, self.label_key)
+        return needed_raw_features(self.transform_graph_path, self._left_out)
+
+    @property
+    def _left_out(self) -> frozenset[str]:
+        return frozenset(name for name in (self.label_key, *self.not_served) if name is not None)
 
     def _parse(
         self, examples: tf.Tensor, *, without: frozenset[str]
@@ -157,14 +166,14 @@ def _dense(value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
     return tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value
 
 
-def needed_raw_features(transform_graph_path: str, label_key: str | None) -> frozenset[str]:
-    """Finds the raw features that the transformed features, except for the label, are computed from."""
+def needed_raw_features(transform_graph_path: str, left_out: Collection[str]) -> frozenset[str]:
+    """Finds the raw features that the transformed features, except for labels and such, are computed from."""
     output = tft.TFTransformOutput(transform_graph_path)
     with tf.Graph().as_default() as graph:
         examples = tf.compat.v1.placeholder(tf.string, [None])
         raw = tf.io.parse_example(examples, output.raw_feature_spec())
         transformed = output.transform_raw_features(raw)
-        wanted = [value for name, value in transformed.items() if name != label_key]
+        wanted = [value for name, value in transformed.items() if name not in left_out]
         components = {name: _names(value) for name, value in raw.items()}
         reached = _reached(
             tf.nest.flatten(wanted, expand_composites=True),
@@ -175,10 +184,10 @@ def needed_raw_features(transform_graph_path: str, label_key: str | None) -> fro
 
 
 def label_only_raw_features(
-    transform_graph_path: str, label_key: str | None, needed: Callable[[], frozenset[str]]
+    transform_graph_path: str, left_out: Collection[str], needed: Callable[[], frozenset[str]]
 ) -> frozenset[str]:
     """Finds the raw features that a serving request need not have."""
-    if label_key is None:
+    if not left_out:
         return frozenset()
     spec = tft.TFTransformOutput(transform_graph_path).raw_feature_spec()
     required = {
@@ -242,6 +251,8 @@ class _Functions:
             source = reference.removeprefix("^").partition(":")[0]
             if source in places:
                 found.add(places[source])
+                continue
+            if reference.startswith("^") and nodes[source].op == _LOOKUP:
                 continue
             inputs = nodes[source].input
             if nodes[source].op in _CALLS and not reference.startswith("^"):

@@ -35,14 +35,15 @@ from tfx_tpu_trainer.components.report._run_data import (
     Verdict,
     read_run_data,
 )
-from tfx_tpu_trainer.estimator.extending import RowSample
+from tfx_tpu_trainer.estimator.extending import RowSample, tf_private
 from tfx_tpu_trainer.preflight import read_json as read_preflight
 from tfx_tpu_trainer.serving import ServingCheck, holds_saved_model, overview, read_serving_check
 
 Read = TypeVar("Read")
 
 # Neither a model's nor named after what they belong to.
-_COUNTERS = frozenset({"global_step", "beta1_power", "beta2_power"})
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_COUNTERS = frozenset({"global_step", "beta1_power", "beta2_power", _OBJECT_GRAPH})
 _OUTPUTS = ("model_run", "model")
 PREFLIGHT_FILE = os.path.join("preflight", "report.json")
 """The report of the preflight, in a ModelRun artifact."""
@@ -279,14 +280,21 @@ def _layers(model_run: str) -> tuple[Layer, ...]:
         raise ValueError(f"The checkpoint {path} can't be read: {error.message}") from error
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for name, shape in shapes.items():
+    # Keras models have checkpoints of objects, whose keys are paths to the variables.
+    names = {}
+    if _OBJECT_GRAPH in shapes:
+        keys = tf_private.object_graph_keys(reader.get_tensor(_OBJECT_GRAPH))
+        names = {key: name for name, key in keys.items()}
+    for key, shape in shapes.items():
+        name = names.get(key, key)
         if name in _COUNTERS:
             continue
         elements = int(np.prod(shape, dtype=np.int64))
         layer = counts[name.partition("/")[0]]
         # Slots of v1's optimizers are named after their variable.
-        layer["slots" if name.rpartition("/")[0] in shapes else "parameters"] += elements
-        layer["bytes"] += elements * dtypes[name].size
+        is_slot = name.rpartition("/")[0] in shapes or name.startswith("training/")
+        layer["slots" if is_slot else "parameters"] += elements
+        layer["bytes"] += elements * dtypes[key].size
     layers = [Layer(name=name, **_counted(of_layer)) for name, of_layer in counts.items()]
     return tuple(sorted(layers, key=lambda layer: (-layer.parameters, layer.name)))
 

@@ -270,7 +270,7 @@ def model_section(run: RunData) -> Section | None:
     charts = []
     if run.layers:
         largest = run.layers[:_MOST_BARS]
-        by_layer = {layer.name: float(layer.parameters) for layer in largest}
+        by_layer = {layer.name: float(layer.parameters) for layer in largest if layer.parameters}
         if rest := run.layers[_MOST_BARS:]:
             by_layer[f"{len(rest)} others"] = float(sum(layer.parameters for layer in rest))
         charts.append(draw_bars("Parameters by layer", by_layer, unit="parameters"))

@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer.components.trainer.module_source import (
-    MODEL_FN,
+    MODEL_NAMES,
     TRAINER_FN,
     ModuleSource,
     both_message,
@@ -86,14 +86,14 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
     path = source_file(source.module or "") if source else module_file
     names = names_in_source(path) if isinstance(path, str) else frozenset({"*"})
     called = str(source or module_file)
-    if {TRAINER_FN, MODEL_FN} <= names:
-        raise ValueError(both_message(called))
-    if not names & {TRAINER_FN, MODEL_FN, "*"}:
+    found = [name for name in (TRAINER_FN, *sorted(MODEL_NAMES, reverse=True)) if name in names]
+    if len(found) > 1:
+        raise ValueError(both_message(called, *found[:2]))
+    if not found and "*" not in names:
         raise ValueError(
-            f"module {called!r} has no model_fn, nor a trainer_fn; define model_fn(features, labels, "
-            "mode, params) in it (docs/component.md, The user's module); for a Keras model, let "
-            "keras_to_estimator make it (docs/migration.md, A Keras model); a run_fn belongs to the "
-            "stock Trainer (docs/legacy.md)"
+            f"module {called!r} has no model_fn, build_model nor trainer_fn; define model_fn(features, labels, "
+            "mode, params) in it (docs/component.md, The user's module), or build_model(params) that returns a "
+            "compiled Keras model; a run_fn belongs to the stock Trainer (docs/how-to/from-the-stock-trainer.md)"
         )
     return TRAINER_FN in names
 

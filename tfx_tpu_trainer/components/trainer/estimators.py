@@ -55,7 +55,7 @@ def make_estimator(
         export_saved_model_api_version=settings.export_saved_model_api_version,
         # They become the variables' initial values. A session that finds a checkpoint restores that
         # instead, so an attempt that resumes is not set back to the base model.
-        warm_start_from=job.base_model,
+        warm_start_from=module.warm_start_from or job.base_model,
     )
 
 

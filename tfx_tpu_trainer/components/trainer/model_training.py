@@ -1,4 +1,4 @@
-"""A training of a module's model_fn: TPUEstimator trains, evaluates and exports it."""
+"""A training of a module's model_fn or Keras model: TPUEstimator trains, evaluates and exports it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_transform as tft
 
 from tfx_tpu_trainer._support.progress import TRACE, expecting, phase
 from tfx_tpu_trainer.components.evaluation import EvalMetrics
@@ -57,6 +58,7 @@ from tfx_tpu_trainer.components.trainer.training import (
     Training,
     writable_working_folder,
 )
+from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
 from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.estimator import EvalSpec, ModeKeys, TrainSpec, tpu
 from tfx_tpu_trainer.estimator.extending import (
@@ -66,6 +68,7 @@ from tfx_tpu_trainer.estimator.extending import (
     call_input_fn,
     emulates,
     log_not_saved,
+    remove_first_values,
     remove_positions,
     session_master,
     start_server,
@@ -87,7 +90,7 @@ class TrainedModel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelTraining(Training[TrainedModel]):
-    """A training of a module's model_fn."""
+    """A training of a module's model_fn, or of its Keras model as one."""
 
     estimator: tpu.TPUEstimator  # The estimator that evaluates and exports, in this process alone.
     train_input_fn: Callable[..., tf.data.Dataset]  # Input function for training.
@@ -154,12 +157,24 @@ class ModelTraining(Training[TrainedModel]):
         if host.is_chief:
             check_raw_examples(job)
         model_dir = writable_working_folder(job, host, checkpoint_folder)
+        config = run_config(settings, model_dir=model_dir, tf_config=ALONE)
+        module = with_keras_model(
+            module,
+            model_params(job, module),
+            features=tft.TFTransformOutput(job.transform_graph_path).transformed_feature_spec()
+            if default_input
+            else None,
+            label_key=settings.label_key,
+            config=config,
+            warm_start_from=job.base_model,
+        )
         receiver_fn = module.serving_receiver_for(fn_args) or TransformServing(
-            transform_graph_path=job.transform_graph_path, label_key=settings.label_key
+            transform_graph_path=job.transform_graph_path,
+            label_key=settings.label_key,
+            not_served=module.not_served,
         )
         preconditions.check_receiver(receiver_fn, transform_graph_path=job.transform_graph_path)
         eval_input_fn = module.input_fn_for("eval", fn_args) or eval_input(job).eval_fn()
-        config = run_config(settings, model_dir=model_dir, tf_config=ALONE)
         row_limit = None if default_input else RowLimit.of(job)
         if row_limit is not None and host.is_chief:
             params = {**model_params(job, module), "batch_size": settings.rows_per_eval_batch}
@@ -373,6 +388,7 @@ class ModelTraining(Training[TrainedModel]):
             self.row_cache.release()
         check_before_writing(self.checkpoint_folder)()
         remove_positions(self.estimator.model_dir)
+        remove_first_values(self.estimator.model_dir)
 
     @property
     def _evaluates_here(self) -> bool:

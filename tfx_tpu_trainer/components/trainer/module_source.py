@@ -32,7 +32,8 @@ from tfx_tpu_trainer.components.user_module._module import (
 )
 
 TRAINER_FN = "trainer_fn"
-MODEL_FN = "model_fn"
+# What TpuTrainer trains.
+MODEL_NAMES = frozenset({"model_fn", "build_model"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,18 +226,21 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
             f"trainer_fn={f'{name}.{function}'!r}: the module has no {function!r}; "
             f"{suggest(function, functions)}"
         )
-    if function is None and hasattr(module, MODEL_FN):
-        raise ValueError(both_message(name))
+    for other in sorted(MODEL_NAMES):
+        if function is None and hasattr(module, other):
+            raise ValueError(both_message(name, TRAINER_FN, other))
     _check_arguments(name, function or TRAINER_FN, found)
     return LegacyModule(name=name, trainer_fn=found)
 
 
-def both_message(name: str) -> str:
-    """Returns the error message for a module that has a trainer_fn and a model_fn."""
+def both_message(name: str, one: str, other: str) -> str:
+    """Returns the error message for a module that has two functions of which either is trained."""
+    ambiguous = f"module {name!r} has a {one} and a {other}, which is ambiguous: "
+    if one != TRAINER_FN:
+        return f"{ambiguous}leave one of them out"
     return (
-        f"module {name!r} has a trainer_fn and a model_fn, which is ambiguous: give "
-        "trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 "
-        "did, or rename its trainer_fn to have TpuTrainer train the model_fn"
+        f"{ambiguous}give trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 "
+        f"did, or rename its trainer_fn to have TpuTrainer train the {other}"
     )
 
 

@@ -82,10 +82,10 @@ class TpuTrainerSpec(ComponentSpec):
 
 
 class TpuTrainer(tfx.types.BaseComponent):
-    """Trains a graph-mode `model_fn` with TPUEstimator on Transform's output.
+    """Trains a graph-mode `model_fn`, or a compiled Keras model, with TPUEstimator on Transform's output.
 
     Use it instead of the stock `Trainer` when the model is an Estimator model_fn, when it runs on TPU cores (or on
-    emulated ones), or when its own eval_metrics decide about a push (see `EvalMetricsGate`).
+    emulated ones), or when its own metrics decide about a push (see `EvalMetricsGate`).
 
     Outputs: `model` (SavedModel in `Format-Serving`, metrics in `eval_metrics.json`), `model_run`
     (checkpoints, TensorBoard events and the page of the training), `evaluation` (a ModelEvaluation of
@@ -192,14 +192,16 @@ class TpuTrainer(tfx.types.BaseComponent):
             statistics: StatisticsGen's `statistics` of the raw examples, which the training's page
                 shows. Defaults to `None`.
             label_key: Name of the transformed feature that is the label. Required unless the module
-                has an `input_fn` or its model_fn takes no labels. Defaults to `None`.
+                has an `input_fn`, its model_fn takes no labels, or the outputs of its Keras model are named as
+                the features that are their labels. Defaults to `None`.
             cache_input: Parse the training rows once and keep them for all epochs: in memory, up to
                 a quarter of what is available, or else on local disk (TMPDIR), up to half of what
                 is free. False parses them in every epoch. Only for modules without an `input_fn`.
                 Defaults to `True` if `num_steps` reaches a second epoch.
-            module_file: Path of a .py file that defines `model_fn`. TFX packages it as a wheel,
+            module_file: Path of a .py file that defines `model_fn(features, labels, mode, params)`, or
+                `build_model(params)` that returns a compiled Keras model. TFX packages it as a wheel,
                 together with the .py files next to it. Defaults to `None`.
-            module: Import path of a module that defines `model_fn`; replaces `module_file`. Its
+            module: Import path of such a module; replaces `module_file`. Its
                 package must be importable where the trainer runs. Defaults to `None`.
             trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the
                 Estimator executor of TFX <= 1.15; replaces `module_file` and `module`, which may
@@ -213,8 +215,9 @@ class TpuTrainer(tfx.types.BaseComponent):
                 `None`.
             hyperparameters: A Tuner's `best_hyperparameters`; they override all other params.
                 Defaults to `None`.
-            params: JSON values for model_fn's `params`; they override the module's own `params`.
-                Defaults to `{}`.
+            params: JSON values for the `params` of model_fn or build_model; they override the module's own
+                `params`. With build_model, `weight_column` names the feature with the rows' weights. Defaults
+                to `{}`.
             train_args: Splits (default: `train`) and `num_steps`, the global step to train to;
                 `num_steps` is required. Defaults to `None`.
             eval_args: Splits (default: `eval`) and `num_steps`, the number of batches. Defaults to

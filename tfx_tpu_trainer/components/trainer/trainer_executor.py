@@ -12,6 +12,7 @@ from tfx import v1 as tfx
 from tfx_tpu_trainer._support.progress import followed, phase
 from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.hosts import ChiefStatus, ChiefWatch, Host, read_host
+from tfx_tpu_trainer.components.trainer.keras_callbacks import with_callbacks
 from tfx_tpu_trainer.components.trainer.legacy.training import LegacyTraining
 from tfx_tpu_trainer.components.trainer.model_training import ModelTraining
 from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported, source_texts
@@ -105,6 +106,7 @@ def _prepared(job: TrainJob, host: Host) -> Iterator[Training[Any]]:
         job = dataclasses.replace(job, source_texts=source_texts(job.source))
         legacy = find_legacy(module, job.source.trainer_fn)
         checked = None if legacy else check_module(module)
+        job = with_callbacks(job, checked) if checked else job
         evaluates = legacy is not None or job.settings.evaluates_in_training
         folder = CheckpointFolder.of(job, evaluates=evaluates) if job.settings.resume else None
         if legacy:

@@ -28,10 +28,14 @@ class UserModule:
 
     Attributes:
         name: The module's name, for messages.
-        model_fn: The model function.
+        model_fn: The model function; of a module with build_model, what `with_keras_model` makes.
         input_fn: Input function for training and evaluation, or `None` for the default.
         serving_input_receiver_fn: Receiver of serving requests, or `None` for the default.
         params: Values for model_fn's params, or a function of fn_args that gives them.
+        build_model: Takes the params and returns a compiled Keras model; `None` in a module with a model_fn.
+        callbacks: Takes the params and returns what `fit` had as callbacks; `None` where there are none.
+        warm_start_from: What the variables of `build_model` start from; `None` in a module with a model_fn.
+        not_served: Features that a request for a prediction need not have, beside the label.
     """
 
     name: str
@@ -39,11 +43,15 @@ class UserModule:
     input_fn: Callable[..., Any] | None = None
     serving_input_receiver_fn: Callable[..., Any] | None = None
     params: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None
+    build_model: Callable[[dict[str, Any]], Any] | None = None
+    callbacks: Callable[[dict[str, Any]], Any] | None = None
+    warm_start_from: Any = None
+    not_served: tuple[str, ...] = ()
 
     @property
     def takes_labels(self) -> bool:
-        """Whether model_fn has an argument for labels."""
-        return "labels" in argument_names(self.model_fn)
+        """Whether model_fn has an argument for labels; a Keras model may find them among its features."""
+        return self.build_model is None and "labels" in argument_names(self.model_fn)
 
     @property
     def input_fn_wants_fn_args(self) -> bool:
@@ -159,7 +167,14 @@ def load_file(path: str) -> UserModule:
 def check_module(module: types.ModuleType) -> UserModule:
     """Takes what a TpuTrainer needs out of a module."""
     name = module.__name__
-    model_fn = getattr(module, "model_fn", None)
+    model_fn, build_model = (getattr(module, key, None) for key in ("model_fn", "build_model"))
+    if model_fn is not None and build_model is not None:
+        raise ValueError(
+            f"module {name!r} has a model_fn and a build_model, which is ambiguous: leave one of them out"
+        )
+    if build_model is not None:
+        _check_arguments(name, "build_model", build_model, ("params",), ("params",))
+        model_fn = _not_built
     if model_fn is None:
         functions = sorted(
             key
@@ -168,9 +183,13 @@ def check_module(module: types.ModuleType) -> UserModule:
         )
         raise ValueError(
             f"module {name!r} has no model_fn; define model_fn(features, labels, mode, params) in "
-            f"it (its functions are: {', '.join(functions) or 'none'})"
+            "it, or build_model(params) that returns a compiled Keras model (its functions are: "
+            f"{', '.join(functions) or 'none'})"
         )
     _check_arguments(name, "model_fn", model_fn, _MODEL_FN_ARGUMENTS, ("features", "params"))
+    callbacks = getattr(module, "callbacks", None) if build_model is not None else None
+    if callbacks is not None:
+        _check_arguments(name, "callbacks", callbacks, ("params",), ("params",))
     input_fn = getattr(module, "input_fn", None)
     if input_fn is not None:
         _check_arguments(name, "input_fn", input_fn, _INPUT_FN_ARGUMENTS, ("params",))
@@ -188,7 +207,13 @@ def check_module(module: types.ModuleType) -> UserModule:
         input_fn=input_fn,
         serving_input_receiver_fn=receiver,
         params=params,
+        build_model=build_model,
+        callbacks=callbacks,
     )
+
+
+def _not_built(features: Any, labels: Any, mode: str, params: Any) -> Any:
+    raise AssertionError("the Keras model of a module is built by with_keras_model")
 
 
 def _check_arguments(
@@ -207,9 +232,8 @@ def _check_arguments(
             )
     for missing in required:
         if missing not in taken:
-            raise ValueError(
-                f"{where} has no argument {missing!r}, {shown}; add it: {_USE_OF[missing]}"
-            )
+            use = "it receives your values" if required == allowed else _USE_OF[missing]
+            raise ValueError(f"{where} has no argument {missing!r}, {shown}; add it: {use}")
 
 
 _USE_OF = {

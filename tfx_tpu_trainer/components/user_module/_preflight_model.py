@@ -12,6 +12,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tfx_tpu_trainer._support.imports import of_extra
+from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
 from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.preflight import InputFn, PreflightModel, input_fn_of_specs
 
@@ -226,10 +227,17 @@ def model_of_module(
             f"model_fn of module {module.name!r} takes labels: name the feature that is the label "
             f"(label_key), one of {', '.join(sorted(spec.features))}."
         )
+    known = {**sizes, **_params(module, given=params), **(params or {})}
+    module = with_keras_model(
+        module,
+        known,
+        features=None if spec is None else spec.features,
+        label_key=None if spec is None else spec.label_key,
+    )
     return PreflightModel(
         model_fn=module.model_fn,
         input_fns=_input_fns(module, spec),
-        params={**sizes, **_params(module, given=params), **(params or {})},
+        params=known,
         name=module.name,
     )
 

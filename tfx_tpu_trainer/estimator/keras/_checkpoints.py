@@ -92,6 +92,13 @@ def write_first_checkpoint(model: KerasModel, config: RunConfig, *, of_objects: 
             return saver.save(session, os.path.join(folder, _NAME), write_meta_graph=False)
 
 
+def remove_first_values(model_dir: str) -> None:
+    """Removes the checkpoint of a Keras model's own values, which a training that has ended needs no more."""
+    folder = os.path.join(model_dir, _FOLDER)
+    if tf.io.gfile.isdir(folder):
+        tf.io.gfile.rmtree(folder)
+
+
 class _Mirror:
     """The object graph of a Keras model, made again of graph variables, as far as it leads to any."""
 

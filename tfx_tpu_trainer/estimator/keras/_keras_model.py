@@ -18,6 +18,13 @@ class Named(NamedTuple):
     trainable: bool  # Whether training changes it.
 
 
+class Crossentropy(NamedTuple):
+    """The loss of a model that classifies."""
+
+    binary: bool  # Whether the output is one value for two classes, and not one for each class.
+    from_logits: bool  # Whether the output is a logit, and not a probability.
+
+
 class KerasModel(abc.ABC):
     """A compiled Keras model. What it computes is called while it is traced.
 
@@ -107,6 +114,20 @@ class KerasModel(abc.ABC):
         losses = [loss for loss in tf.nest.flatten(self.model.loss) if loss is not None]
         return {getattr(loss, "reduction", None) == "sum" for loss in losses}
 
+    @property
+    def crossentropy(self) -> Crossentropy | None:
+        """The compiled loss of a lone output; `None` where it is no crossentropy."""
+        losses = [loss for loss in tf.nest.flatten(self.model.loss) if loss is not None]
+        if len(losses) != 1:
+            return None
+        (loss,) = losses
+        called = loss if isinstance(loss, str) else getattr(loss, "name", None)
+        called = str(called or getattr(loss, "__name__", "")).lower().replace("_", "")
+        if not called.endswith("crossentropy"):
+            return None
+        config = loss.get_config() if hasattr(loss, "get_config") else {}
+        return Crossentropy(called.startswith("binary"), bool(config.get("from_logits")))
+
     @abc.abstractmethod
     def update_metrics(self, labels: Any, outputs: Any, weights: Any) -> None:
         """Updates the compiled metrics."""
@@ -153,7 +174,8 @@ class KerasModel(abc.ABC):
             raise ValueError(
                 f"The optimizer {name} can't be made from its own config: {error}. Its class needs "
                 "a matching get_config and from_config, and custom classes in its settings, such "
-                "as a learning rate schedule, must be in custom_objects={'Name': Name}."
+                "as a learning rate schedule, must be in custom_objects={'Name': Name} or registered by "
+                "keras.saving.register_keras_serializable()."
             ) from error
 
     def fresh_metric_values(self) -> dict[int, np.ndarray]:

@@ -35,6 +35,7 @@ from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1
 
+_CLASSES = "classes"
 _WRITES = ("AssignVariableOp", "AssignAddVariableOp")
 
 
@@ -49,6 +50,9 @@ class KerasModelFn:
     # Name of an output -> class of its `ExportOutput`, or `None`.
     export_outputs: Mapping[str, Any] | None
     has_first_checkpoint: bool  # Whether a checkpoint gives the variables their first values.
+    with_classes: bool = (
+        False  # Whether predictions of a lone classifying output have its classes too.
+    )
 
     def for_estimator(self) -> Callable[..., Any]:
         """Returns the model_fn of an Estimator."""
@@ -102,6 +106,8 @@ class KerasModelFn:
         if mode == ModeKeys.EVAL:
             metrics = _metrics_of(model, forward, labels, weights, self.metric_names_map)
         predictions = dict(zip(forward.names, tf.nest.flatten(forward.outputs)))
+        if self.with_classes:
+            predictions = {**_classes_of(model, predictions), **predictions}
         return _SpecParts(
             predictions=predictions,
             loss=forward.loss,
@@ -124,20 +130,20 @@ class _SpecParts:
     loss: tf.Tensor | None
     train_op: tf.Operation | None  # The op of a training step, or `None`.
     # The metrics as `TPUEstimatorSpec.eval_metrics`, or `None`.
-    metrics: tuple[Callable[..., Any], list[tf.Tensor]] | None
+    metrics: tuple[Callable[..., Any], dict[str, tf.Tensor]] | None
     export_outputs: Mapping[str, Any]  # Signature name -> output.
     # Returns the objects to save; `None` saves variables by name.
     checkpoint: Callable[[], tf.train.Checkpoint] | None
 
     def spec(self, mode: str) -> EstimatorSpec:
         """Returns the spec of an Estimator."""
-        metric_fn, tensors = self.metrics or (dict, [])
+        metric_fn, tensors = self.metrics or (dict, {})
         return EstimatorSpec(
             mode,
             predictions=self.predictions,
             loss=self.loss,
             train_op=self.train_op,
-            eval_metric_ops=metric_fn(*tensors),
+            eval_metric_ops=metric_fn(**tensors),
             export_outputs=self.export_outputs,
             scaffold=self._scaffold() if self.checkpoint is not None else None,
         )
@@ -270,13 +276,23 @@ def _export_outputs(
     return outputs
 
 
+def _classes_of(model: KerasModel, predictions: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    loss = model.crossentropy
+    if loss is None or len(predictions) != 1:
+        return {}
+    (values,) = predictions.values()
+    if not loss.binary:
+        return {_CLASSES: tf.argmax(values, axis=-1)}
+    return {_CLASSES: tf.cast(values > (0.0 if loss.from_logits else 0.5), tf.int64)}
+
+
 def _metrics_of(
     model: KerasModel,
     forward: _forward.Forward,
     labels: Any,
     weights: Any,
     metric_names_map: Mapping[str, str] | None,
-) -> tuple[Callable[..., dict[str, Any]], list[tf.Tensor]] | None:
+) -> tuple[Callable[..., dict[str, Any]], dict[str, tf.Tensor]] | None:
     """Returns the compiled metrics as `TPUEstimatorSpec.eval_metrics`.
 
     The function may be called with other tensors than these, such as those of all cores.
@@ -285,11 +301,18 @@ def _metrics_of(
         return None
     structure = (labels, forward.outputs, weights, forward.marks.tensors)
     flat = tf.nest.flatten(structure, expand_composites=True)
-    tensors = [tensor for tensor in flat if tensor is not None]
+    # By these names whoever reads the rows of an evaluation tells labels from predictions.
+    loss = model.crossentropy
+    outputs = "logits" if loss is not None and loss.from_logits else "predictions"
+    names = [
+        kind if len(tf.nest.flatten(part, expand_composites=True)) == 1 else f"{kind}/{number}"
+        for kind, part in zip(("labels", outputs, "weights", "marks"), structure)
+        for number, _ in enumerate(tf.nest.flatten(part, expand_composites=True))
+    ]
+    tensors = {name: tensor for name, tensor in zip(names, flat) if tensor is not None}
 
-    def metric_fn(*given: tf.Tensor) -> dict[str, Any]:
-        rest = iter(given)
-        filled = [None if tensor is None else next(rest) for tensor in flat]
+    def metric_fn(**given: tf.Tensor) -> dict[str, Any]:
+        filled = [given.get(name) for name in names]
         packed = tf.nest.pack_sequence_as(structure, filled, expand_composites=True)
         update = functools.partial(_update_metrics, model, forward.names, forward.marks)
         with model.in_use():

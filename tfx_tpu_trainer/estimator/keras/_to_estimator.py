@@ -264,31 +264,57 @@ def _check_can_be_traced(keras_model: KerasModel) -> None:
         )
 
 
-def keras_model_fn(keras_model: Any) -> Callable[..., Any]:
-    """Returns the model_fn of a compiled Keras model, for a TPUEstimator that is never trained.
+def is_keras_model(model: Any) -> bool:
+    """Tells whether something is a model of Keras 2 or Keras 3."""
+    modules = (sys.modules.get(name) for name in _WRAPPERS)
+    return any(module is not None and isinstance(model, module.Model) for module in modules)
 
-    Its variables do not start from the model's values, so no checkpoint is written.
+
+def keras_output_names(model: Any) -> list[str]:
+    """Returns the names by which labels are given to a model's outputs; none of a subclassed model."""
+    wrapped = _wrap(model, None)
+    outputs = getattr(model, "output", None) if wrapped.is_functional else None
+    if isinstance(outputs, Mapping):
+        return sorted(outputs)
+    return list(wrapped.known_output_names or []) if wrapped.is_functional else []
+
+
+def keras_model_fn(
+    keras_model: Any, config: TPURunConfig | None = None, *, warm_start_from: Any = None
+) -> tuple[Callable[..., Any], Any]:
+    """Returns the model_fn of a compiled Keras model for a TPUEstimator, and what its training starts from.
+
+    Predictions of a model with one output and a crossentropy have `classes` as well.
 
     Args:
         keras_model: A compiled model of Keras 2 or Keras 3.
+        config: Configuration of the training, below whose `model_dir` the model's values are saved. Defaults to `None`:
+            the model is never trained, and nothing is written.
+        warm_start_from: Where the values of trained variables come from. Defaults to `None`, the model's own.
 
     Returns:
-        The model_fn.
+        The model_fn and the `warm_start_from` of its estimator.
 
     Raises:
         ValueError: If it is none, is not compiled, or can't be traced.
     """
     _check_is_compiled(keras_model)
     model = _eager_model(keras_model, None, None)
+    own_values = None
     with model.in_use():
         _check_can_be_traced(model)
-    return KerasModelFn(
+        if config is not None and warm_start_from is None:
+            own_values = _first_values(model, config, of_objects=True)
+    model_fn = KerasModelFn(
         model=model,
-        of_objects=False,
+        of_objects=config is not None,
         metric_names_map=None,
         export_outputs=None,
-        has_first_checkpoint=True,
-    ).for_tpu_estimator()
+        # What another model's checkpoint lacks, such as the statistics of a batch norm, is in the graph.
+        has_first_checkpoint=config is None or (model.is_built and warm_start_from is None),
+        with_classes=True,
+    )
+    return model_fn.for_tpu_estimator(), warm_start_from or own_values
 
 
 def keras_to_estimator(

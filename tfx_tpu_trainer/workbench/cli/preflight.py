@@ -49,7 +49,7 @@ class _Names(click.ParamType):
 
 @click.command(short_help="Compiles a model for a TPU slice, without a TPU.")
 @project_options
-@click.option("--module_file", metavar="FILE", help="The .py file with model_fn.")
+@click.option("--module_file", metavar="FILE", help="The .py file with model_fn or build_model.")
 @click.option("--module", metavar="NAME", help="The module's import path; replaces --module_file.")
 @click.option(
     "--function",
@@ -94,7 +94,11 @@ class _Names(click.ParamType):
     help="A JSON file with the features; replaces --transform_output.",
 )
 @click.option("--label_key", metavar="NAME", help="The feature that is the label.")
-@click.option("--params", metavar="JSON", help="Values for model_fn's params: a JSON object.")
+@click.option(
+    "--params",
+    metavar="JSON",
+    help="Values for the params of model_fn or build_model: a JSON object.",
+)
 @click.option(
     "--num_cores_per_replica",
     type=click.Choice([str(2**power) for power in range(8)]),

@@ -123,9 +123,9 @@ class TrainerSettings(TrainSettings):
 
     Attributes:
         label_key: Must be there, and may be null.
-        module: Import path of the module with `model_fn`. Exactly one of `module`, `module_file` and `trainer_fn` is
-            given.
-        module_file: Path of a `.py` file with `model_fn`; TFX packages its whole folder as a wheel.
+        module: Import path of the module with `model_fn` or `build_model`. Exactly one of `module`, `module_file` and
+            `trainer_fn` is given.
+        module_file: Path of a `.py` file with `model_fn` or `build_model`; TFX packages its whole folder as a wheel.
         trainer_fn: Import path of a function `trainer_fn` (docs/legacy.md).
         restore_tf_estimator: Whether a module with a trainer_fn finds `tf.estimator`.
         custom_config: Values for a trainer_fn's `custom_config`.

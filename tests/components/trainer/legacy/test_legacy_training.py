@@ -369,10 +369,10 @@ def test_a_module_that_may_have_a_model_fn_is_left_to_its_import(tmp_path, sourc
         case(
             "modules",
             "a module_file of the stock Trainer, with a run_fn, seen when TpuTrainer is declared",
-            "m.py' has no model_fn, nor a trainer_fn; define model_fn(features, labels, mode, params)",
+            "m.py' has no model_fn, build_model nor trainer_fn; define model_fn(features, labels, mode, params)",
             "docs/component.md",
-            "keras_to_estimator",
-            "docs/migration.md",
+            "or build_model(params) that returns a compiled Keras model",
+            "docs/how-to/from-the-stock-trainer.md",
             values="def run_fn(fn_args): pass",
         ),
         case(
@@ -380,6 +380,12 @@ def test_a_module_that_may_have_a_model_fn_is_left_to_its_import(tmp_path, sourc
             "a module_file whose model_fn is a function's own, seen when TpuTrainer is declared",
             "m.py' has no model_fn",
             values="def make():\n    def model_fn(features, params): pass\n    return model_fn",
+        ),
+        case(
+            "modules",
+            "a module_file with a model_fn and a build_model, seen when TpuTrainer is declared",
+            "m.py' has a model_fn and a build_model, which is ambiguous: leave one of them out",
+            values="def model_fn(features, params): pass\ndef build_model(params): pass",
         ),
     ],
 )

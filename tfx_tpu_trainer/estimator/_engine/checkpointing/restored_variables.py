@@ -178,7 +178,7 @@ def _shape_of_variable_given(tensor: tf.Tensor) -> tf.TensorShape:
 _READERS = {"RestoreV2": (0, 1), "LoadAndRemapMatrix": (0, 1)}
 # What a training has besides its model: steps, what optimizers keep, the structure of objects.
 _OF_THE_TRAINING = re.compile(
-    r"(^|/)(global_step|save_counter|beta[12]_power|iter|iterations|loss_scale)(/|$)"
+    r"^training/|(^|/)(global_step|estimator_global_step|save_counter|beta[12]_power|iter|iterations|loss_scale)(/|$)"
     r"|OPTIMIZER_SLOT|_CHECKPOINTABLE_OBJECT_GRAPH|(^|/)optimizer(_\d+)?/"
 )
 _PART_AT_THE_END = re.compile(r"/part_\d+$")

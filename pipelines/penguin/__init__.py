@@ -1,0 +1,1 @@
+"""The Palmer penguins, classified by a Keras model: trained by TpuTrainer, or by TFX's stock Trainer (README.md)."""

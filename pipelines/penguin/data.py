@@ -1,0 +1,19 @@
+"""Where the penguins are: beside this file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.penguin.config import Config
+
+
+def prepare_data(config: Config) -> str:
+    """The folder of CSV files to read: the config's, or `rows/` here.
+
+    Args:
+        config: The pipeline's config.
+
+    Returns:
+        Path of the folder.
+    """
+    return config.data or str(Path(__file__).with_name("rows"))
