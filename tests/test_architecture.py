@@ -75,6 +75,7 @@ OTHER_WRITERS = {
     },
     "tfx_tpu_trainer/serving/_requests.py": {"TFRecordWriter": "where its callers say"},
     "tfx_tpu_trainer/serving/_server_config.py": {"GFile": _IN_A_TEMPORARY_PLACE},
+    "tfx_tpu_trainer/workbench/cli/predict_run.py": {"GFile": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/workbench/new/csv_files.py": {"open": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/workbench/new/rendering.py": {
         "copyfile": "into the folder that appears whole"

@@ -20,7 +20,6 @@ from absl import logging as absl_logging
 from rich import box
 from rich.table import Table
 
-from tfx_tpu_trainer._support.file_systems import is_local
 from tfx_tpu_trainer._support.messages import first_reason
 from tfx_tpu_trainer._support.terminal import standard_output, text
 from tfx_tpu_trainer._support.whole_files import file_written_whole
@@ -326,7 +325,7 @@ def _written(output: str | None) -> Iterator[Callable[[Row, Mapping[str, Any]], 
     if output is None:
         yield lambda row, answer: None
         return
-    with file_written_whole(output) as aside, _opened(aside) as file:
+    with file_written_whole(output) as aside, tf.io.gfile.GFile(aside, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         header: list[str] = []
 
@@ -348,12 +347,6 @@ def _written(output: str | None) -> Iterator[Callable[[Row, Mapping[str, Any]], 
 
         is_table = output.lower().endswith(".csv")
         yield write
-
-
-def _opened(path: str) -> Any:
-    if is_local(path):
-        return open(path, "w", encoding="utf-8", newline="")
-    return tf.io.gfile.GFile(path, "w")
 
 
 def _cell(value: Any) -> Any:
