@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import runpy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ from typing import Any
 import click
 import numpy as np
 import tensorflow as tf
-from absl import logging as absl_logging
 from rich import box
 from rich.table import Table
 
@@ -145,7 +145,7 @@ def predict_rows(model: ChosenModel, path: Path, output: str | None) -> None:
         raise ValueError(f"{path} has no rows; give a file with at least one")
     _check_columns(path, first, columns)
     # TensorFlow's loader warns of columns whose names are none of Python.
-    absl_logging.set_verbosity(absl_logging.ERROR)
+    logging.getLogger("absl").setLevel(logging.ERROR)
     signature = load_serving(model.folder).signatures[_DEFAULT]
     shown: list[Mapping[str, Any]] = []
     number = 0
