@@ -14,7 +14,7 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
 from tfx_tpu_trainer.serving import load_serving
 from tfx_tpu_trainer.workbench.project.metadata import State
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.matrix]
 
 ACCURACY = "sparse_categorical_accuracy"
 

@@ -53,7 +53,7 @@ def test_a_bad_config_ends_with_one_line_and_exit_code_2(tmp_path: Path, refused
             (
                 "--pipeline ../../x",
                 ("--pipeline", "../../x"),
-                "error: unknown pipeline '../../x'; pipelines here: digits, taxi",
+                "error: unknown pipeline '../../x'; pipelines here: digits, penguin, taxi",
             ),
             (
                 "--root ''",

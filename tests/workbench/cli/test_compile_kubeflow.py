@@ -510,7 +510,7 @@ def test_a_host_that_never_answers_is_given_up(tmp_path, refused):
 @row(
     "runners",
     "`compile --kubeflow --pipeline taxy`",
-    "Error: unknown pipeline 'taxy'; did you mean 'taxi'? Pipelines here: digits, taxi",
+    "Error: unknown pipeline 'taxy'; did you mean 'taxi'? Pipelines here: digits, penguin, taxi",
 )
 def test_a_mistake_is_told_before_tensorflow_is_imported(refused):
     command = [sys.executable, "-X", "importtime", *COMMAND]

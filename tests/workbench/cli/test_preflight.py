@@ -353,7 +353,7 @@ def test_bad_input_is_one_line_and_exit_code_2(files, changed, refused):
         case(
             "preflight",
             "`--pipeline=no`",
-            "Error: unknown pipeline 'no'; pipelines here: digits, taxi",
+            "Error: unknown pipeline 'no'; pipelines here: digits, penguin, taxi",
             values={"pipeline": "no"},
         ),
     ],

@@ -47,7 +47,7 @@ def test_the_yaml_beside_each_pipeline_is_valid(name: str) -> None:
 
 
 def test_pipelines_are_found_by_folder() -> None:
-    assert pipeline_names() == ["digits", "taxi"]
+    assert pipeline_names() == ["digits", "penguin", "taxi"]
     assert find_pipeline("pipelines.taxi").package == find_pipeline("taxi").package
 
 
@@ -415,7 +415,7 @@ def test_a_folder_is_no_config(tmp_path: Path, refused) -> None:
         bad_input.case(
             "config",
             f"`--pipeline {name}`",
-            f"unknown pipeline {name!r}; {hint} here: digits, taxi; name another",
+            f"unknown pipeline {name!r}; {hint} here: digits, penguin, taxi; name another",
             values=name,
         )
         for name, hint in {
