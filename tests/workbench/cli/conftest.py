@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -24,6 +26,19 @@ def _compiler(*fixed: str) -> Run:
         return result
 
     return run
+
+
+def compiled_once(run: Run, folder: Path, *arguments: str) -> Callable[[str, str], Path]:
+    """Returns what compiles a pipeline, by its name, into a file with an ending, and only the first time."""
+
+    @functools.cache
+    def get(pipeline: str, ending: str) -> Path:
+        output = folder / f"{pipeline}.{ending}"
+        ended = run("--output", str(output), *arguments, pipeline=pipeline)
+        assert ended.exit_code == 0, ended.output
+        return output
+
+    return get
 
 
 @pytest.fixture(scope="session")

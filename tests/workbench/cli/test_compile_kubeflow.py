@@ -24,7 +24,7 @@ from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tests.bad_input import case, row
-from tests.workbench.cli.conftest import IMAGE, PLACES, Run
+from tests.workbench.cli.conftest import IMAGE, PLACES, Run, compiled_once
 from tfx_tpu_trainer.workbench.cli.main import main
 
 ROOT = Path(__file__).parents[3]
@@ -51,21 +51,12 @@ def _constant(spec: dict[str, Any], node: str, parameter: str) -> Any:
 @pytest.fixture(scope="module")
 def compiled(compile_kubeflow, tmp_path_factory):
     """Compiles a pipeline with a TPU, once for each form."""
-    folder, done = tmp_path_factory.mktemp("compiled"), {}
-
-    def get(pipeline: str, ending: str) -> Path:
-        output = folder / f"{pipeline}.{ending}"
-        if output not in done:
-            done[output] = compile_kubeflow(
-                *("--output", str(output)),
-                *("--set", "trainer.tpu=v5e:2x4", "--set", "trainer.train_steps=7"),
-                *("--retries", "1", "--retries", "TpuTrainer=4", "--no-cache-for", "Pusher"),
-                pipeline=pipeline,
-            )
-            assert done[output].exit_code == 0, done[output].output
-        return output
-
-    return get
+    return compiled_once(
+        compile_kubeflow,
+        tmp_path_factory.mktemp("compiled"),
+        *("--set", "trainer.tpu=v5e:2x4", "--set", "trainer.train_steps=7"),
+        *("--retries", "1", "--retries", "TpuTrainer=4", "--no-cache-for", "Pusher"),
+    )
 
 
 @pytest.mark.e2e

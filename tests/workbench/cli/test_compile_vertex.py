@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tests.bad_input import case
-from tests.workbench.cli.conftest import IMAGE, Run
+from tests.workbench.cli.conftest import IMAGE, Run, compiled_once
 from tfx_tpu_trainer.components.clusters._vertex import VertexJob, custom_job
 from tfx_tpu_trainer.hardware import TpuSpec
 
@@ -25,21 +24,11 @@ TPU = ("--set", "trainer.tpu=v5e:2x4")
 @pytest.fixture(scope="module")
 def compiled(compile_vertex, tmp_path_factory):
     """Compiles a pipeline with a TPU, once for each form."""
-    folder, done = tmp_path_factory.mktemp("compiled"), {}
-
-    def get(pipeline: str, ending: str) -> Path:
-        output = folder / f"{pipeline}.{ending}"
-        if output not in done:
-            account = ("--service-account", "runs@our-models.iam.gserviceaccount.com")
-            done[output] = compile_vertex(
-                *("--output", str(output), "--retries", "2"),
-                *(*TPU, *account),
-                pipeline=pipeline,
-            )
-            assert done[output].exit_code == 0, done[output].output
-        return output
-
-    return get
+    return compiled_once(
+        compile_vertex,
+        tmp_path_factory.mktemp("compiled"),
+        *("--retries", "2", "--service-account", "runs@our-models.iam.gserviceaccount.com", *TPU),
+    )
 
 
 @pytest.mark.e2e

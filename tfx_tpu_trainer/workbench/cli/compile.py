@@ -16,6 +16,7 @@ from tfx_tpu_trainer.workbench.cli.runs import (
     project_options,
     quiet_tensorflow,
     runner_extra,
+    set_option,
 )
 
 if TYPE_CHECKING:
@@ -45,13 +46,7 @@ _OF_ONE = {
     metavar="FILE",
     help="The file to write, .yaml or .json. Default: the pipeline's name, in the current folder.",
 )
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Overrides one setting; repeatable.",
-)
+@set_option
 @click.option(
     "--retries",
     multiple=True,

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfx_tpu_trainer.workbench.project.project import Project
     from tfx_tpu_trainer.workbench.project.roots import Root
 
-_OPTIONS = (
+_PROJECT_OPTIONS = (
     click.option(
         "--project", "folder", metavar="DIR", help="The project's folder. Default: the current one."
     ),
@@ -41,6 +41,25 @@ _OPTIONS = (
     ),
 )
 
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Overrides one setting, such as trainer.train_steps=500; repeatable.",
+)
+
+_RUN_OPTIONS = (
+    *_PROJECT_OPTIONS,
+    click.option(
+        "--root",
+        metavar="DIR",
+        help="The folder for everything that the run writes. Default: the config's `root`.",
+    ),
+    set_option,
+    click.option("--plain", is_flag=True, help="Prints plain lines instead of a live display."),
+)
+
 _root_option = click.option(
     "--root", metavar="DIR", help="The root of the runs; replaces --project."
 )
@@ -51,7 +70,18 @@ _STDOUT = "-"
 
 def project_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options --project, --pipeline and --config to a command."""
-    for option in reversed(_OPTIONS):
+    return _with_options(command, _PROJECT_OPTIONS)
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of a run on this machine to a command, those of the project among them."""
+    return _with_options(command, _RUN_OPTIONS)
+
+
+def _with_options(
+    command: Callable[..., None], options: Sequence[Callable[[Callable[..., None]], Any]]
+) -> Callable[..., None]:
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -125,20 +155,7 @@ def quiet_tensorflow() -> Iterator[None]:
 
 
 @click.command(short_help="Runs a project's pipeline on this machine.")
-@project_options
-@click.option(
-    "--root",
-    metavar="DIR",
-    help="The folder for everything that the run writes. Default: the config's `root`.",
-)
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Overrides one setting; repeatable.",
-)
-@click.option("--plain", is_flag=True, help="Prints plain lines instead of a live display.")
+@run_options
 @click.option("--check", is_flag=True, help="Ends with exit code 3 if the model is not blessed.")
 def run(
     folder: str | None,

@@ -13,7 +13,7 @@ from tfx_tpu_trainer._support.imports import of_extra
 from tfx_tpu_trainer.workbench.cli.runs import (
     check_one_project,
     find_project,
-    project_options,
+    run_options,
     runner_extra,
 )
 
@@ -22,20 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Searches settings of a model, and trains with the best.")
-@project_options
-@click.option(
-    "--root",
-    metavar="DIR",
-    help="The folder for everything that the run writes. Default: the config's `root`.",
-)
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Overrides one setting, such as tune.max_trials=20; repeatable.",
-)
-@click.option("--plain", is_flag=True, help="Prints plain lines instead of a live display.")
+@run_options
 def tune(
     folder: str | None,
     name: str | None,
