@@ -48,6 +48,19 @@ def test_an_interrupt_passes_as_it_is():
         raise KeyboardInterrupt
 
 
+def _print_for_nobody():
+    """Ends as rich does where the reader has gone: `tfx-tpu-trainer preflight | head`."""
+    try:
+        raise BrokenPipeError
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+def test_output_that_nobody_reads_is_not_the_modules_matter():
+    with pytest.raises(SystemExit), exits_are_errors("model"):
+        _print_for_nobody()
+
+
 def _module(**names):
     module = types.ModuleType("some_model")
     vars(module).update(names)

@@ -348,7 +348,8 @@ def exits_are_errors(module: str) -> Iterator[None]:
         # Here, since it brings TensorFlow with it.
         from tfx_tpu_trainer.estimator.extending import StoppedBySignal
 
-        if isinstance(error, StoppedBySignal):
+        # rich exits where nobody reads what it prints any more: `tfx-tpu-trainer preflight | head`.
+        if isinstance(error, StoppedBySignal) or isinstance(error.__context__, BrokenPipeError):
             raise
         raised_at = traceback.extract_tb(error.__traceback__)[-1]
         raise ModuleExitedError(
