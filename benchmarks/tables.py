@@ -66,7 +66,7 @@ TABLES = {
 class Compared:
     """What a table came to, on the rows held out."""
 
-    rows: tuple[int, int]  # Of the training split, and held out.
+    rows: tuple[int, int]  # Numbers of rows: trained on, held out.
     columns: int
     seconds: float
     constant: float

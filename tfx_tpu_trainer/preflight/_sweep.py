@@ -207,9 +207,9 @@ def sweep(
     It compiles from the largest on and stops at the first that fits: smaller ones fit as well.
 
     Args:
-        model: The model.
-        tpus: The slices.
-        batch_sizes: The batch sizes, over all replicas.
+        model: What is compiled.
+        tpus: Names of slices, such as `"v5e:2x4"`.
+        batch_sizes: Rows of a step, over all replicas.
         steps: Steps that have to fit. Defaults to training.
         options: How the compiler is run. Defaults to `CompilerOptions()`.
 

@@ -81,7 +81,7 @@ def check_output(path: str | pathlib.Path) -> None:
     """Finds what would keep a compiled pipeline from being written, before it is compiled.
 
     Args:
-        path: The file.
+        path: Where it would be written; its ending, .yaml or .json, says in which form.
 
     Raises:
         ValueError: If its ending says no form, it can't be written, or what is there is no compiled pipeline.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -319,7 +320,8 @@ class TracedReceiver:
             outputs={},
         )
 
-    @property
+    # Each call adds ops to the graph.
+    @functools.cached_property
     def host_signatures(self) -> Mapping[str, Any]:
         """The signatures that it brings along for the metagraph on the host, by name."""
         with self._graph.as_default():

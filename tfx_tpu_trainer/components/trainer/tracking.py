@@ -61,14 +61,7 @@ def check_store(job: TrainJob) -> None:
 
 
 def track(job: TrainJob, run: RunData, page: str, *, params: Mapping[str, Any]) -> None:
-    """Writes a training into the MLflow store that its settings name. Where that fails there is a warning.
-
-    Args:
-        job: The training.
-        run: What its page says.
-        page: The page's path.
-        params: Parameters of the model, by name.
-    """
+    """Writes a training and its page into the MLflow store that the settings name; warns where that fails."""
     if not _is_tracked(job.settings):
         return
     try:

@@ -32,7 +32,7 @@ def with_keras_model(
     """Returns a module whose model_fn is that of its Keras model; a module with a model_fn as it is.
 
     Args:
-        module: The module.
+        module: The user's module, checked.
         params: What build_model gets.
         features: Names of the features, the labels among them; `None` where only the module's input_fn knows.
         label_key: Name of the feature that is the label. Where it is `None`, the labels are the features that are

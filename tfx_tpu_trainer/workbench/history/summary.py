@@ -160,6 +160,7 @@ def _report_of(
     written = None if folder is None else RunReport.read(folder / REPORT)
     if written is None or written.run != run:
         return collect(store, run, serving_absent=_absent(folder, absent))
+    # A run whose model has been removed is refused here too.
     find_artifacts(store, run)
     gone = written.page is not None and not os.path.exists(written.page)
     return dataclasses.replace(written, page=None) if gone else written
