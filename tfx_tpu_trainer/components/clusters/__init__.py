@@ -1,4 +1,4 @@
-"""From a declared pipeline to a job on Kubeflow Pipelines or Vertex AI: compiled, checked, sent.
+"""Compiles, checks and submits a pipeline as a job on Kubeflow Pipelines or Vertex AI.
 
 `compile_pipeline` turns a pipeline into a `CompiledPipeline`; `KubeflowRun` and `VertexRun` send it. `TaskOptions`,
 `Pods` and `VertexJob` are what a config says about nodes, containers and CustomJobs. A task of Kubeflow Pipelines
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfx_tpu_trainer._support.imports import lazy_names, of_extra
 
-# Not TFX itself: a mistake on a command line is told before anything that takes as long is imported.
+# TFX itself is imported later, so that a mistake on a command line is reported within a second.
 with of_extra("tfx", for_what="tfx_tpu_trainer.components.clusters"):
     import pydantic as _pydantic  # noqa: F401
 

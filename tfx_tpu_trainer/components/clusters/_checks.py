@@ -1,7 +1,7 @@
-"""Finds what would fail before a job is sent: forms without a network; over it, credentials, project, buckets, hosts.
+"""Finds what would make a job fail, before it is sent: names and paths offline; credentials, buckets and hosts online.
 
-All questions over the network together take at most `SECONDS`: they run in a thread that is left behind when the time
-is over, since the libraries that ask have waits of their own that nothing can shorten.
+All network checks together take at most `SECONDS`: they run in a thread that is abandoned when the time is up, since
+the client libraries have long waits of their own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PROJECT = re.compile(r"([a-z][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|\d+")
 
 
 class JobError(ValueError):
-    """A job that cannot run as it was asked for; the message names the setting and the fix."""
+    """A job that can't run as requested; the message names the setting and the fix."""
 
 
 def check_image(image: str, *, setting: str = "image") -> None:
@@ -62,7 +62,7 @@ def check_image(image: str, *, setting: str = "image") -> None:
         )
     if _DIGEST.fullmatch(image) or _TAGGED.fullmatch(image):
         return
-    # Is the tag all that is missing? Then say just that.
+    # If only the tag is missing, the message says just that.
     if not _TAGGED.fullmatch(image + ":1"):
         raise JobError(
             f"{setting}={image!r} is not the name of a container image; give one with a tag or a "
@@ -129,12 +129,12 @@ def check_vertex_names(job_id: str | None, service_account: str | None) -> None:
 
 
 def is_google_account(name: str) -> bool:
-    """Tells whether a name has the form of an account of Google Cloud."""
+    """Returns whether a name has the form of a Google Cloud account."""
     return bool(_ACCOUNT.fullmatch(name))
 
 
 def check_host(host: str, token: str | None = None) -> None:
-    """Checks the forms of an API's address and of its bearer token.
+    """Checks the form of an API's address and of its bearer token.
 
     Args:
         host: The address.
@@ -161,13 +161,13 @@ def check_host(host: str, token: str | None = None) -> None:
 
 
 class Checked(pydantic.BaseModel):
-    """Settings that are checked when they are made, and stay as they are."""
+    """Immutable settings, checked when they are made."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
     def parse(cls: type[_CheckedT], **values: Any) -> _CheckedT:
-        """Makes settings; errors are one line that names the value and the fix."""
+        """Makes settings; an error is one line that names the value and the fix."""
         try:
             return cls(**values)
         except pydantic.ValidationError as error:
@@ -175,8 +175,8 @@ class Checked(pydantic.BaseModel):
 
 
 def first_problem(error: pydantic.ValidationError, name: str) -> str:
-    """Returns the first of pydantic's findings as one line that names the value and the fix."""
-    # pydantic's own text has a line for each finding, one with a link, and repeats the class's name.
+    """Returns pydantic's first finding as one line that names the value and the fix."""
+    # pydantic's own text spans several lines, with a link and the class's name.
     first = error.errors()[0]
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
@@ -188,7 +188,7 @@ def first_problem(error: pydantic.ValidationError, name: str) -> str:
 
 
 class Deadline:
-    """The time that is left for a number of questions."""
+    """The time left for a series of network checks."""
 
     def __init__(self, seconds: float = SECONDS):
         self._seconds = seconds
@@ -196,7 +196,7 @@ class Deadline:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that are left, never quite none."""
+        """The seconds left; always positive."""
         return max(0.05, self._ends - time.monotonic())
 
     def ask(self, question: Callable[[], Answer], *, late: str) -> Answer:
@@ -221,7 +221,7 @@ class Deadline:
             except BaseException as error:  # it is raised again below
                 failures.append(error)
 
-        # A daemon: the program ends while a question is still open. What it answers later nobody reads.
+        # A daemon thread does not keep the program alive; a late answer is ignored.
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join(self.seconds_left)
@@ -233,7 +233,7 @@ class Deadline:
 
 
 def find_credentials(deadline: Deadline) -> Any:
-    """Finds Google Cloud credentials and gets a token with them."""
+    """Finds Google Cloud credentials and fetches a token with them."""
     fix = (
         "log in with 'gcloud auth application-default login', or name a key file in the environment "
         f"variable {_KEY_FILE}"
@@ -243,12 +243,12 @@ def find_credentials(deadline: Deadline) -> Any:
         import google.auth
         import google.auth.transport.requests
 
-        # Outside of Google Cloud its metadata server is asked, three times, before there are none.
+        # Outside Google Cloud the metadata server is asked three times before the library gives up.
         os.environ.setdefault("GCE_METADATA_TIMEOUT", "1")
         try:
             credentials, _ = google.auth.default(scopes=[_SCOPE])
             credentials.refresh(google.auth.transport.requests.Request())
-        # Beside its own errors the library raises whatever a key file makes it stumble over.
+        # Besides its own errors the library raises whatever a malformed key file causes.
         except Exception as error:
             path = os.environ.get(_KEY_FILE)
             where = f" in {path!r}" if path else ""
@@ -263,7 +263,7 @@ def find_credentials(deadline: Deadline) -> Any:
 def check_gcs_buckets(
     paths: Mapping[str, str], credentials: Any, deadline: Deadline, *, endpoint: str = STORAGE
 ) -> None:
-    """Checks that the buckets of paths exist and may be used."""
+    """Checks that the paths' buckets exist and are accessible."""
     for setting, path in paths.items():
         scheme, _, rest = path.partition("://")
         if scheme == "gs":
@@ -295,7 +295,7 @@ def check_vertex_project(
 def check_kubeflow_host(
     host: str, deadline: Deadline, *, token: str | None = None, later_setting: str | None = None
 ) -> None:
-    """Checks that the API of Kubeflow Pipelines answers, and is of a version that can run the pipeline."""
+    """Checks that the Kubeflow Pipelines API answers and is recent enough for the pipeline."""
     reply = _get(
         f"{host.rstrip('/')}/apis/v2beta1/healthz",
         None,
@@ -306,7 +306,7 @@ def check_kubeflow_host(
         token=token,
     )
     oldest = (2, 2) if later_setting else (2, 0)
-    # A distribution may say another version than Kubeflow's, or none: nothing is refused for that.
+    # A distribution may report another version than Kubeflow's, or none; that is no reason to refuse.
     try:
         tag = str(reply.json()["tag_name"])
     except (ValueError, KeyError, TypeError):
@@ -348,7 +348,7 @@ def _get(
 
 
 def _first(error: BaseException) -> str:
-    """Returns the first line of an error, without the nesting of urllib3's."""
+    """Returns an error's first line, without urllib3's nesting."""
     reasons: Iterable[Any] = [error, *error.args]
     found = next((part.reason for part in reasons if getattr(part, "reason", None)), error)
     if len(error.args) > 1 and isinstance(error.args[0], str) and found is error:
@@ -395,7 +395,7 @@ def check_image_holds(
 
 
 def _look_into(image: str, modules: Iterable[str], seconds: float) -> str | None:
-    """Looks into an image; gives the reason where that is not possible."""
+    """Checks modules in an image; returns the reason if that is impossible."""
     if shutil.which("docker") is None:
         return "docker is not installed"
     try:
@@ -412,7 +412,7 @@ def _look_into(image: str, modules: Iterable[str], seconds: float) -> str | None
     said = run.stderr.strip().splitlines() or ["it printed nothing"]
     if run.returncode == 0:
         return None
-    # Of docker itself: no daemon, or no such image on this machine.
+    # Docker itself failed: no daemon, or no such image on this machine.
     if run.returncode == 125 or "daemon" in said[0]:
         return said[0].removeprefix("docker: ").rstrip(".")
     fix = (

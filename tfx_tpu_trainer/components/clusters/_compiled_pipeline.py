@@ -1,4 +1,4 @@
-"""A compiled pipeline: the job, its platform document, and the files that hold them."""
+"""Defines CompiledPipeline: the job, its platform document, and their files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class CompiledPipeline:
 
 
 def check_output(path: str | pathlib.Path) -> None:
-    """Finds what would keep a compiled pipeline from being written, before it is compiled.
+    """Checks that a compiled pipeline can be written to a path, before compiling it.
 
     Args:
         path: Where it would be written; its ending, .yaml or .json, says in which form.
@@ -96,7 +96,7 @@ def check_output(path: str | pathlib.Path) -> None:
 
 
 def form_of(path: str | pathlib.Path) -> Literal["yaml", "json"]:
-    """Returns the form of a file by the ending of its name."""
+    """Returns the form that a file name's ending means."""
     ending = pathlib.Path(path).suffix
     if ending == ".json":
         return "json"
@@ -116,5 +116,5 @@ def _is_compiled(content: bytes) -> bool:
 
 
 def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
-    # Parts that occur twice must be two objects, or YAML writes the second as an alias of the first.
+    # Repeated parts must be distinct objects, or YAML writes the second one as an alias.
     return json.loads(json.dumps(document))

@@ -32,7 +32,7 @@ from tfx_tpu_trainer.hardware import TpuSpec
 
 Backend = Literal["kubeflow", "vertex"]
 
-# Spans, dates and versions in a split's pattern, as TFX's ExampleGens have them.
+# Spans, dates and versions in the pattern of a split, as TFX's ExampleGens read them.
 _SPANS = re.compile(r"\{(?:SPAN|VERSION)(?::\d+)?\}|\{(?:YYYY|MM|DD)\}")
 
 
@@ -72,7 +72,7 @@ def compile_pipeline(
 
     check_image(image)
     _check_modules(pipeline)
-    # The slices on whose nodes pods must run, by node id.
+    # Node id -> the slice that its pods need.
     tpus: dict[str, TpuSpec] = {
         node.id: node.pod_tpu
         for node in pipeline.components
@@ -92,16 +92,16 @@ def compile_pipeline(
         check_vertex_pods(pods, custom_job=has_job)
     runner = tfx.orchestration.experimental.KubeflowV2DagRunner(
         config=tfx.orchestration.experimental.KubeflowV2DagRunnerConfig(
-            # Kubeflow Pipelines' driver can't read the parameters of 2.0; Vertex AI reads both.
+            # The driver of Kubeflow Pipelines can't read the parameters of 2.0; Vertex AI reads both.
             default_image=image,
             use_pipeline_spec_2_1=True,
         )
     )
-    # TFX's own runner compiles, and what it can't say is edited into its result. What is never cached comes after the
-    # options: `caching=True` must not bring stale results of nodes that read more than their inputs, such as an
+    # TFX's own runner compiles; settings that it lacks are edited into its result. `never_cache` comes after the
+    # options, since `caching=True` must not return stale results of nodes that read more than their inputs, such as an
     # ExampleGen on Kubeflow Pipelines.
     job = runner.run(pipeline, write_out=False)
-    # A run of an uploaded file writes here too.
+    # A run of an uploaded file writes here, too.
     job["pipelineSpec"]["defaultPipelineRoot"] = job["runtimeConfig"]["gcsOutputDirectory"]
     show_pages(job["pipelineSpec"])
     platform_spec: dict[str, Any] = {}
@@ -118,14 +118,14 @@ def compile_pipeline(
     for node in pipeline.components:
         if not getattr(node, "is_cacheable", True):
             never_cache(job["pipelineSpec"], node.id)
-    # What was put in by hand above must still be what the schema allows.
+    # Checks the edits against the schema.
     json_format.ParseDict(job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
     json_format.ParseDict(platform_spec, pipeline_spec_pb2.PlatformSpec())
     return CompiledPipeline(job=job, platform_spec=platform_spec)
 
 
 def _trainers(pipeline: tfx.dsl.Pipeline, pods: Pods) -> tuple[str, ...]:
-    """Returns the ids of the nodes that train: each has a `pod_tpu`, if only `None`."""
+    """Returns the trainers' node ids: the nodes with an attribute `pod_tpu`, even `None`."""
     found = tuple(node.id for node in pipeline.components if hasattr(node, "pod_tpu"))
     if pods.trainer.given and not found:
         raise ValueError(
@@ -136,7 +136,7 @@ def _trainers(pipeline: tfx.dsl.Pipeline, pods: Pods) -> tuple[str, ...]:
 
 
 def _check_modules(pipeline: tfx.dsl.Pipeline) -> None:
-    """Refuses module files that TFX would read from, or package into, a bucket: that needs the network."""
+    """Rejects module files in a bucket, which TFX would read, or package into, over the network."""
     root = str(pipeline.pipeline_info.pipeline_root)
     for node in pipeline.components:
         properties: dict[str, Any] = getattr(node, "exec_properties", {})
@@ -154,7 +154,7 @@ def _check_modules(pipeline: tfx.dsl.Pipeline) -> None:
 
 
 def _check_executors(pipeline_spec: Mapping[str, Any]) -> None:
-    """Checks that all tasks are of a kind that Kubeflow Pipelines can run; a Resolver is not."""
+    """Rejects executors that Kubeflow Pipelines can't run, such as a Resolver."""
     for task, _, executor in _tasks(pipeline_spec):
         kinds = set(executor) - {"container", "importer"}
         if kinds:
@@ -172,7 +172,7 @@ def _check_executors(pipeline_spec: Mapping[str, Any]) -> None:
 
 
 def _declare_types(pipeline_spec: dict[str, Any]) -> None:
-    """Lets TFX's containers start with `pod_entry.py`, which tells them the types of their inputs."""
+    """Starts TFX's containers with `pod_entry.py`, which tells them the types of their inputs."""
     for _, _, executor in _tasks(pipeline_spec):
         command = executor.get("container", {}).get("command", [])
         if command[-2:] == ["-m", RUN_EXECUTOR]:
@@ -180,7 +180,7 @@ def _declare_types(pipeline_spec: dict[str, Any]) -> None:
 
 
 def _do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
-    """Lets ExampleGens run right where nothing looks at their files beforehand.
+    """Makes ExampleGens work without a driver that reads their files beforehand.
 
     Their results never come from the cache, which could not tell that the files have changed.
     """

@@ -1,4 +1,4 @@
-"""Looks for modules, and at versions, without importing them: an import of TFX takes longer than a check may.
+"""Finds modules and package versions without importing them, since importing TFX would exceed a check's time limit.
 
 A program of its own, `python find_modules.py MODULE... PACKAGE==LINE...`, which needs nothing but Python: an image's
 Python is given it as its input, since what it looks for may be missing there.
@@ -13,7 +13,7 @@ import sys
 
 
 def is_there(module: str) -> bool:
-    """Tells whether a module's file exists on this Python's path."""
+    """Returns whether a module's file is on this Python's path."""
     top, *rest = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None or not rest:
@@ -26,7 +26,7 @@ def is_there(module: str) -> bool:
 
 
 def other_line(wanted: str) -> str | None:
-    """Returns what is wrong with a package's version, if anything is."""
+    """Describes what is wrong with a package's version; None if nothing is."""
     package, _, line = wanted.partition("==")
     try:
         found = importlib.metadata.version(package)
@@ -38,7 +38,7 @@ def other_line(wanted: str) -> str | None:
 
 
 def main(wanted: list[str]) -> int | str:
-    """Returns 0, or names the modules that are missing, or the package of another line."""
+    """Returns 0, or a message that names missing modules or a package of another line."""
     missing = [each for each in wanted if "==" not in each and not is_there(each)]
     if missing:
         return f"it lacks {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""A page as an output artifact that the pages of Kubeflow Pipelines and Vertex AI show as HTML.
+"""Declares a page as an artifact that Kubeflow Pipelines and Vertex AI display as HTML.
 
 Both show an artifact whose schema has the title `system.HTML`, and take its URI for that of the file itself. TFX
 knows no such type: it writes the class of an artifact into the compiled pipeline, and takes what is written there
@@ -32,7 +32,7 @@ class RunPage(tfx.dsl.Artifact):
 
     @property
     def path(self) -> str:
-        """The file of the page."""
+        """The page's file."""
         return os.path.join(self.uri, PAGE_FILE)
 
 
@@ -43,12 +43,12 @@ class HtmlFile(RunPage):
 
     @property
     def path(self) -> str:
-        """The file of the page."""
+        """The page's file."""
         return self.uri
 
 
 def show_pages(pipeline_spec: dict[str, Any]) -> None:
-    """Lets a compiled pipeline's backend show the pages that its components write."""
+    """Makes a compiled pipeline's backend show the pages that its components write."""
     executors = pipeline_spec["deploymentSpec"]["executors"]
     for component in pipeline_spec["components"].values():
         outputs = component.get("outputDefinitions", {}).get("artifacts", {})
@@ -57,9 +57,9 @@ def show_pages(pipeline_spec: dict[str, Any]) -> None:
             continue
         for page in pages:
             page["artifactType"] = {"schemaTitle": HTML_TITLE, "schemaVersion": "0.0.1"}
-        # Its container reads the type that stands here, and only `pod_entry` tells TFX what that is.
+        # The container reads this type, and only `pod_entry` makes TFX understand it.
         container = executors[component["executorLabel"]]["container"]
-        # python -m MODULE; the arguments stay what they are.
+        # python -m MODULE; the arguments are unchanged.
         container["command"] = [*container["command"][:-1], ENTRY_POINT]
 
 

@@ -1,4 +1,4 @@
-"""A run on Kubeflow Pipelines: what is sent, and the sending."""
+"""Describes and submits a run on Kubeflow Pipelines."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class KubeflowRun:
             check_gcs_buckets(paths, find_credentials(deadline), deadline)
 
     def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
-        """Returns what `submit` sends, in JSON form, without sending it."""
+        """Returns what `submit` sends, as JSON values."""
         specs: dict[str, Any] = {"pipeline_spec": compiled.pipeline_spec}
         if compiled.platform_spec:
             specs["platform_spec"] = compiled.platform_spec
@@ -107,7 +107,7 @@ class KubeflowRun:
         """
         if self.host is None:
             raise JobError("host=None: give the address of the API of Kubeflow Pipelines")
-        # kfp announces at every start that it is of version 2.
+        # kfp prints its version at every start.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             import kfp
@@ -135,7 +135,7 @@ class KubeflowRun:
             return result.run_id
 
         where = f"host={self.host!r}: Kubeflow Pipelines"
-        # What has been sent may be taken after all, by an API that is slow or behind a proxy that is.
+        # A slow API, or one behind a proxy, may still accept the request.
         unknown = (
             f"{where} has not confirmed the run {self.name or compiled.name!r}: look for it there "
             "before you send it again"
@@ -152,7 +152,7 @@ class KubeflowRun:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Tells whether an error says that a run was not taken: it was refused, or never sent."""
+    """Returns whether an error proves that a run was not accepted: it was refused or never sent."""
     status = getattr(error, "status", None)
     if status is not None:
         return bool(400 <= status < 500)

@@ -1,4 +1,4 @@
-"""Edits of a compiled PipelineSpec: chips, images, variables, retries and caching; and the platform document beside it.
+"""Edits a compiled PipelineSpec: chips, images, variables, retries, caching and the platform document.
 
 Chips could be asked for with TFX's `with_platform_config` as well, but TFX's local runner refuses a component that has
 it, and the same pipeline shall run there; the platform document TFX does not write at all. Kubeflow Pipelines reads it
@@ -40,7 +40,7 @@ def prepare_pods(
     pods: Pods | None = None,
     trainers: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Lets pods have what they need, those with a slice the chips of one host and an image of their own."""
+    """Gives pods what they need; pods with a slice get one host's chips and an image of their own."""
     for node, tpu in tpus.items():
         _ask_for_chips(pipeline_spec, node, tpu)
     pods = pods or Pods()
@@ -60,8 +60,8 @@ def prepare_pods(
 def set_variables(
     pipeline_spec: dict[str, Any], pods: Pods, *, trainers: Collection[str] = ()
 ) -> None:
-    """Puts environment variables into the containers of a compiled pipeline."""
-    # Not into the platform document, which Vertex AI does not read: both backends read a container's `env`.
+    """Sets environment variables of a compiled pipeline's containers."""
+    # Vertex AI does not read the platform document; both backends read a container's `env`.
     executors = pipeline_spec["deploymentSpec"]["executors"]
     for node in container_nodes(pipeline_spec):
         variables = (pods.of_trainer() if node in trainers else pods.all).env
@@ -101,10 +101,10 @@ def _ask_for_chips(pipeline_spec: dict[str, Any], node: str, tpu: TpuSpec) -> No
     label = executor_label(pipeline_spec, node)
     container = pipeline_spec["deploymentSpec"]["executors"][label]["container"]
     _check_one_host(node, tpu)
-    # GKE's nodes have labels to be found by; where it has no such slice, this says so.
+    # Raises if GKE has no such slice, whose nodes are selected by label.
     tpu.node_selector()
     ((kind, count),) = tpu.resource_limits().items()
-    # Beside limits of CPU and memory that the pipeline's author may have set.
+    # Keeps limits of CPU and memory set by the pipeline's author.
     limits = container.setdefault("resources", {})
     limits["accelerator"] = {"type": kind, "count": str(count)}
     if tpu.runtime_image:
@@ -133,7 +133,7 @@ class _Task:
 
 
 def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, Any]:
-    """Returns what a pod needs of Kubernetes, except for its environment variables."""
+    """Returns a pod's Kubernetes settings, except its environment variables."""
     kubernetes = _kfp_kubernetes()
     task: Any = _Task()
     if tpu:
@@ -148,7 +148,7 @@ def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, A
         kubernetes.use_secret_as_volume(task, secret, path)
     for claim, path in pod.claims.items():
         kubernetes.mount_pvc(task, claim, path)
-    # Tells the versions apart: 1.0.0 has it not.
+    # kfp-kubernetes 1.0.0 lacks this function.
     if not hasattr(kubernetes, "add_toleration"):
         return {**task.platform_config.get(PLATFORM, {}), **_later_fields(pod)}
     for each in pod.tolerations:
@@ -165,13 +165,13 @@ def executor_config(pod: PodSettings, tpu: TpuSpec | None = None) -> dict[str, A
 
 
 def _later_fields(pod: PodSettings) -> dict[str, Any]:
-    """Returns the fields that kfp-kubernetes 1.0 has no functions for, in protobuf's JSON form."""
+    """Returns the fields that kfp-kubernetes 1.0 has no functions for, as protobuf JSON."""
     metadata = {"labels": dict(pod.labels), "annotations": dict(pod.annotations)}
     tolerations = []
     for each in pod.tolerations:
         fields = each.model_dump(exclude_none=True, exclude={"toleration_seconds"})
         if each.toleration_seconds is not None:
-            # A whole number of 64 bits is a text in that form.
+            # Protobuf JSON writes 64-bit integers as strings.
             fields["tolerationSeconds"] = str(each.toleration_seconds)
         tolerations.append(fields)
     fields = {
@@ -184,7 +184,7 @@ def _later_fields(pod: PodSettings) -> dict[str, Any]:
 
 
 def _kfp_kubernetes() -> Any:
-    # kfp announces at every start that it is of version 2.
+    # kfp prints its version at every start.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         from kfp import kubernetes
@@ -232,7 +232,7 @@ class TaskOptions(pydantic.BaseModel):
             raise JobError(first_problem(error, "TaskOptions")) from None
 
     def apply(self, pipeline_spec: dict[str, Any]) -> None:
-        """Puts the options into a compiled pipeline.
+        """Applies the options to a compiled pipeline.
 
         Args:
             pipeline_spec: A `PipelineSpec` in JSON form.
@@ -258,5 +258,5 @@ class TaskOptions(pydantic.BaseModel):
 
 
 def never_cache(pipeline_spec: dict[str, Any], node: str) -> None:
-    """Switches the cache of a node off whose result depends on more than its inputs."""
+    """Disables the cache of a node whose result depends on more than its inputs."""
     pipeline_spec["root"]["dag"]["tasks"][node]["cachingOptions"] = {"enableCache": False}

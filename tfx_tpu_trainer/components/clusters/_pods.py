@@ -1,7 +1,7 @@
-"""What the pods of a pipeline need beside chips: variables, secrets, claims, tolerations, labels.
+"""Defines what pods need besides chips: variables, secrets, claims, tolerations, labels.
 
-Names, labels and paths have the forms that Kubernetes gives them. Of all that pods can have, Vertex AI gives the tasks
-of a pipeline variables, an account and labels only; it would pass over the rest without a word.
+Names, labels and paths have Kubernetes' forms. Vertex AI supports only variables, an account and labels, and would
+silently ignore the rest.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
-# What Kubeflow Pipelines mounts itself into each pod: a path of a pod can be mounted once only.
+# Kubeflow Pipelines mounts these itself, and a pod can mount a path only once.
 _TAKEN = ("/kfp-launcher", "/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
 
 
 def is_object_name(text: str) -> bool:
-    """Tells whether an object of Kubernetes, such as a service account, can have a name."""
+    """Returns whether a Kubernetes object, such as a service account, can have this name."""
     return len(text) <= 253 and bool(_NAME.fullmatch(text))
 
 
 def _of_form(is_so: Callable[[str], object], says: str) -> AfterValidator:
-    """Makes a check of strings, with what is said of one that has another form."""
+    """Makes a string check with its error message."""
 
     def check(text: str) -> str:
         if not is_so(text):
@@ -84,7 +84,7 @@ ObjectName = Annotated[
 ]
 """Name of a Secret or another object."""
 
-# The backend names the pod's volume by it.
+# The backend names the pod's volume after it.
 VolumeName = Annotated[
     str,
     _of_form(
@@ -190,7 +190,7 @@ class Toleration(Checked):
 
 
 class PodSettings(Checked):
-    """What pods need.
+    """Settings of pods.
 
     Attributes:
         env: Environment variables, by name.
@@ -235,7 +235,7 @@ class PodSettings(Checked):
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Names of the settings that say something."""
+        """Names of the settings with a value."""
         return tuple(name for name in type(self).model_fields if getattr(self, name))
 
     def over(self, others: PodSettings) -> PodSettings:
@@ -250,7 +250,7 @@ class PodSettings(Checked):
         Raises:
             ValueError: If together they give a variable or a path twice.
         """
-        # The kind of a field decides how it merges, so that a new setting needs no line here.
+        # The field's type decides how it merges, so that a new setting needs no code here.
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             below, above = getattr(others, name), getattr(self, name)
@@ -263,7 +263,7 @@ class PodSettings(Checked):
         return PodSettings(**merged)
 
 
-# Kubeflow Pipelines before 2.2 does not know these.
+# Kubeflow Pipelines knows these since 2.2.
 _LATER = (
     "tolerations",
     "image_pull_secrets",
@@ -274,7 +274,7 @@ _LATER = (
 
 
 class Pods(Checked):
-    """What the pods of a pipeline need, all of them and the trainer's.
+    """Settings of a pipeline's pods, and of the trainer's.
 
     Attributes:
         service_account: Whom the pods run as: a service account of Kubernetes, or on Vertex AI of
@@ -299,7 +299,7 @@ class Pods(Checked):
 
     @pydantic.model_validator(mode="after")
     def _fit_together(self) -> Pods:
-        # Each may be right by itself and both together mount one path twice: better told here than by the cluster.
+        # Each may be valid alone, but together they may mount one path twice; the cluster would report that late.
         try:
             self.of_trainer()
         except pydantic.ValidationError as error:
@@ -308,7 +308,7 @@ class Pods(Checked):
 
     @property
     def of_later_backends(self) -> str | None:
-        """A setting that Kubeflow Pipelines before 2.2 refuses or leaves out; `None` where none is given."""
+        """A given setting that Kubeflow Pipelines before 2.2 refuses or ignores; `None` if there is none."""
         for group, settings in (("all", self.all), ("trainer", self.trainer)):
             for name in settings.given:
                 if name in _LATER:
@@ -316,7 +316,7 @@ class Pods(Checked):
         return None
 
     def of_trainer(self) -> PodSettings:
-        """Returns all that the trainer's pod needs."""
+        """Returns all settings of the trainer's pod."""
         return self.trainer.over(self.all)
 
 
@@ -338,7 +338,7 @@ _WAYS_OUT = {
 
 
 def check_vertex_pods(pods: Pods, *, custom_job: bool) -> None:
-    """Checks that Vertex AI can give what pods need.
+    """Checks that Vertex AI supports the pods' settings.
 
     Args:
         pods: What they need.
@@ -369,7 +369,7 @@ def check_vertex_pods(pods: Pods, *, custom_job: bool) -> None:
 
 
 def vertex_labels(pods: Pods) -> dict[str, Any]:
-    """Returns the part of a `PipelineJob` in JSON form that has its labels."""
+    """Returns the `PipelineJob` fields with its labels."""
     return {"labels": dict(pods.all.labels)} if pods.all.labels else {}
 
 

@@ -1,4 +1,4 @@
-"""Vertex AI: a CustomJob on a TPU slice, and a run of a compiled pipeline."""
+"""Describes and submits jobs on Vertex AI: a CustomJob on a TPU slice, a run of a compiled pipeline."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class VertexRun:
             )
 
     def describe(self, compiled: CompiledPipeline) -> dict[str, Any]:
-        """Returns what `submit` sends, in JSON form, without sending it."""
+        """Returns what `submit` sends, as JSON values."""
         optional = {"serviceAccount": self.service_account, "network": self.network}
         return {
             "parent": f"projects/{self.project}/locations/{self.region}",
@@ -264,7 +264,7 @@ class VertexRun:
         except google.api_core.exceptions.GoogleAPIError as error:
             said = "did not accept the job"
             if not isinstance(error, google.api_core.exceptions.ClientError):
-                # It may be taken after all.
+                # Vertex AI may still accept it.
                 said = (
                     f"has not confirmed the job {request['pipeline_job_id']!r}: look for it there, "
                     "or send it again with this job_id, which it accepts only once"

@@ -1,4 +1,4 @@
-"""Starts a component in a container as TFX does, once TFX knows the types of its artifacts.
+"""Registers artifact types with TFX, then starts a component in a container as TFX does.
 
     python -m tfx_tpu_trainer.components.clusters.pod_entry --executor_class_path=... (TFX's own arguments)
 
@@ -28,12 +28,12 @@ _DECLARED = "--json_serialized_inputs_spec_args"
 
 
 def know_html() -> None:
-    """Tells TFX which class artifacts of the type `system.HTML` have."""
+    """Registers the class for artifacts of the type `system.HTML`."""
     TITLE_TO_CLASS_PATH[HTML_TITLE] = f"{HtmlFile.__module__}.{HtmlFile.__qualname__}"
 
 
 def with_declared_types(arguments: Sequence[str]) -> list[str]:
-    """Fills in the type of each input artifact of which the backend has said none that TFX knows."""
+    """Fills in each input artifact's declared type if the backend gave none that TFX knows."""
     # With the declared input "data" of type Examples, {"data": {"artifacts": [{"uri": "u", "type": {}}]}} becomes
     # {"data": {"artifacts": [{"uri": "u", "type": <Examples>}]}}. What TFX knows stays: it may be a subclass.
     changed = list(arguments)
@@ -64,7 +64,7 @@ def _is_known(artifact_type: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    """Does what TFX's own module does, with the arguments of this process."""
+    """Runs TFX's own entry point with this process's arguments."""
     know_html()
     sys.argv[1:] = with_declared_types(sys.argv[1:])
     runpy.run_module(RUN_EXECUTOR, run_name="__main__", alter_sys=True)

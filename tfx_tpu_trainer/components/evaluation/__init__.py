@@ -1,8 +1,8 @@
-"""Metrics that a trainer measured -> TFMA's ModelEvaluation, a verdict and a ModelBlessing.
+"""Turns a trainer's metrics into TFMA's ModelEvaluation, a verdict and a ModelBlessing.
 
-Nothing here runs a model or Beam: the numbers come from the engine's evaluation, and are written in the
-format that TensorFlow Model Analysis and the stock components read. Names are imported when they are first used: who
-reads metrics does not wait for TFMA.
+Nothing here runs a model or Beam: the numbers come from the engine's evaluation and are written in the format of
+TensorFlow Model Analysis, which the stock components read. Names are imported on first use, so that reading metrics
+does not import TFMA.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ModelBlessing: TFMA's rules decide on a model, here; the verdict in words, and the artifact that Pusher trusts."""
+"""Blesses models: TFMA's rules decide, `Verdict` explains, `write_blessing` writes the artifact that Pusher reads."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tfx_tpu_trainer.components.evaluation._eval_config import (
 )
 from tfx_tpu_trainer.components.evaluation._eval_metrics import diverged_names
 
-# A verdict is read in a table or a log line, where hundreds of slices would hide the first.
+# Limits the reasons in a table cell or log line, which hundreds of slices would flood.
 _MOST_REASONS = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One threshold that doesn't hold, or can't be checked.
+    """A threshold that fails or can't be checked.
 
     Attributes:
         metric: the metric's name.
@@ -76,7 +76,7 @@ class Verdict:
     unchecked: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """Tells the verdict and its reasons on one line, for logs, tables and MLMD."""
+        """Returns the verdict and its reasons in one line, for logs, tables and MLMD."""
         unchecked = ", ".join(self.unchecked)
         if self.blessed is None and self.rubber_stamp:
             return (
@@ -102,7 +102,7 @@ def judge(
     *,
     unchecked: tuple[str, ...],
 ) -> tuple[tfma.ValidationResult, Verdict]:
-    """Decides whether a model is blessed: TFMA's own rules do, and the verdict says why.
+    """Decides by TFMA's rules whether a model is blessed, and explains the verdict.
 
     A model that has diverged is never blessed, although TFMA's rules find `inf >= 0.5`.
 
@@ -120,10 +120,10 @@ def judge(
     validation = _tfma_private.validate(
         [(key, values, for_slice(config, key)) for key, values in slices],
         config,
-        # A rubber stamp blesses the first model of a pipeline, which has no baseline: its change thresholds were taken
-        # out of the config before, and the value thresholds decide. With {auc >= 0.7, change of auc >= -0.01} and no
-        # baseline, a model of auc 0.8 is blessed and one of 0.6 is not. Without any value threshold nothing is left to
-        # check: TFMA takes a rubber stamp for a blessing then, the stock Evaluator doesn't, and neither do we.
+        # A rubber stamp blesses a pipeline's first model, which has no baseline: its change thresholds were removed
+        # before, and the value thresholds decide. With {auc >= 0.7, change of auc >= -0.01} and no baseline, a model of
+        # auc 0.8 is blessed and one of 0.6 is not. Without a value threshold nothing is left to check: TFMA then counts
+        # a rubber stamp as a blessing; the stock Evaluator does not, and neither does this gate.
         rubber_stamp=bool(unchecked and thresholds),
     )
     verdict = _verdict_of(validation, thresholds, comparisons, unchecked)
@@ -151,7 +151,7 @@ def _diverged(thresholds: Thresholds, comparisons: Sequence[Comparison]) -> Iter
     checked = {key.name for key in thresholds}
     for one in comparisons if thresholds else ():
         for name in diverged_names(one.candidate):
-            # A slice of few rows may well have a ratio to zero that nobody asked about.
+            # A small slice may have an undefined ratio that no threshold is about.
             if not one.slice_key or name in checked:
                 value = one.candidate[name]
                 yield Failure(
@@ -183,7 +183,7 @@ def _verdict_of(
                 one for one in concerned if (one.slice_key, key.to_proto(), threshold) in found
             ]
             for one in failing:
-                # Two specs may put the same threshold on one slice.
+                # Two specs may set the same threshold on one slice.
                 name = (key, one.slice_key, threshold.SerializeToString())
                 failures[name] = _failure(key.name, threshold, one)
             passing = [one for one in concerned if one not in failing]
@@ -251,8 +251,8 @@ def _not_measured(
 if TYPE_CHECKING:
     from tfx import v1 as tfx
 
-# The stock Evaluator's file and property names; a test holds them against TFX's own constants, which
-# are importable only together with all of TFX.
+# The stock Evaluator's file and property names, repeated because importing its constants imports all of TFX; a test
+# compares them.
 BLESSED_FILE = "BLESSED"
 NOT_BLESSED_FILE = "NOT_BLESSED"
 BLESSED_PROPERTY = "blessed"
@@ -263,7 +263,7 @@ BASELINE_MODEL_PROPERTY = "baseline_model"
 BASELINE_MODEL_ID_PROPERTY = "baseline_model_id"
 COMPONENT_ID_PROPERTY = "component_id"
 
-# Ours: the verdict in words.
+# Our own property: the verdict in words.
 VERDICT_PROPERTY = "verdict"
 """The property of a ModelBlessing with the gate's verdict in words."""
 
@@ -302,7 +302,7 @@ def write_blessing(
     file_name, other = BLESSED_FILE, NOT_BLESSED_FILE
     if not verdict.blessed:
         file_name, other = other, file_name
-    # An earlier attempt of the same execution may have come to the other verdict.
+    # An earlier attempt of this execution may have reached the other verdict.
     stale = os.path.join(blessing.uri, other)
     if tf.io.gfile.exists(stale):
         tf.io.gfile.remove(stale)
@@ -312,21 +312,21 @@ def write_blessing(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The numbers that a validation was about, on the whole eval split or on a slice."""
+    """The numbers behind a validation, on the whole eval split or on a slice."""
 
-    candidate: Mapping[str, float]  # the candidate's metrics by name
+    candidate: Mapping[str, float]  # The candidate's metrics by name.
     # the baseline's metrics by name; None if there is no baseline, or it has no metrics.
     baseline: Mapping[str, float] | None
     baseline_location: str  # the baseline model's path, for messages; '' without a baseline
-    slice_key: SliceKey = OVERALL  # the slice they are about; `()` is the whole eval split
+    slice_key: SliceKey = OVERALL  # the slice; `()` is the whole eval split
 
     def name_of(self, metric: str) -> str:
-        """Returns a metric's name with that of the slice."""
+        """Returns a metric's name with its slice."""
         return f"{metric} on {slice_in_words(self.slice_key)}" if self.slice_key else metric
 
 
 def failed(name: str, threshold: Any, comparison: Comparison) -> str:
-    """Says how a threshold fails, with value, bound and the baseline's value."""
+    """Describes a threshold that fails: value, bound and the baseline's value."""
     value = comparison.candidate.get(name)
     if value is None:
         known = ", ".join(sorted(comparison.candidate))
@@ -372,7 +372,7 @@ def _failed_change(
 
 
 def passed(name: str, threshold: Any, comparison: Comparison) -> str:
-    """Says that a threshold holds, with value and bound."""
+    """Describes a threshold that holds: value and bound."""
     value = comparison.candidate[name]
     if isinstance(threshold, config_pb2.GenericChangeThreshold):
         assert comparison.baseline is not None
@@ -400,7 +400,7 @@ def _ratio(change: float, baseline: float) -> float:
 
 
 def bound_in_words(threshold: Any, **compared: float) -> str:
-    """Writes the bounds in words, in digits that tell each from the value compared with it."""
+    """Formats bounds with enough digits to differ from the compared value."""
     lower, upper = ">= {}", "<= {}"
     if isinstance(threshold, config_pb2.GenericValueThreshold):
         forms = {"lower_bound": lower, "upper_bound": upper}
@@ -415,7 +415,7 @@ def bound_in_words(threshold: Any, **compared: float) -> str:
 
 
 def _number(value: float, *beside: float) -> str:
-    """Writes a number in six digits, or in all where six would show two different numbers as one."""
+    """Formats a number with six digits, or with all if six would hide a difference."""
     if math.isnan(value):
         return "NaN"
     short = f"{value:.6g}"

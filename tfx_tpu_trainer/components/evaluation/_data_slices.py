@@ -1,6 +1,6 @@
-"""Slices of the eval split: which are measured, and how each is named in files, charts and sentences.
+"""Defines slices of the eval split: which are measured, and their names in files, charts and sentences.
 
-They are slices of data; a slice of a TPU is in `hardware/`.
+These are slices of data; TPU slices are in `hardware/`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf import json_format
 
 if TYPE_CHECKING:
-    # Where it is used it is imported late: TFMA takes seconds, and who reads metrics does without.
+    # Imported late where it is used: importing TFMA takes seconds, and reading metrics does not need it.
     from tensorflow_model_analysis.proto import config_pb2
 
 SliceValue = str | int | float
@@ -43,7 +43,7 @@ def slice_in_words(key: SliceKey) -> str:
 
 
 def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
-    """Reads slicing specs in any of the forms that a user may write them in."""
+    """Reads slicing specs in any form that users may write."""
     from tensorflow_model_analysis.proto import config_pb2
 
     if isinstance(specs, str):
@@ -64,7 +64,7 @@ def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
             "[tfma.SlicingSpec(feature_keys=['...']), ...]."
         )
     parsed = [_parse(spec) for spec in specs]
-    # An empty spec is the whole split, which is always measured; the order of the rest is the user's.
+    # An empty spec is the whole split, which is always measured; the user's order is kept.
     unique = {
         spec.SerializeToString(deterministic=True): spec for spec in parsed if spec.ByteSize()
     }
@@ -72,12 +72,12 @@ def parse_slicing_specs(specs: Any) -> tuple[config_pb2.SlicingSpec, ...]:
 
 
 def _shown(value: Any) -> str:
-    # A message's repr has lines.
+    # A message's repr spans several lines.
     return " ".join(repr(value).split())
 
 
 def slicing_specs_to_json(specs: Iterable[config_pb2.SlicingSpec]) -> list[dict[str, Any]]:
-    """Returns specs as plain dicts that `parse_slicing_specs` reads, equal specs as equal strings."""
+    """Returns specs as plain dicts that `parse_slicing_specs` reads; equal specs give equal strings."""
     dicts = []
     for spec in specs:
         values = dict(sorted(spec.feature_values.items()))
@@ -98,7 +98,7 @@ def spec_in_words(spec: config_pb2.SlicingSpec) -> str:
 
 
 def is_in_spec(key: SliceKey, spec: config_pb2.SlicingSpec) -> bool:
-    """Tells whether a slice is one of those that a spec stands for."""
+    """Returns whether a spec covers a slice."""
     import tensorflow_model_analysis as tfma
 
     return tfma.slicer.SingleSliceSpec(spec=spec).is_slice_applicable(key)
@@ -117,7 +117,7 @@ def count_slices(
     slicer = tfma.slicer.SingleSliceSpec(spec=spec)
     counts: Counter = Counter()
     for values, count in rows.items():
-        # Texts and numbers in one array would all become texts.
+        # One array of texts and numbers would turn the numbers into texts.
         features = {
             name: np.array(of_name)
             for name, of_name in zip(names, values)
@@ -130,19 +130,19 @@ def count_slices(
 
 
 def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
-    """Returns the slices with the most rows, at most so many, in the order of their keys."""
-    # Ties are broken by the key, so that two runs over the same rows measure the same slices.
+    """Returns the slices with the most rows, in the order of their keys."""
+    # Ties are broken by key, so that two runs over the same rows measure the same slices.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], _sortable(item[0])))
     return tuple(sorted((key for key, _ in ranked[:max_slices]), key=_sortable))
 
 
 def other_slice(key: SliceKey, spec: config_pb2.SlicingSpec) -> SliceKey:
-    """Returns the key of the slice that gathers what is not among a spec's most frequent slices."""
+    """Returns the key of the slice that gathers the rest."""
     return tuple((name, OTHER_VALUE if name in spec.feature_keys else value) for name, value in key)
 
 
 def _sortable(key: SliceKey) -> tuple:
-    # Python compares no text with a number: numbers come first.
+    # Python can't compare text with numbers, so that numbers sort first.
     return tuple((name, isinstance(value, str), value) for name, value in key)
 
 

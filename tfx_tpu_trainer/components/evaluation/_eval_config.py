@@ -1,4 +1,4 @@
-"""An EvalConfig as the gate understands it, checked and filled in as the stock Evaluator does; and one for that."""
+"""Checks and completes an EvalConfig as the stock Evaluator does, and builds one for the stock Evaluator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tfx_tpu_trainer.components.evaluation._data_slices import (
     parse_slicing_specs,
 )
 
-# Metrics that belong to whole batches, and so to the whole eval split only.
+# Metrics of whole batches, which no slice has.
 OVERALL_ONLY = ("loss", "loss_by_rows")
 
-# MetricKey -> the (slicing spec or None, value or change threshold) pairs that apply to it.
+# MetricKey -> its thresholds, each with its slicing spec or None.
 Thresholds = Mapping[tfma.metrics.MetricKey, Sequence[tuple[Any, Any]]]
 
 
 def check_eval_config(eval_config: config_pb2.EvalConfig) -> None:
-    """Refuses what could only fail, or silently pass, once a model has been trained.
+    """Rejects configs that would fail, or pass unnoticed, after the training.
 
     Args:
         eval_config: the user's config; thresholds are written by metric name,
@@ -50,13 +50,13 @@ def check_eval_config(eval_config: config_pb2.EvalConfig) -> None:
 def with_defaults(
     eval_config: config_pb2.EvalConfig, *, has_baseline: bool
 ) -> config_pb2.EvalConfig:
-    """Fills in model specs and names; drops change thresholds where there is no baseline."""
+    """Fills in model specs and names, and drops change thresholds if there is no baseline."""
     config = config_pb2.EvalConfig()
     config.CopyFrom(eval_config)
     if not config.model_specs:
         config.model_specs.add()
     if len(config.model_specs) == 1:
-        # TFMA adds the baseline's spec only beside one without a name, and then names both.
+        # TFMA adds the baseline's spec only next to an unnamed one, and then names both.
         config.model_specs[0].ClearField("name")
         for spec in config.metrics_specs:
             spec.ClearField("model_names")
@@ -77,20 +77,20 @@ def thresholds_of(config: config_pb2.EvalConfig) -> Thresholds:
 
 
 def metrics_with_change_thresholds(eval_config: config_pb2.EvalConfig) -> tuple[str, ...]:
-    """Names the metrics that are compared with a baseline's."""
+    """Names the metrics with change thresholds."""
     compared = with_defaults(eval_config, has_baseline=True)
     return tuple(sorted({key.name for key in thresholds_of(compared) if key.is_diff}))
 
 
 def applies(slicing_spec: Any, name: str, key: SliceKey) -> bool:
-    """Tells whether a threshold is one on a slice."""
+    """Returns whether a threshold applies to a slice."""
     if slicing_spec is None:
         return not key or name not in OVERALL_ONLY
     return is_in_spec(key, slicing_spec)
 
 
 def for_slice(config: config_pb2.EvalConfig, key: SliceKey) -> config_pb2.EvalConfig:
-    """Keeps those thresholds of a config that are about a slice.
+    """Keeps the thresholds that apply to a slice.
 
     TFMA counts a threshold as failed on every slice that lacks its metric, whether it is for that slice or
     not: right where all slices have the same metrics, which a baseline's and a candidate's need not have.
@@ -266,7 +266,7 @@ def stock_evaluator_config(
     slicing_specs: Any = (),
     example_weight_key: str = "",
 ) -> config_pb2.EvalConfig:
-    """Returns the EvalConfig by which TFX's Evaluator measures a model of TpuTrainer on raw examples.
+    """Builds the EvalConfig for TFX's Evaluator to measure a TpuTrainer model on raw examples.
 
     The model gets serialized raw examples by `serving_default`; the label, which Transform has made, is
     found by the `transform_features` signature. No user code is needed.
@@ -299,7 +299,7 @@ def stock_evaluator_config(
     return config_pb2.EvalConfig(
         model_specs=[
             config_pb2.ModelSpec(
-                # The default type would load the model through Keras, which reads no TF1 metagraph.
+                # The default type would load the model with Keras, which can't read a TF1 metagraph.
                 model_type="tf_generic",
                 signature_name="serving_default",
                 label_key=label_key,

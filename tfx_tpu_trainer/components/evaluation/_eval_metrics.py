@@ -1,7 +1,7 @@
-"""EvalMetrics, and `eval_metrics.json`: how a Model artifact carries the metrics it was exported with.
+"""Defines EvalMetrics and `eval_metrics.json`, the metrics that a Model artifact carries.
 
-The file stands at the root of the Model artifact, beside `Format-Serving`, so that a model which is
-compared against months later still brings its own numbers.
+The file stands at the root of the Model artifact, next to `Format-Serving`, so that a baseline still brings its own
+numbers months later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVAL_METRICS_FILE = "eval_metrics.json"
 
 _FORMAT_VERSION = 1
 
-# JSON has no token for these three. The spelling is the one of protobuf's JSON mapping.
+# JSON has no token for these three; the spelling is that of protobuf's JSON mapping.
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -110,20 +110,20 @@ class EvalMetrics:
 
     @property
     def diverged(self) -> tuple[str, ...]:
-        """The metrics by which a model has diverged: infinite ones, and a loss that is NaN.
+        """The metrics by which a model diverged: infinite ones, and a loss that is NaN.
 
-        NaN elsewhere may only mean that a metric is not defined on these rows.
+        Other NaN metrics may just be undefined on these rows.
         """
         return diverged_names(self.overall)
 
     def of_slice(self, key: SliceKey) -> Mapping[str, float] | None:
-        """Returns the metrics of a slice, `()` being the whole split; None if it wasn't measured."""
+        """Returns the metrics of a slice, `()` for the whole split; None if it wasn't measured."""
         if not key:
             return self.overall
         return next((one.metrics for one in self.slices if one.key == key), None)
 
     def with_checkpoint_moved(self, before: str, after: str) -> EvalMetrics:
-        """Names the checkpoint by the folder that it has been moved to.
+        """Renames the checkpoint's folder after a move.
 
         Args:
             before: the folder it was in, or one above.
@@ -149,9 +149,9 @@ class EvalMetrics:
         Returns:
             The scalar metrics without `global_step`, which has a field of its own.
         """
-        # With batches of 4, 4 and 2 rows whose mean losses are 1, 1 and 4, `loss` is (1 + 1 + 4) / 3 = 2 and
-        # `loss_by_rows` is (4 + 4 + 8) / 10 = 1.6. Two models are compared by the second: it does not change when one
-        # of them was evaluated in batches of another size.
+        # With batches of 4, 4 and 2 rows and mean losses of 1, 1 and 4, `loss` is (1 + 1 + 4) / 3 = 2 and
+        # `loss_by_rows` is (4 + 4 + 8) / 10 = 1.6. Models are compared by the second, since it does not depend on the
+        # batch size of the evaluation.
         overall = {}
         for name, value in result.metrics.items():
             if name == "global_step":
@@ -163,7 +163,7 @@ class EvalMetrics:
         if not math.isnan(result.loss_by_rows):
             overall.setdefault(LOSS_BY_ROWS, float(result.loss_by_rows))
         return cls(
-            # In the order of the file.
+            # In the file's order.
             overall=dict(sorted(overall.items())),
             global_step=int(result.global_step),
             num_examples=None if result.num_examples is None else int(result.num_examples),
@@ -268,7 +268,7 @@ _ADVICE = "restore the file that its trainer wrote, or train the model again"
 
 
 def diverged_names(metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """Returns the names of those metrics by which a model has diverged; see `EvalMetrics.diverged`."""
+    """Returns the names of diverged metrics; see `EvalMetrics.diverged`."""
     return tuple(
         name
         for name, value in metrics.items()
@@ -277,7 +277,7 @@ def diverged_names(metrics: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def number_to_json(value: float) -> float | str:
-    """Returns a float as JSON holds it: itself, or "NaN", "Infinity", "-Infinity"."""
+    """Converts a float to JSON: itself, or "NaN", "Infinity", "-Infinity"."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -286,7 +286,7 @@ def number_to_json(value: float) -> float | str:
 
 
 def number_from_json(value: Any) -> float:
-    """Returns the float that `number_to_json` wrote."""
+    """Restores the float that `number_to_json` wrote."""
     if isinstance(value, str) and value in _NOT_FINITE:
         return _NOT_FINITE[value]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -298,12 +298,12 @@ def number_from_json(value: Any) -> float:
 
 
 def metrics_to_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    """Returns metrics as JSON holds them, sorted by name."""
+    """Converts metrics to JSON, sorted by name."""
     return {name: number_to_json(value) for name, value in sorted(metrics.items())}
 
 
 def metrics_from_json(metrics: Any) -> dict[str, float]:
-    """Returns the metrics that stand in JSON, by name."""
+    """Restores metrics from JSON."""
     if not isinstance(metrics, dict):
         raise ValueError(f"its metrics are a {type(metrics).__name__} instead of an object")
     values = {}
@@ -316,7 +316,7 @@ def metrics_from_json(metrics: Any) -> dict[str, float]:
 
 
 def count_from_json(name: str, value: Any) -> int | None:
-    """Returns a count that stands in JSON; None where it is unknown."""
+    """Restores a count from JSON; None if unknown."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
@@ -325,7 +325,7 @@ def count_from_json(name: str, value: Any) -> int | None:
 
 
 def seconds_from_json(value: Any) -> float | None:
-    """Returns a duration that stands in JSON; None where it is unknown."""
+    """Restores a duration from JSON; None if unknown."""
     seconds = None if value is None else number_from_json(value)
     if seconds is not None and seconds < 0:
         raise ValueError(f"seconds is {value!r}, which is not a duration")

@@ -1,4 +1,4 @@
-"""LearningCurve: a model's metrics while it was trained, which point was the best, and when to stop."""
+"""Defines LearningCurve: the evaluations of a training, the best one, and when to stop."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FORMAT_VERSION = 1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What makes one checkpoint better than another."""
+    """Defines when one checkpoint is better than another."""
 
-    metric: str  # name of the metric that decides, as metric_fn returns it, or `loss`
+    metric: str  # the deciding metric, as metric_fn names it, or `loss`
     mode: str = "max"  # "max" if higher is better, "min" if lower is
     # evaluations in a row without a better value after which training stops; None never stops.
     patience: int | None = None
@@ -43,13 +43,13 @@ class Goal:
             raise ValueError(f"patience={self.patience} is not valid; give 1 or more, or None.")
 
     def is_better(self, value: float, than: float) -> bool:
-        """Tells whether a value is better than another; NaN is worse than anything."""
+        """Returns whether a value is better than another; NaN is worst."""
         if math.isnan(value) or math.isnan(than):
             return not math.isnan(value)
         return value > than if self.mode == "max" else value < than
 
     def value_in(self, metrics: EvalMetrics) -> float:
-        """Returns the deciding value."""
+        """Returns the deciding metric's value."""
         if self.metric not in metrics.overall:
             known = ", ".join(sorted(metrics.overall))
             raise ValueError(
@@ -61,9 +61,9 @@ class Goal:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """One evaluation of a model in training."""
+    """One evaluation during a training."""
 
-    metrics: EvalMetrics  # what it found, at `metrics.global_step`
+    metrics: EvalMetrics  # the metrics at `metrics.global_step`
     time: float  # when it ended, in seconds since 1970
 
     @property
@@ -75,7 +75,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LearningCurve:
-    """The evaluations of one training, in the order of their steps.
+    """The evaluations of one training, ordered by step.
 
     Attributes:
         points: one for each step evaluated.
@@ -95,18 +95,18 @@ class LearningCurve:
         return next((point for point in self.points if point.step == step), None)
 
     def with_point(self, point: Point) -> LearningCurve:
-        """Adds a point; it replaces one at its step."""
+        """Adds a point, or replaces the one at its step."""
         others = [other for other in self.points if other.step != point.step]
         points = sorted([*others, point], key=lambda one: one.step)
         return dataclasses.replace(self, points=tuple(points))
 
     def with_best(self, point: Point, checkpoint: str) -> LearningCurve:
-        """Names another best point."""
+        """Replaces the best point."""
         return dataclasses.replace(self, best=point, best_checkpoint=checkpoint)
 
     def with_goal(self, goal: Goal | None) -> LearningCurve:
-        """Sets the goal; a best by another metric is forgotten, as its checkpoint says nothing of this one."""
-        # Another patience is no other goal: the same point is the best by it.
+        """Sets the goal; forgets a best point that was chosen by another metric."""
+        # A different patience does not change which point is best.
         same = (
             goal is not None
             and self.goal is not None
@@ -116,7 +116,7 @@ class LearningCurve:
         return dataclasses.replace(self, goal=goal, **forgotten)
 
     def with_checkpoints_moved(self, before: str, after: str) -> LearningCurve:
-        """Names the points' checkpoints by another folder; see `EvalMetrics.with_checkpoint_moved`."""
+        """Renames the folder of the points' checkpoints; see `EvalMetrics.with_checkpoint_moved`."""
 
         def moved(point: Point) -> Point:
             metrics = point.metrics.with_checkpoint_moved(before, after)
@@ -129,7 +129,7 @@ class LearningCurve:
         )
 
     def would_be_best(self, metrics: EvalMetrics) -> bool:
-        """Tells whether metrics are better than the best so far."""
+        """Returns whether metrics are better than the best so far."""
         if self.goal is None:
             return False
         value = self.goal.value_in(metrics)
@@ -139,12 +139,12 @@ class LearningCurve:
 
     @property
     def evaluations_since_best(self) -> int:
-        """Points after the best one; all where there is none."""
+        """The number of points after the best one; all if there is none."""
         return sum(self.best is None or point.step > self.best.step for point in self.points)
 
     @property
     def stops(self) -> bool:
-        """Whether training is to stop early."""
+        """Whether training stops early now."""
         patience = None if self.goal is None else self.goal.patience
         return patience is not None and self.evaluations_since_best >= patience
 
@@ -167,10 +167,9 @@ def write_learning_curve(folder: str, curve: LearningCurve) -> str:
 
 
 def take_up_learning_curve(folder: str) -> LearningCurve | None:
-    """Reads the curve that an earlier attempt has left; None if there is none.
+    """Reads the curve of an earlier attempt; None if there is none.
 
-    One that can't be understood is set aside, with a warning: the checkpoints next to it are what the training resumes
-    from, and a curve that begins again is no reason to lose them.
+    An unreadable curve is set aside with a warning: the training can still resume from the checkpoints next to it.
     """
     try:
         return read_learning_curve(folder)

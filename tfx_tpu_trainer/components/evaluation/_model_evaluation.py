@@ -1,4 +1,4 @@
-"""ModelEvaluation: the folder that every tool of TensorFlow Model Analysis opens, written without Beam."""
+"""Writes a ModelEvaluation, the folder that all TensorFlow Model Analysis tools open, without Beam."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VALIDATIONS_FILE = "validations.tfrecord"
 _EVAL_CONFIG_FILE = "eval_config.json"
 _FILES = (_METRICS_FILE, _PLOTS_FILE, _ATTRIBUTIONS_FILE, _VALIDATIONS_FILE, _EVAL_CONFIG_FILE)
 
-# How many rows a slice has, in evaluations with slices: TFMA's views filter slices by it.
+# Each slice's row count, which TFMA's views filter by.
 _EXAMPLE_COUNT = "example_count"
 
 
@@ -138,7 +138,7 @@ def _as_count(value: float | None) -> int | None:
 
 
 def _metrics_of(metrics: EvalMetrics, key: SliceKey) -> Mapping[str, float]:
-    """Returns the metrics on a slice; none of a slice that was not measured."""
+    """Returns a slice's metrics; none if it was not measured."""
     counts = {one.key: one.num_examples for one in metrics.slices}
     count = {**counts, OVERALL: metrics.num_examples if counts else None}.get(key)
     of_slice = metrics.of_slice(key) or {}
@@ -150,7 +150,7 @@ def _keyed_values(
     thresholds: eval_configs.Thresholds,
     comparison: Comparison,
 ) -> dict[tfma.metrics.MetricKey, float]:
-    """Returns TFMA's keys to the metrics: candidate's, baseline's and their differences.
+    """Returns metrics under TFMA's keys: candidate's, baseline's and their differences.
 
     A threshold's key says `example_weighted` in a way that depends on how it was written, and TFMA
     compares whole keys, so a metric with thresholds takes their keys.

@@ -1,4 +1,4 @@
-"""Finds models: those that were trained, by their metrics, in ML Metadata; and the one that was blessed last.
+"""Finds models: trained ones by their metrics in ML Metadata, and the last blessed one in a file.
 
 The latter is for backends that can't ask ML Metadata. A small file, `<folder>/blessed.json`, points to it. Beside it
 stands its history, a file for each blessing in `<folder>/blessed/`: runs that bless at the same time each leave theirs,
@@ -39,25 +39,25 @@ _logger = logging.getLogger(__name__)
 _MODEL_TYPE = "Model"
 _PIPELINE_TYPE = "pipeline"
 _RUN_TYPE = "pipeline_run"
-# Of the pointer and of the files of its history.
+# The version of the pointer's and the history's files.
 _FORMAT_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """A Model artifact with the metrics that its trainer measured."""
+    """A Model artifact with its trainer's metrics."""
 
     artifact_id: int  # its id in ML Metadata
-    uri: str  # its folder; `eval_metrics.json` in it has every digit
-    metrics: Mapping[str, float]  # metric name -> value, of which ML Metadata keeps six digits
-    global_step: int | None  # training step of the evaluated checkpoint, or None
-    num_examples: int | None  # rows evaluated, or None
-    checkpoint: str | None  # the evaluated checkpoint, or None
-    seconds: float | None  # wall time of the evaluation, or None
-    pipeline: str  # name of the pipeline, '' if ML Metadata doesn't tell
-    # names of the runs that have it, the first of which trained it; later ones took it from TFX's cache.
+    uri: str  # its folder, where `eval_metrics.json` has all digits
+    metrics: Mapping[str, float]  # metric -> value with ML Metadata's six digits
+    global_step: int | None  # step of the evaluated checkpoint; None if unknown
+    num_examples: int | None  # rows evaluated; None if unknown
+    checkpoint: str | None  # the evaluated checkpoint; None if unknown
+    seconds: float | None  # duration of the evaluation; None if unknown
+    pipeline: str  # pipeline's name; '' if ML Metadata does not record it
+    # The runs that use it; the first one trained it, later ones took it from TFX's cache.
     runs: tuple[str, ...]
-    created: float  # when it was made, in seconds since 1970
+    created: float  # creation time, in seconds since 1970
 
 
 def list_models(
@@ -125,7 +125,7 @@ def _trained_models(store: mlmd.MetadataStore) -> Iterator[TrainedModel]:
             for name, value in values.items()
             if name.startswith(METRIC_PREFIX)
         }
-        # A model that is being written, or whose training has failed, has no metrics.
+        # A model still being written, or of a failed training, has no metrics.
         if not metrics:
             continue
         contexts = sorted(store.get_contexts_by_artifact(artifact.id), key=lambda c: c.id)
@@ -149,23 +149,23 @@ def _trained_models(store: mlmd.MetadataStore) -> Iterator[TrainedModel]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlessedModel:
-    """A model that was blessed."""
+    """A blessed model."""
 
-    uri: str  # of its Model artifact
-    metrics: Mapping[str, float]  # over the whole eval split, when it was blessed
+    uri: str  # folder of the Model artifact
+    metrics: Mapping[str, float]  # over the whole eval split, at the blessing
     time: str  # of the blessing, in UTC, as ISO 8601 has it
     # The digest of its training's inputs, code and settings; `None` where the trainer did not say.
     training: str | None = None
 
     @classmethod
     def now(cls, uri: str, metrics: EvalMetrics, training: str | None = None) -> BlessedModel:
-        """Makes the record of a model that has just been blessed."""
+        """Makes the record of a model blessed now."""
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
         return cls(uri=uri, metrics=metrics.overall, time=time, training=training)
 
 
 def point_to(pointer: str, model: BlessedModel) -> None:
-    """Records a blessing: in the history, and then as the last one."""
+    """Records a blessing: first in the history, then as the last one."""
     document: dict[str, Any] = {
         "version": _FORMAT_VERSION,
         "uri": model.uri,
@@ -174,13 +174,13 @@ def point_to(pointer: str, model: BlessedModel) -> None:
         "training": model.training,
     }
     name = f"{model.time.replace(':', '')}-{uuid.uuid4().hex[:8]}.json"
-    # In this order: a process that is killed in between has left the blessing where the next one finds it.
+    # In this order, a process killed in between leaves the blessing where the next one finds it.
     write_document(os.path.join(_history(pointer), name), document)
     write_document(pointer, document)
 
 
 def last_blessed(pointer: str) -> BlessedModel | None:
-    """Finds the model that was blessed last.
+    """Finds the last blessed model.
 
     If the pointer is damaged, or its model no longer exists, the latest existing model of the history is returned, and
     a log line says so.
@@ -210,7 +210,7 @@ def last_blessed(pointer: str) -> BlessedModel | None:
 
 
 def blessings(pointer: str) -> list[str]:
-    """Lists the files of the history, the oldest first."""
+    """Lists the history's files, oldest first."""
     return sorted(tf.io.gfile.glob(os.path.join(_history(pointer), "[0-9]*.json")))
 
 

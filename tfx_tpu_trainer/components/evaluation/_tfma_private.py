@@ -1,4 +1,4 @@
-"""TFMA names without a public alias, wrapped one by one. No other module imports a private TFMA name.
+"""Wraps TFMA names without a public alias. No other module imports a private TFMA name.
 
 | name | why we need it | if it goes away |
 |---|---|---|

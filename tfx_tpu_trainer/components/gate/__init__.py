@@ -1,1 +1,1 @@
-"""Who may be pushed: `EvalMetricsGate` judges a model's metrics, `LastBlessedModel` finds what it is compared with."""
+"""Decides what may be pushed: `EvalMetricsGate` judges a model's metrics, `LastBlessedModel` finds its baseline."""

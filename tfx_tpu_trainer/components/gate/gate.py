@@ -1,4 +1,4 @@
-"""EvalMetricsGate blesses a model by the metrics its trainer measured; LastBlessedModel finds the last blessed one."""
+"""Blesses models by their trainer's metrics (EvalMetricsGate); finds the last blessed one (LastBlessedModel)."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ CANDIDATE_EVALUATION = "candidate_evaluation"
 BASELINE_MODEL = "baseline_model"
 EVAL_CONFIG = "eval_config"
 EVALUATION = "evaluation"
-# The Kubeflow V2 entry point looks for this very key.
+# The Kubeflow V2 entry point looks up this key.
 BLESSING = "blessing"
 POINTER = "pointer"
 FOUND, NONE_YET = "found", "none yet"
 """Custom property of what LastBlessedModel finds, and its value before the first blessing."""
 
-# Not a parameter: what TFX's cache has to look at besides.
+# Not a parameter; TFX's cache compares it in addition.
 _STATE = "pointer_state"
 
 _logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
         metrics = _candidate_metrics(model, _only(input_dict, CANDIDATE_EVALUATION))
         baseline = None if baseline_model is None else read_eval_metrics(baseline_model.uri)
         if baseline_model and baseline and (reason := _unfit(baseline, eval_config)):
-            # Nothing is better than an infinite value, or compares with NaN: no model would ever be blessed again.
+            # No model is better than an infinite value or comparable with NaN: none would ever be blessed again.
             _logger.warning(
                 "EvalMetricsGate: ignored the baseline model %s: its %s.",
                 baseline_model.uri,
@@ -112,8 +112,8 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             baseline_model=baseline_model,
             component_id=exec_properties.get("current_component_id"),
         )
-        # After the blessing: a gate that is killed in between has blessed a model that no later run
-        # compares with, and never points to one that it has not blessed.
+        # Written after the blessing: a gate killed in between has blessed a model that no later run compares with, but
+        # the pointer never names an unblessed one.
         if verdict.blessed and (pointer := exec_properties.get(POINTER)):
             training = model.get_string_custom_property(TRAINING) or None
             point_to(pointer, BlessedModel.now(model.uri, metrics, training))
@@ -129,7 +129,7 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
 
 
 def _baseline(inputs: _Artifacts) -> tfx.dsl.Artifact | None:
-    """Returns the model to compare with; a LastBlessedModel has one to give even where it has found none."""
+    """Returns the baseline; a LastBlessedModel outputs an artifact even if it found none."""
     if not inputs.get(BASELINE_MODEL):
         return None
     baseline = _only(inputs, BASELINE_MODEL)
@@ -137,7 +137,7 @@ def _baseline(inputs: _Artifacts) -> tfx.dsl.Artifact | None:
 
 
 def _unfit(baseline: EvalMetrics, config: config_pb2.EvalConfig) -> str:
-    """Returns the metrics for which a baseline is unfit to be compared with, in words; '' where it is fit."""
+    """Describes the metrics that make a baseline unusable; '' if there are none."""
     compared = metrics_with_change_thresholds(config)
     undefined = [name for name in compared if math.isnan(baseline.overall.get(name, 0.0))]
     names = dict.fromkeys((*baseline.diverged, *undefined))
@@ -219,8 +219,8 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
     (ModelBlessing; empty if eval_config has no thresholds to check).
     """
 
-    # No Beam runs here. Being a Beam component comes with the Evaluator's executor class, on which the
-    # Kubeflow V2 entry point insists.
+    # No Beam runs here. It is a Beam component because the Kubeflow V2 entry point insists on the Evaluator's executor
+    # class.
     SPEC_CLASS = EvalMetricsGateSpec
     EXECUTOR_SPEC = tfx_private.BeamExecutorSpec(EvalMetricsGateExecutor)
 
@@ -284,7 +284,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
 
 
 class LastBlessedModelExecutor(tfx_private.BaseExecutor):
-    """Points the output at the model that was blessed last."""
+    """Points the output to the last blessed model."""
 
     def Do(
         self,
@@ -315,16 +315,15 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
 
 
 class LastBlessedModelDriver(tfx_private.BaseDriver, tfx_private.PortableDriver):
-    """Lets TFX's cache answer only while the pointer is what it was."""
+    """Lets TFX's cache answer only while the pointer is unchanged."""
 
-    # TFX checks that a component's driver is a subclass of the first of these classes, and its
-    # portable launcher calls `run` of the second.
+    # TFX requires a component's driver to subclass the first class; its portable launcher calls `run` of the second.
     def __init__(self, metadata_handle: Any) -> None:
         tfx_private.BaseDriver.__init__(self, metadata_handle)
         tfx_private.PortableDriver.__init__(self, metadata_handle)
 
     def run(self, execution_info: tfx_private.ExecutionInfo) -> tfx_private.DriverOutput:
-        """Adds what the pointer holds to the properties that the cache compares."""
+        """Adds the pointer's content to the properties that the cache compares."""
         result = tfx_private.DriverOutput()
         state = _state(execution_info.exec_properties[POINTER])
         result.exec_properties[_STATE].string_value = state
@@ -336,7 +335,7 @@ def _state(pointer: str) -> str:
         with tf.io.gfile.GFile(pointer, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
     except tf.errors.NotFoundError:
-        # The answer of then may have been an empty folder that is gone now.
+        # The cached answer may be an empty folder that no longer exists.
         return uuid.uuid4().hex
 
 

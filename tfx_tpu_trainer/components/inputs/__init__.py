@@ -1,7 +1,7 @@
-"""From Transform's output to what an estimator eats: input functions and serving receivers.
+"""Turns Transform's output into an estimator's input functions and serving receivers.
 
-Nothing here knows of components or artifacts: a folder of Transform, file patterns and a way to
-open them as a `tf.data.Dataset` are enough.
+Nothing here depends on components or artifacts: it takes Transform's folder, file patterns and a function that opens
+them as a `tf.data.Dataset`.
 """
 
 from tfx_tpu_trainer._support.imports import of_extra

@@ -1,6 +1,6 @@
-"""Finds the row on which a run has stumbled: TensorFlow's errors name neither its file nor its place.
+"""Finds the row that caused a failure; TensorFlow's errors name neither its file nor its position.
 
-Nothing here costs anything while all goes well: files are read once more after a failure.
+This costs nothing until a failure, after which the files are read once more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _logger = tf.get_logger()
 
 _ROWS_AT_ONCE = 512
 _LONGEST_SEARCH_SECS = 600
-# A value that many features have says little about where it went wrong.
+# A value that occurs in more features than this hardly helps to find the row.
 _MOST_FEATURES = 3
 
 _ABSENT = re.compile(r"Feature: (.+?) \(data type: \w+\) is required but could not be found")
@@ -61,7 +61,7 @@ def find_faulty_row(patterns: Sequence[str], spec: Mapping[str, Any]) -> str | N
 def find_values(
     patterns: Sequence[str], spec: Mapping[str, Any], suspect: Suspect
 ) -> tuple[str, ...]:
-    """Finds the rows in which features have values that a run has stumbled on."""
+    """Finds the rows whose features have the values that a run failed on."""
     found: dict[str, str] = {}
     with _Parser(spec) as parser:
         for file, start, records, _ in _parts(patterns):
@@ -76,7 +76,7 @@ def find_values(
 
 
 class _Parser:
-    """Parses records in a session of its own: programs in TF1 behaviour have no eager mode."""
+    """Parses records in its own session: programs in TF1 behaviour have no eager mode."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
@@ -91,18 +91,18 @@ class _Parser:
         self._session.close()
 
     def problem(self, records: Sequence[bytes]) -> str | None:
-        """Returns what is wrong with one of some records, as the rest of a sentence about it."""
+        """Describes what is wrong with one of the records, as the rest of a sentence."""
         try:
             self._run(records)
         except tf.errors.OpError as error:
             return _in_words(error.message)
         except UnicodeDecodeError:
-            # The record, which TensorFlow quotes in its message, is no text.
+            # TensorFlow's message quotes the record, which is no text.
             return "is not a tf.Example"
         return None
 
     def values(self, records: Sequence[bytes]) -> dict[str, list[np.ndarray]]:
-        """Returns the values of each feature, row by row."""
+        """Returns each feature's values, row by row."""
         return {name: values_by_row(value) for name, value in self._run(records).items()}
 
     def _run(self, records: Sequence[bytes]) -> dict[str, Any]:
@@ -124,13 +124,13 @@ def _in_words(message: str) -> str:
 
 
 def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str | None]]:
-    """Yields records with their file, the number of those before them, and what ends the file too early."""
+    """Yields records with their file and offset, and the error that ends a file early."""
     files = sorted(file for pattern in patterns for file in tf.io.gfile.glob(pattern))
     end = time.monotonic() + _LONGEST_SEARCH_SECS
     _logger.info("Searching %d files for the row on which the run failed.", len(files))
     for file in files:
         zipped = "GZIP" if file.endswith(".gz") else ""
-        # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
+        # A generator left half-way keeps its contexts open, so that no graph may be the default at a yield.
         with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
             start = 0
             following = _begun(session, file, zipped, batch=_ROWS_AT_ONCE)
@@ -140,8 +140,7 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
                 except tf.errors.OutOfRangeError:
                     break
                 except tf.errors.OpError:
-                    # The batch that failed may have good records before the damage, so it is read
-                    # again one by one.
+                    # The failed batch may have good records before the damage, so that it is read again one by one.
                     rest = _begun(session, file, zipped, skip=start)
                     yield (file, start, *_to_the_damage(session, rest))
                     break
@@ -156,7 +155,7 @@ def _begun(
         dataset = tf.data.TFRecordDataset(file, compression_type=zipped).skip(skip)
         if batch is not None:
             dataset = dataset.batch(batch)
-        # Not a one-shot iterator, which wants a seed where the module has made TensorFlow's ops deterministic.
+        # A one-shot iterator would require a seed if the module made TensorFlow's ops deterministic.
         iterator = v1.data.make_initializable_iterator(dataset)
         following = iterator.get_next()
     session.run(iterator.initializer)
@@ -175,19 +174,18 @@ def _to_the_damage(session: v1.Session, record: tf.Tensor) -> tuple[list[bytes],
 
 
 def values_by_row(value: Any) -> list[np.ndarray]:
-    """Returns the values of each row of a batch, without those that are missing."""
+    """Returns each row's values in a batch, without missing ones."""
     if isinstance(value, v1.SparseTensorValue):
         of_row = value.indices[:, 0]
         in_order = np.argsort(of_row, kind="stable")
-        # Example: the values [a b c] in the rows [0 0 2] of 3 are cut at 2 and 2, into [a b], []
-        # and [c].
+        # Example: the values [a b c] in rows [0 0 2] of 3 are split at 2 and 2, into [a b], [] and [c].
         ends = np.searchsorted(of_row[in_order], np.arange(1, value.dense_shape[0]))
-        # Without a row there is nothing to split.
+        # Without rows there is nothing to split.
         return np.split(value.values[in_order], ends)[: value.dense_shape[0]]
     if isinstance(value, v1.ragged.RaggedTensorValue):
         splits, inner = value.row_splits, value.values
-        # All values below a row are its values, however deep. Example: outer splits [0 2 3] of
-        # inner splits [0 1 3 4] are the splits [0 3 4] of the values.
+        # All values below a row belong to it, at any depth. Example: outer splits [0 2 3] of inner splits [0 1 3 4]
+        # give the splits [0 3 4] of the values.
         while isinstance(inner, v1.ragged.RaggedTensorValue):
             splits, inner = inner.row_splits[splits], inner.values
         return [np.ravel(inner[start:end]) for start, end in itertools.pairwise(splits)]

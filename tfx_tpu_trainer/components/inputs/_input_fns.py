@@ -1,7 +1,7 @@
-"""Input functions over Transform's materialised examples and over raw examples, and the sizes of its vocabularies.
+"""Makes input functions over Transform's materialized examples or raw examples; counts its vocabularies' entries.
 
-A training sees each row once in an epoch, in another order in each epoch. The order is a function of the seed and of
-the epoch, so where the input stands is a few numbers and the rows that are about to be drawn, however many there are.
+A training reads each row once per epoch, in an order that depends only on the seed and the epoch. An input's position
+is therefore a few numbers, however many rows there are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EPOCHS = 1 << 20
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformedInput:
-    """One split of Transform's materialised examples.
+    """One split of Transform's materialized examples.
 
     The records are read through TFX's data accessor, whatever their format on disk, and parsed
     by the schema of the transformed features. Features that Transform made sparse stay
@@ -106,10 +106,10 @@ class TransformedInput:
             return None
         files = self._files()
         spec = tft.TFTransformOutput(self.transform_graph_path).transformed_feature_spec()
-        # In this order: the second builds two datasets, and a training of one epoch keeps no rows.
+        # `_gives_the_same` builds two datasets, which a training of one epoch need not wait for.
         if not self.cache.is_worth_it(files) or not self._gives_the_same(spec, batch_size):
             return None
-        # Too few files for each host to have its own: each keeps them all, and draws a part of the rows.
+        # With fewer files than hosts, each host keeps all rows and draws a part of them.
         part, step = (files[index::count], 1) if len(files) >= count else (files, count)
         columns = self.cache.columns(part, spec, of=self._files)
         if columns is None:
@@ -118,7 +118,7 @@ class TransformedInput:
         return self._drawn(columns, batch_size, rows) if rows else None
 
     def _gives_the_same(self, spec: Mapping[str, Any], batch_size: int) -> bool:
-        """Tells whether batches drawn from columns are like those of TFX's accessor: a spec may say less."""
+        """Returns whether batches from columns equal those of TFX's accessor; a spec may leave this open."""
         if not can_be_columns(spec):
             return False
         with tf.Graph().as_default():
@@ -136,7 +136,7 @@ class TransformedInput:
                 return features
             return features, features.pop(self.label_key)
 
-        # The tensors are no captures of the function, which would be written into a graph when one is rewritten.
+        # As a dataset's elements, since captures would be copied into the graph when a function is rewritten.
         both = tf.data.Dataset.zip((tensors, numbers))
         return both.map(batch, num_parallel_calls=2, deterministic=True).prefetch(2)
 
@@ -155,7 +155,7 @@ class TransformedInput:
         files = self._files()
         if len(files) >= count:
             return self._read(files[index::count], **endless, **shuffling)
-        # Too few files for each host to have its own: all read them, and keep a part of the rows.
+        # With fewer files than hosts, all hosts read them and keep a part of the rows.
         rows = self._read(files, batch_size=batch_size, num_epochs=1, shuffle=False).unbatch()
         rows = rows.shard(count, index).shuffle(self.shuffle_buffer_size, seed=self.shuffle_seed)
         return rows.repeat().batch(batch_size, drop_remainder=True)
@@ -171,7 +171,7 @@ class TransformedInput:
 
 
 def _shard_of_call(shard: tuple[int, int], context: Any) -> tuple[int, int]:
-    """Returns the part that one call of the input function reads."""
+    """Returns the shard that one call of the input function reads."""
     if context is None:
         return shard
     index, count = shard
@@ -191,7 +191,7 @@ def vocabulary_sizes(transform_graph_path: str) -> dict[str, int]:
         Empty where the preprocessing function makes no vocabulary.
     """
     output = tft.TFTransformOutput(transform_graph_path)
-    # TFTransformOutput finds a vocabulary by its name but doesn't list the names.
+    # TFTransformOutput finds a vocabulary by name but does not list the names.
     path = os.path.join(transform_graph_path, output.TRANSFORMED_METADATA_DIR, output.ASSET_MAP)
     if not tf.io.gfile.exists(path):
         return {}
@@ -202,9 +202,9 @@ def vocabulary_sizes(transform_graph_path: str) -> dict[str, int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RawEvaluationInput:
-    """One split of raw examples, transformed by Transform's graph as it is read.
+    """One split of raw examples, transformed while it is read.
 
-    The same rows and features as those of Transform's materialised examples, in the order of the raw
+    It has the same rows and features as Transform's materialized examples, in the order of the raw
     files. Transform's graph runs in a session of its own: its tables can't live inside a dataset of
     a v1 graph. So the input can be read in the trainer's process only.
 
@@ -221,7 +221,7 @@ class RawEvaluationInput:
     raw_features: Sequence[str]
 
     def eval_fn(self) -> InputFn:
-        """Returns the input function: once through the rows, the last batch with what is left."""
+        """Returns the input function: one pass over the rows, with a smaller last batch."""
         return self._dataset
 
     def _dataset(self, params: Mapping[str, Any]) -> tf.data.Dataset:
@@ -238,7 +238,7 @@ class RawEvaluationInput:
 
     def _records(self) -> tf.data.Dataset:
         files = sorted(file for pattern in self.file_patterns for file in tf.io.gfile.glob(pattern))
-        # Reading takes one compression for all its files.
+        # A dataset reads all its files with one compression.
         parts = [
             tf.data.TFRecordDataset(list(same), compression_type="GZIP" if zipped else "")
             for zipped, same in itertools.groupby(files, lambda file: file.endswith(".gz"))
@@ -250,7 +250,7 @@ class RawEvaluationInput:
 
 
 class _Transformer:
-    """Transform's graph in a session of its own."""
+    """Transform's graph in its own session."""
 
     def __init__(self, transform_graph_path: str, raw_features: Sequence[str]) -> None:
         output = tft.TFTransformOutput(transform_graph_path)
@@ -264,7 +264,7 @@ class _Transformer:
             self._session.run([v1.global_variables_initializer(), v1.tables_initializer()])
 
     def in_dataset(self, examples: tf.Tensor) -> dict[str, Any]:
-        """Transforms a batch inside of a dataset's function."""
+        """Transforms a batch inside a dataset's function."""
         values = tf.numpy_function(
             self._run, [examples], [tensor.dtype for tensor in self._tensors], stateful=False
         )
@@ -279,16 +279,16 @@ class _Transformer:
 def shuffled_row_numbers(
     count: int, *, batch_size: int, seed: int | None, window: int = WINDOW, chunk: int = CHUNK
 ) -> tf.data.Dataset:
-    """Returns the numbers of rows for an endless training.
+    """Returns row numbers for an endless training.
 
-    Up to `WINDOW` rows are shuffled all together; of more, each window of as many has chunks from all over them, in
-    an order that no other epoch has. Batches go on over the end of an epoch.
+    Up to `WINDOW` rows are shuffled together; with more rows, each window takes chunks from all over them, in a
+    different order each epoch. Batches may span two epochs.
     """
-    # A shuffle buffer would have to be saved with the input's position, rows and all. Here the dataset is a range of
-    # window numbers, and the rows of a window follow from the seed and that number alone: a position is one number.
-    # Two shuffles make up an order: of all chunks in an epoch (which of them share a window), and of the rows in a
-    # window. With 10 rows, chunks of 2 and windows of 4, an epoch's chunks may come as [6 7][0 1] | [4 5][8 9] | [2 3],
-    # and its first window as 0 7 6 1. All draws are stateless and Philox, so they are the same on each machine and
+    # A shuffle buffer would have to be saved with the input's position, rows included. Here the dataset is a range of
+    # window numbers, and a window's rows follow from the seed and that number alone: a position is one number. Two
+    # shuffles make an order: one of all chunks in an epoch (which of them share a window), one of the rows in a window.
+    # With 10 rows, chunks of 2 and windows of 4, an epoch's chunks may come as [6 7][0 1] | [4 5][8 9] | [2 3], and its
+    # first window as 0 7 6 1. All draws are stateless and use Philox, so that they are the same on each machine, and
     # whether the range is read from its start or from a saved position.
     seeds = v1.get_seed(seed)
     if seeds[0] is None:
@@ -310,7 +310,7 @@ def shuffled_row_numbers(
             in_chunks = places < whole_chunks * chunk
             moved = tf.gather(chunks, tf.where(in_chunks, places // chunk, 0)) * chunk
             rows = tf.where(in_chunks, moved + places % chunk, places)
-            # The rows that fill no chunk come last: other ones in each epoch.
+            # The rows that fill no chunk come last; they differ from epoch to epoch.
             turned = tf.random.stateless_uniform(
                 [], fold_in(of_epoch, 1), 0, count, tf.int64, alg="philox"
             )
@@ -318,7 +318,7 @@ def shuffled_row_numbers(
         of_window = fold_in(fold_in(of_epoch, 2), window_of_epoch)
         return tf.random.experimental.stateless_shuffle(places, of_window, "philox")
 
-    # The end tells two inputs with other numbers of rows apart, where a position is taken up.
+    # The end distinguishes inputs with different numbers of rows when a position is restored.
     numbers = tf.data.Dataset.range(count * _EPOCHS)
     seeded = numbers.scan(tf.constant(seeds, tf.int64), lambda seed, number: (seed, (seed, number)))
     return seeded.map(rows_of_window).prefetch(1).rebatch(batch_size, drop_remainder=True)

@@ -1,7 +1,7 @@
-"""Parses files of tf.Examples into columns, from which batches of any rows are gathered.
+"""Parses files of tf.Examples into columns, from which batches of arbitrary rows are gathered.
 
-Features of a fixed shape and one type lie beside each other in a matrix. Those of varying length have two columns, all
-values and where each row's end. Strings are numbers of the distinct ones.
+Features of a fixed shape and one type share a matrix. A feature of varying length has two columns: all values, and each
+row's end. Strings are stored as indices into the distinct values.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ v1 = tf.compat.v1
 
 
 _NUMBERS = (tf.int64, tf.float32)
-# Of a Python bytes object and its place in a dict.
+# A Python bytes object with its entry in a dict.
 _BYTES_OF_A_WORD = 150
 _ROWS_AT_ONCE = 4096
 
-# Part of what the order of rows is made of, whatever the machine has.
+# Part of the row order's definition, and so independent of the machine.
 _FILES_AT_ONCE = 8
 
 _SAMPLE_BYTES = 1 << 20
-# A TFRecord: length, its checksum, data, its checksum.
+# A TFRecord: length, its checksum, data, their checksum.
 _LENGTH = struct.Struct("<Q")
 _CHECKSUMS = 2 * 4
 
 
 def can_be_columns(spec: Mapping[str, Any]) -> bool:
-    """Tells whether all features are of kinds that columns are made of."""
+    """Returns whether all features can be stored as columns."""
     return all(
         _is_varying(feature)
         or (isinstance(feature, tf.io.FixedLenFeature) and None not in feature.shape)
@@ -51,31 +51,31 @@ def can_be_columns(spec: Mapping[str, Any]) -> bool:
 
 
 def _is_varying(feature: Any) -> bool:
-    """Tells whether a row has any number of values, and nothing else."""
+    """Returns whether a row has a variable number of values and no other structure."""
     if isinstance(feature, tf.io.RaggedFeature):
         return not feature.partitions
     return isinstance(feature, tf.io.VarLenFeature)
 
 
 class _Words:
-    """The distinct values of a feature of strings: columns hold their numbers."""
+    """The distinct values of a string feature; columns hold their indices."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self.size = 0
 
     def numbers(self, values: np.ndarray) -> np.ndarray:
-        """Returns the numbers of some values, those that are new included."""
+        """Returns the indices of values, adding new ones."""
         known = self._numbers
         before = len(known)
-        # `len(known)` is computed before the value is put in: a new one gets the next number.
+        # `len(known)` is evaluated before the value is inserted, so that a new one gets the next index.
         found = [known.setdefault(value, len(known)) for value in values.ravel()]
         new = itertools.islice(known, before, None)
         self.size += sum(_BYTES_OF_A_WORD + len(word) for word in new)
         return np.array(found, np.int64).reshape(values.shape)
 
     def write(self, path: str) -> int:
-        """Writes all values, by their numbers, as records of a file, and forgets them."""
+        """Writes all values as records of a file, in the order of their indices, and forgets them."""
         words, self._numbers = self._numbers, {}
         with tf.io.TFRecordWriter(path) as writer:
             for word in words or [b""]:
@@ -85,10 +85,10 @@ class _Words:
 
 @dataclasses.dataclass(frozen=True)
 class _Fixed:
-    """Features of a fixed shape and of one type, which lie beside each other in one matrix."""
+    """Features of a fixed shape and one type, which share a matrix."""
 
     dtype: tf.DType
-    # The shape of each feature's value in a row, by its name.
+    # Feature -> the shape of its value in a row.
     features: dict[str, tuple[int, ...]]
 
     @property
@@ -98,7 +98,7 @@ class _Fixed:
 
 
 class Columns:
-    """The columns of some features, to be filled block by block."""
+    """The columns of features, filled block by block."""
 
     def __init__(self, spec: Mapping[str, Any], files: ColumnFiles) -> None:
         self.count = 0
@@ -117,7 +117,7 @@ class Columns:
             files.append(_ends(name), np.zeros(1, np.int64))
 
     def __str__(self) -> str:
-        """Their number, size and place."""
+        """Describes the number of rows, their size and place."""
         return f"{self.count:,} rows, {len(self._files) / 1e6:,.1f} MB {self._files.place}"
 
     def append(self, block: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Columns:
             )
 
     def end(self) -> None:
-        """Must be called when all rows are there."""
+        """Completes the columns; call it after the last row."""
         for name, words in self._words.items():
             key = _words(name)
             self._files.append(key, np.zeros(0))
@@ -159,13 +159,13 @@ class Columns:
         self._files.close()
 
     def tensors(self) -> dict[str, tf.Tensor]:
-        """Adds the columns to the default graph, which holds none of their values: they are mapped."""
-        # Accelerators have no kernel for it, and draw no rows.
+        """Adds the columns to the default graph as memory-mapped tensors."""
+        # Accelerators have no kernel for this op.
         with tf.device("/device:CPU:0"):
             return self._tensors()
 
     def gather(self, tensors: Mapping[str, tf.Tensor], rows: tf.Tensor) -> dict[str, Any]:
-        """Returns the features of some rows, in the order of the spec and as parsing gives them."""
+        """Returns the features of rows, in the spec's order and as parsing returns them."""
         found: dict[str, Any] = {}
         for fixed in self._fixed:
             matrix = tf.gather(tensors[_matrix(fixed.dtype)], rows)
@@ -176,7 +176,7 @@ class Columns:
                     name, tf.reshape(part, [*matrix.shape[:1], *shape]), tensors
                 )
         for name in self._varying:
-            # Of the values [a b c d] with the ends [0 1 1 4], row 0 is [a], row 1 is [] and row 2 is [b c d].
+            # For the values [a b c d] with the ends [0 1 1 4], row 0 is [a], row 1 is [] and row 2 is [b c d].
             ends = tensors[_ends(name)]
             places = tf.ragged.range(tf.gather(ends, rows), tf.gather(ends, rows + 1))
             values = tf.gather(tensors[_values(name)], places.flat_values)
@@ -222,11 +222,11 @@ class Columns:
         return tf.gather(tensors[_words(name)], values) if name in self._words else values
 
     def _mapped(self, name: str, dtype: tf.DType, shape: Sequence[int]) -> tf.Tensor:
-        # Nothing can be mapped of an empty file.
+        # An empty file can't be mapped.
         if not math.prod(shape):
             return tf.zeros(shape, dtype)
-        # The graph holds the path and no value. The kernel maps the file, so that rows take memory
-        # once, whatever the number of sessions, and those on disk only as they are read.
+        # The graph holds the path and no values. The kernel maps the file, so that rows in memory exist once for all
+        # sessions, and rows on disk are read on demand.
         return tf.raw_ops.ImmutableConst(
             dtype=dtype, shape=list(shape), memory_region_name=self._files.path(name)
         )
@@ -255,14 +255,14 @@ def no_rows(spec: Mapping[str, Any]) -> Columns:
 
 
 def _blocks(files: Sequence[str], spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    # In a session of its own: programs in TF1 behaviour have no eager iteration. Accelerators are left alone.
+    # In its own session, since programs in TF1 behaviour have no eager iteration, and without accelerators.
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default() as graph, tf.device("/cpu:0"):
         iterator = v1.data.make_initializable_iterator(
             tuned_where_it_helps(parsed_in_blocks(files, spec))
         )
         following = iterator.get_next()
-    # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
+    # A generator left half-way keeps its contexts open, so that no graph may be the default at a yield.
     with contextlib.closing(v1.Session(graph=graph, config=config)) as session:
         session.run(iterator.initializer)
         while True:
@@ -274,7 +274,7 @@ def _blocks(files: Sequence[str], spec: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def _ends_of_rows(value: Any) -> np.ndarray:
-    """Returns, for each row of a sparse or ragged value, how many values it and those before it have."""
+    """Returns the end of each row's values in a sparse or ragged tensor."""
     if isinstance(value, v1.ragged.RaggedTensorValue):
         return value.row_splits[1:].astype(np.int64)
     return np.cumsum(np.bincount(value.indices[:, 0], minlength=int(value.dense_shape[0])))
@@ -297,7 +297,7 @@ def _words(name: str) -> str:
 
 
 def parsed_in_blocks(files: Sequence[str], spec: Mapping[str, Any]) -> tf.data.Dataset:
-    """Parses files, with as many threads as this machine has, in an order that does not depend on it."""
+    """Parses files with one thread per core, in an order independent of the number of threads."""
     threads = os.cpu_count() or 1
 
     def records_of(path: tf.Tensor) -> tf.data.Dataset:
@@ -321,12 +321,12 @@ def parsed_in_blocks(files: Sequence[str], spec: Mapping[str, Any]) -> tf.data.D
 
 
 def estimated_rows(files: Sequence[str]) -> int | None:
-    """Estimates how many rows files have: exactly, where all of them together have a MiB at most."""
+    """Estimates the number of rows in files; exact up to one MiB."""
     sizes = [tf.io.gfile.stat(file).length for file in files]
     read, rows = 0, 0.0
     for file, size in zip(files, sizes, strict=True):
-        # Files come in until the sample is full: the first ones are read whole, the next in part,
-        # and the rest counts by its size alone.
+        # Files are added until the sample is full: the first are read whole, the next in part, and the rest counts by
+        # size.
         if size and read < _SAMPLE_BYTES:
             with tf.io.gfile.GFile(file, "rb") as opened:
                 sample = opened.read(_SAMPLE_BYTES - read)
@@ -339,16 +339,16 @@ def estimated_rows(files: Sequence[str]) -> int | None:
 
 def _rows_in(sample: bytes, *, zipped: bool) -> float | None:
     try:
-        # 31 is the largest window, 15, and 16 for gzip's header. An object, since `zlib.decompress`
-        # refuses data that is cut off, as a sample is.
+        # 31 is the largest window, 15, plus 16 for gzip's header. A decompressor object accepts truncated data, such as
+        # a sample; `zlib.decompress` refuses it.
         content = zlib.decompressobj(31).decompress(sample) if zipped else sample
     except zlib.error:
         return None
     ends = list(itertools.takewhile(lambda end: end <= len(content), _record_ends(content)))
     if not content or not ends:
-        # A zipped file of no rows has some bytes all the same.
+        # A compressed file without rows is not empty.
         return None if content else 0
-    # What the sample has of the record after the last whole one is a part of a row.
+    # The bytes after the last whole record count as a fraction of a row.
     return len(ends) * len(content) / ends[-1]
 
 
@@ -365,12 +365,12 @@ DISK_SHARE = 0.5
 
 
 def can_be_kept() -> bool:
-    """Tells whether this system has files without a name that can be opened by a path: Linux has."""
+    """Returns whether unnamed files can be opened by a path here, as on Linux."""
     return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
 
 
 class ColumnFiles:
-    """Arrays that grow at their end, each in a file without a name: nothing of it outlives the process."""
+    """Growing arrays, each in an unnamed file that disappears with the process."""
 
     # `memory` is in bytes; what it does not hold goes into files in `folder`.
     def __init__(self, *, memory: int, folder: str | None = None) -> None:
@@ -381,12 +381,12 @@ class ColumnFiles:
         self._files: dict[str, IO[bytes]] = {}
 
     def __len__(self) -> int:
-        """Bytes of all files."""
+        """The size of all files in bytes."""
         return self._size
 
     @property
     def place(self) -> str:
-        """Where they are, in words."""
+        """Describes where the files are."""
         return f"on disk (below {self.folder})" if self._on_disk else "in memory"
 
     def append(self, name: str, values: np.ndarray) -> None:
@@ -406,12 +406,12 @@ class ColumnFiles:
         self._size += len(data)
 
     def path(self, name: str) -> str:
-        """Returns a path by which this process can open a file."""
-        # Linux opens the same file anew by this path, although it has no name in any folder.
+        """Returns a path at which this process can open a file."""
+        # Linux opens an unnamed file through this path.
         return f"/proc/self/fd/{self._files[name].fileno()}"
 
     def close(self) -> None:
-        """Releases memory and disk space, once nobody has the files open or mapped any more."""
+        """Releases memory and disk space once no one has the files open or mapped."""
         for file in self._files.values():
             file.close()
         self._files = {}
@@ -433,7 +433,7 @@ class ColumnFiles:
 
 
 def _write(file: IO[bytes], data: memoryview) -> None:
-    # One call writes 2 GiB at most, and less where the disk is full.
+    # One call writes at most 2 GiB, and less if the disk is full.
     while data:
         data = data[file.write(data) :]
 

@@ -1,7 +1,6 @@
-"""Keeps the rows of a training parsed for all of its epochs, and parses them again where their files have changed.
+"""Keeps a training's parsed rows for all epochs, and parses files again when they change.
 
-Whether rows are kept, and where, is decided once for a training and told in one line. Files are looked at between two
-epochs.
+Whether and where rows are kept is decided once per training and logged in one line. Files are checked between epochs.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ MEMORY_SHARE = 0.25
 TIME_SHARE = 0.01
 """How much of a training's time looking may take: few rows make short epochs, and a bucket answers slowly."""
 
-# The op that `shuffled_row_numbers` ends with. A checkpoint's description of its input has it where
-# rows were drawn from columns, and not where they were streamed.
+# The op that `shuffled_row_numbers` ends with. A checkpoint's description of its input contains it if rows were drawn
+# from columns, but not if they were streamed.
 _MARK = "RebatchDataset"
 
-# An estimate from the beginning of a file may be a little off; that many rows of a second epoch are parsed again
-# sooner than a training of one epoch waits for all of them to be parsed.
+# An estimate from a file's beginning may be slightly off. Parsing this many rows a second time costs less than making a
+# training of one epoch wait for all of them.
 _SECOND_EPOCH = 1.05
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class RowCache:
-    """The parsed rows of one training in this process, for all of its sessions: it must live as long as they do.
+    """The parsed rows of one training in this process; it must outlive all the training's sessions.
 
     Attributes:
         rows_to_draw: Rows that the training draws in all. One that does not come to a second epoch gains nothing, and
@@ -60,12 +59,11 @@ class RowCache:
     checkpoints: str = ""
     memory: int | None = None
     folder: str | None = None
-    # Three invariants hold between calls. All of `_kept` was parsed from files in `_state`: where that has changed, all
-    # parts are dropped together, so that no epoch has rows of yesterday from one file and of today from another.
-    # Columns that were handed out are closed by `release` alone: the graph of an earlier session has them mapped, and
-    # they wait in `_outdated`. And `is_worth_it` answers the same for all sessions of a training, since positions in
-    # streamed and in cached rows don't mean the same: what the checkpoint's position says wins over the estimate, and
-    # `_given_up` stays.
+    # Three invariants hold between calls. All of `_kept` was parsed from files in `_state`: if that changes, all parts
+    # are dropped together, so that no epoch mixes yesterday's rows of one file with today's of another. Columns that
+    # were handed out are closed by `release` only: the graph of an earlier session has them mapped, and they wait in
+    # `_outdated`. And `is_worth_it` answers the same for all sessions of a training, since positions in streamed and in
+    # cached rows differ in meaning: the checkpoint's position overrides the estimate, and `_given_up` is final.
     _kept: dict[tuple[str, ...], Columns] = dataclasses.field(default_factory=dict)
     _files: Callable[[], Sequence[str]] = tuple
     _state: str = ""
@@ -74,11 +72,11 @@ class RowCache:
 
     @property
     def count(self) -> int:
-        """How many rows are kept."""
+        """The number of kept rows."""
         return sum(columns.count for columns in self._kept.values())
 
     def is_worth_it(self, files: Sequence[str]) -> bool:
-        """Tells whether rows are kept at all.
+        """Returns whether rows are kept at all.
 
         Args:
             files: Paths of all files that the training reads, on all hosts.
@@ -88,8 +86,8 @@ class RowCache:
         begun = latest_description(self.checkpoints) if self.checkpoints else None
         if begun is not None:
             return _MARK in begun
-        # A training whose checkpoint describes its input never comes here: an estimate changes with
-        # the files, and what was decided for the first session holds for all.
+        # A training whose checkpoint describes its input never gets here: the estimate changes with the files, but the
+        # first session's decision holds for all.
         rows = estimated_rows(files)
         if rows is None:
             return False
@@ -118,7 +116,7 @@ class RowCache:
                 "them again.",
                 self.count,
             )
-            # Graphs that were made with them may still be in use.
+            # Graphs made with them may still be in use.
             self._outdated += self._kept.values()
             self._kept = {}
         self._files, self._state = of, state
@@ -131,9 +129,9 @@ class RowCache:
         return self._kept[key]
 
     def is_outdated(self) -> bool:
-        """Returns whether files were added, removed or replaced since the rows were parsed.
+        """Returns whether files were added, removed or replaced after parsing.
 
-        Files that are not there at all, as in the moment in which others take their places, tell nothing.
+        If no file exists, as may happen while files are replaced, the answer is no.
         """
         if not self._kept:
             return False
@@ -144,7 +142,7 @@ class RowCache:
             return False
 
     def release(self) -> None:
-        """Releases memory and disk space; graphs that were made with the rows can't be run any more."""
+        """Releases memory and disk space; graphs that use the rows can no longer run."""
         for columns in (*self._outdated, *self._kept.values()):
             columns.close()
         self._outdated, self._kept = [], {}
@@ -183,7 +181,7 @@ def _state(files: Sequence[str]) -> str:
 
 
 class ChangedFilesHook(LoopEndHook):
-    """Ends a session between two epochs where its rows are no longer those of their files.
+    """Ends a session between two epochs when the files have changed.
 
     Attributes:
         has_found_changes: Whether it has ended its last session.
@@ -221,7 +219,7 @@ class ChangedFilesHook(LoopEndHook):
         self._epoch = epoch
         self.has_found_changes = self._cache.is_outdated()
         ended = time.monotonic()
-        # Example: a look that took 0.3 s, at a share of 0.01, is followed by 30 s without one.
+        # Example: after a check of 0.3 s with a share of 0.01, the next one waits 30 s.
         self._not_before = ended + (ended - began) / self._time_share
         if self.has_found_changes:
             run_context.request_stop()
@@ -237,7 +235,7 @@ def train_on_current_rows(
     batch_size: int,
     time_share: float = TIME_SHARE,
 ) -> None:
-    """Trains, and trains on with the rows of today's files where they have changed on the way.
+    """Trains, and continues with the new rows whenever the files change.
 
     Args:
         train: Trains up to a step with the hooks that it is given, and calls the input function again.
@@ -250,7 +248,7 @@ def train_on_current_rows(
         return
     hook = ChangedFilesHook(cache, batch_size=batch_size, time_share=time_share)
     train([hook])
-    # The hook resets it when a session begins, so the loop ends with the first session that has
-    # come to its own end. Each session calls the input function, which parses the files of today.
+    # The hook resets this when a session begins, so that the loop ends after the first session without changes. Each
+    # session calls the input function, which parses the current files.
     while hook.has_found_changes:
         train([hook])

@@ -1,7 +1,6 @@
-"""The serving side of a Transform pipeline: raw features in, the model's features out.
+"""Serves a Transform pipeline's models: raw features in, the model's features out.
 
-Which raw features a prediction needs is found in Transform's graph; each is one plain tensor, as a REST request can
-carry.
+Transform's graph shows which raw features a prediction needs; each is one plain tensor, which a REST request can carry.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ RAW_SIGNATURE = "predict_raw"
 MISSING_INTEGER = tf.int64.min
 """Stands for a missing integer; a float that is missing is NaN, a string the empty one."""
 
-# Ops that call a function of the graph.
+# Ops that call a function.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# It counts as an effect for TensorFlow, so all outputs of a function wait for the vocabulary of the label, too; it
+# TensorFlow counts this op as stateful, so that all outputs of a function wait for the label's vocabulary, too; it
 # checks nothing.
 _LOOKUP = "LookupTableFindV2"
 
@@ -67,7 +66,7 @@ class TransformServing:
     not_served: Collection[str] = ()
 
     def __call__(self) -> ServingInputReceiver:
-        """Builds the receiver in the current graph."""
+        """Builds the receiver in the default graph."""
         examples = tf.compat.v1.placeholder(tf.string, [None], name=RECEIVER_KEY)
         raw = self._parse(examples, without=self._label_only)
         transformed = self._transform(raw)
@@ -91,13 +90,13 @@ class TransformServing:
         )
 
     def check(self) -> None:
-        """Runs Transform's graph on parsed examples, on trial: what can fail of a receiver, in little time."""
-        # The search builds both, and receivers need what it finds.
+        """Runs Transform's graph on parsed examples: a quick test of what a receiver may fail at."""
+        # Receivers use the result of this search, too.
         _ = self._needed
 
     @functools.cached_property
     def _label_only(self) -> frozenset[str]:
-        # An export builds a receiver for each metagraph; the search is worth doing once.
+        # An export builds one receiver per metagraph, but searches once.
         return label_only_raw_features(
             self.transform_graph_path, self._left_out, needed=lambda: self._needed
         )
@@ -121,11 +120,11 @@ class TransformServing:
     def _transform(
         self, raw: dict[str, tf.Tensor | tf.SparseTensor]
     ) -> dict[str, tf.Tensor | tf.SparseTensor]:
-        # A TFTransformOutput keeps the tables of the graph it was first used in.
+        # A TFTransformOutput keeps the tables of the first graph that used it.
         return dict(tft.TFTransformOutput(self.transform_graph_path).transform_raw_features(raw))
 
     def _raw_prediction(self, parsed: dict[str, Any]) -> dict[str, HostPrediction]:
-        """Returns the signature of named tensors; they stand for what was parsed from the examples."""
+        """Returns the signature of named tensors, which replace the parsed features."""
         output = tft.TFTransformOutput(self.transform_graph_path)
         spec = {k: v for k, v in output.raw_feature_spec().items() if k in parsed}
         needed = {k: v for k, v in spec.items() if k in self._needed}
@@ -156,7 +155,7 @@ def _single_valued(schema: Any) -> frozenset[str]:
 
 
 def _components(features: dict[str, Any]) -> list[tf.Tensor]:
-    """Returns the tensors of a dict of features, in the order of its keys."""
+    """Returns the features' component tensors, in the order of the dict's keys."""
     return tf.nest.flatten(features, expand_composites=True)
 
 
@@ -167,7 +166,7 @@ def _dense(value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
 
 
 def needed_raw_features(transform_graph_path: str, left_out: Collection[str]) -> frozenset[str]:
-    """Finds the raw features that the transformed features, except for labels and such, are computed from."""
+    """Finds the raw features from which the transformed features, except labels and the like, are computed."""
     output = tft.TFTransformOutput(transform_graph_path)
     with tf.Graph().as_default() as graph:
         examples = tf.compat.v1.placeholder(tf.string, [None])
@@ -205,11 +204,9 @@ def _names(value: Any) -> frozenset[str]:
 def _reached(
     tensors: Iterable[tf.Tensor], *, stop: frozenset[str], functions: _Functions
 ) -> set[str]:
-    """Names the tensors upstream of some; what is upstream of those of `stop` is left out."""
-    # Transform's graph may be one call of a function with all raw features as arguments. By the call's inputs each
-    # output would need each feature, and so a request for a prediction the label. So a call is looked into: of its
-    # inputs only those count that the wanted output is computed from. What control inputs read counts as well: an op
-    # that checks a feature has it as its input.
+    # Transform's graph may be a single call of a function with all raw features as arguments. By the call's inputs,
+    # each output would need each feature, and a prediction would need the label. Only those inputs of the call count
+    # that the wanted output is computed from. Control inputs count, too: an op that checks a feature reads it.
     pending, seen = list(tensors), set()
     while pending:
         tensor = pending.pop()
@@ -230,7 +227,7 @@ def _reached(
 
 
 class _Functions:
-    """Functions of a graph: Transform's graph in the format of TensorFlow 2 is a call of one."""
+    """Functions of a graph; Transform's TensorFlow 2 format calls a single one."""
 
     def __init__(self, graph: tf.Graph) -> None:
         self._by_name: Mapping[str, Any] = {
@@ -239,7 +236,7 @@ class _Functions:
         self.arguments_of = functools.cache(self._arguments_of)
 
     def _arguments_of(self, name: str, output: int) -> frozenset[int]:
-        """Returns the places of the arguments that an output of a function is computed from."""
+        """Returns the indices of the arguments that an output depends on."""
         function = self._by_name[name]
         places = {arg.name: place for place, arg in enumerate(function.signature.input_arg)}
         nodes = {node.name: node for node in function.node_def}
@@ -265,7 +262,7 @@ class _Functions:
 
 
 def unsupported_features(feature_spec: Mapping[str, Any]) -> list[str]:
-    """Names the features that one plain tensor can't carry: SparseFeature and RaggedFeature."""
+    """Names the features that no plain tensor can carry: SparseFeature and RaggedFeature."""
     plain = (tf.io.FixedLenFeature, tf.io.VarLenFeature)
     return sorted(name for name, feature in feature_spec.items() if not isinstance(feature, plain))
 
@@ -273,27 +270,27 @@ def unsupported_features(feature_spec: Mapping[str, Any]) -> list[str]:
 def raw_placeholders(
     feature_spec: Mapping[str, Any], single_valued: frozenset[str]
 ) -> dict[str, tf.Tensor]:
-    """Makes an input for each raw feature in the default graph."""
+    """Makes a placeholder for each raw feature in the default graph."""
     placeholders = {}
     for name, feature in feature_spec.items():
         if isinstance(feature, tf.io.FixedLenFeature):
             shape = [None, *feature.shape]
         else:
             shape = [None] if name in single_valued else [None, None]
-        # Names of raw features may hold what a name scope can't; the signature keeps them.
+        # A raw feature's name may be no valid op name; the signature keeps it.
         placeholders[name] = tf.compat.v1.placeholder(feature.dtype, shape, name="raw_feature")
     return placeholders
 
 
 def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
-    """Returns an input in the form in which `tf.io.parse_example` would give it."""
+    """Returns a placeholder in the form that `tf.io.parse_example` returns."""
     if isinstance(feature, tf.io.FixedLenFeature):
         return values
     present = _is_present(values)
-    # Plain ops: a RaggedTensor makes the same of three times as many, for every feature.
+    # Plain ops: a RaggedTensor would need three times as many for every feature.
     places = tf.where(present)
     if values.shape.rank == 1:
-        # One value or none: a third of the ops that several take, and pipelines have mostly such features.
+        # A single optional value, the most frequent case, needs a third of the ops.
         return tf.SparseTensor(
             indices=tf.pad(places, [[0, 0], [0, 1]]),
             values=tf.gather_nd(values, places),
@@ -313,7 +310,7 @@ def as_parsed(feature: Any, values: tf.Tensor) -> tf.Tensor | tf.SparseTensor:
 
 
 def absent(feature_spec: Mapping[str, Any], rows: tf.Tensor) -> dict[str, Any]:
-    """Returns features that a prediction doesn't need in the form of `tf.io.parse_example`.
+    """Returns empty features, in the form of `tf.io.parse_example`, for those that a prediction does not need.
 
     A graph of Transform in the format of TensorFlow 2 takes them all the same.
     """

@@ -6,10 +6,10 @@
     estimator.evaluate(eval_input_fn)
     report.write(estimator)
 
-`TpuTrainer` writes the page of each training; `tfx-tpu-trainer report` makes one of any folder of checkpoints, and of
-a pipeline's run with what the gate said; `tfx-tpu-trainer compare` puts some side by side. Where a page comes from is
-apart from how it looks: `gather` reads folders into `RunData`, `render` arranges that. Names are imported when they are
-first used: two `run.json` are compared without TensorFlow.
+`TpuTrainer` writes a page for each training; `tfx-tpu-trainer report` writes one for any folder of checkpoints, or for
+a pipeline's run with the gate's verdict; `tfx-tpu-trainer compare` puts runs side by side. Reading and drawing are
+separate: `gather` reads folders into `RunData`, `render` draws it. Names are imported on
+first use, so that two `run.json` files can be compared without importing TensorFlow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws numbers as SVG by Vega-Lite, without scripts; each chart comes with its table."""
+"""Draws static SVG charts with Vega-Lite; each chart comes with a table of its numbers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import vl_convert
 from tfx_tpu_trainer.components.report._run_data import Curve, Series
 
 _VEGA_LITE = "5.20"
-# A phone shows a chart at four fifths of its size: letters of 12 stay readable.
+# A phone shows a chart at four fifths of its size; 12-point labels stay readable.
 _WIDTH, _HEIGHT, _BAR, _LETTERS = 340, 180, 20, 12
-# As wide as the page on a desk; logarithmic where one value is so many times another.
+# The page's width on a desktop. The axis turns logarithmic when the largest value is _FAR times the smallest.
 _FULL_WIDTH, _FULL_HEIGHT, _FAR = 1000, 240, 20
-# Beside the names of bars.
+# Sizes next to the names of bars.
 _BARS_WIDTH, _LONGEST_BAR_NAME = 220, 200
 _MOST_ROWS = 25
 _MOST_NUMBERED = 12
@@ -25,9 +25,9 @@ _LONGEST_NAME = 160
 _LONGEST_BESIDE = 16
 _ALWAYS_COLORED = ("training", "eval")
 _INK = "currentColor"
-# Told apart on white and on black, and by people who see no red or no green.
+# Distinguishable on white, on black, and for colour-blind readers.
 _COLORS = ["#2f7fc1", "#d9772b", "#1b9e77", "#a463b0", "#c2a000", "#7f7f7f"]
-# The axis that names the bars, which come in the order given.
+# The axis with the bars' names, in the given order.
 _BAR_NAMES: dict[str, Any] = {
     "field": "name",
     "type": "nominal",
@@ -35,10 +35,10 @@ _BAR_NAMES: dict[str, Any] = {
     "axis": {"title": None, "labelLimit": _LONGEST_BAR_NAME, "ticks": False, "domain": False},
 }
 _CONFIG: dict[str, Any] = {
-    # Its own labels name every mark; what a chart shows is told once, and its table says the rest.
+    # The chart's own label describes it; the table below holds every value.
     "aria": False,
     "background": None,
-    # A reader's letters may be wider than those that the space was measured with.
+    # The reader's font may be wider than the one that Vega measured with.
     "padding": {"left": 24, "right": 24, "top": 4, "bottom": 4},
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
@@ -86,24 +86,24 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A picture and its numbers."""
+    """A picture and a table of its numbers."""
 
-    title: str  # what it shows
-    svg: str  # the picture; `""` where there is nothing to draw
-    table: Table  # the numbers
-    full_width: str = ""  # the picture again, as wide as the page; `""` where the small one does
+    title: str
+    svg: str  # `""` where there is nothing to draw
+    table: Table
+    full_width: str = ""  # the picture at the page's width; `""` where the small one is enough
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A line across a chart of steps."""
+    """A vertical line in a chart over steps."""
 
-    step: int  # where
-    name: str  # what is there, such as `"exported"`
+    step: int
+    name: str  # its label, such as `"exported"`
 
 
 def number_text(value: float) -> str:
-    """Returns a number for people: four digits, thousands apart."""
+    """Formats a number for people: four digits, with thousands separators."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if float(value).is_integer() and abs(value) < 1e15:
@@ -114,7 +114,7 @@ def number_text(value: float) -> str:
 def draw_series(
     name: str, series: Sequence[Series], marks: Sequence[Mark] = (), *, full_width: bool = False
 ) -> Chart:
-    """Draws a number over the steps, of one source or more."""
+    """Draws a scalar over the training steps, one line for each source."""
     points: list[dict[str, Any]] = [
         {"step": step, "value": value, "source": each.source}
         for each in series
@@ -122,7 +122,7 @@ def draw_series(
         if math.isfinite(value)
     ]
     x = {"field": "step", "type": "quantitative", "axis": {"title": "step", "tickCount": 6}}
-    # A first loss far above all others would leave these flat.
+    # A first loss far above all others would flatten the rest of the line.
     drawn = [point["value"] for point in points] if full_width else [0.0]
     is_log = 0 < min(drawn, default=0) * _FAR < max(drawn, default=0)
     layers: list[dict[str, Any]] = [
@@ -146,7 +146,7 @@ def draw_series(
             "data": {"values": [dataclasses.asdict(mark) for mark in marks]},
             "encoding": {"x": x},
         }
-        # Above the lines, which end there.
+        # The label stands above the plot, where the line ends.
         says = {"type": "text", "align": "right", "baseline": "bottom", "y": -3}
         layers += [
             {
@@ -166,9 +166,9 @@ def draw_series(
 
 
 def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
-    """Colours the training and the evaluation the same way on all charts of a page."""
+    """Gives training and evaluation the same colours on every chart of a page."""
     legend = _legend(sources)
-    # Runs that are compared have names of their own.
+    # Compared runs have names of their own.
     fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
     return {
         "field": "source",
@@ -182,7 +182,7 @@ def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
 def _legend(names: Sequence[str]) -> dict[str, Any] | None:
     if len(names) < 2:
         return None
-    # Below each other where they would run into each other.
+    # Long names are stacked, since they would overlap in a row.
     return {"columns": 1} if max(map(len, names)) > _LONGEST_BESIDE else {"columnPadding": 24}
 
 
@@ -199,7 +199,7 @@ def _series_table(series: Sequence[Series]) -> Table:
     for each in series:
         for step, value in zip(each.steps, each.values):
             by_step.setdefault(step, {})[each.source] = value
-    # Evaluations are few: what they say stays.
+    # Evaluations are few, so that the table keeps all of them.
     kept = {step for each in series if each.source != "training" for step in each.steps}
     steps = sorted(by_step)
     every = -(-len(steps) // _MOST_ROWS)
@@ -229,7 +229,7 @@ def _thinned(steps: Sequence[int]) -> Sequence[int]:
 
 
 def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
-    """Draws a bar for each name, in the order given."""
+    """Draws one bar for each name, in the given order."""
     bars = [
         {"name": cut(name), "value": value, "text": number_text(value)}
         for name, value in values.items()
@@ -263,7 +263,7 @@ def draw_bars(title: str, values: Mapping[str, float], *, unit: str) -> Chart:
 def draw_intervals(
     title: str, values: Mapping[str, tuple[float, tuple[float, float] | None]]
 ) -> Chart:
-    """Draws a number of each of some runs, with its interval."""
+    """Draws a number of each run with its interval."""
     points: list[dict[str, Any]] = [
         {
             "name": cut(name),
@@ -318,7 +318,7 @@ def draw_intervals(
 def draw_parts(
     title: str, parts: Mapping[str, Mapping[str, float]], *, unit: str, whole: float
 ) -> Chart:
-    """Draws what each of some wholes is made of, a bar each."""
+    """Draws one stacked bar for each name."""
     kinds = list(dict.fromkeys(kind for of_bar in parts.values() for kind in of_bar))
     sums = {name: sum(of_bar.values()) for name, of_bar in parts.items()}
     pieces = []
@@ -388,7 +388,7 @@ def draw_parts(
 
 
 def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
-    """Draws a line between two numbers."""
+    """Draws a curve over two numbers."""
     points = [{"x": x, "y": y, "at": n} for n, (x, y) in enumerate(zip(curve.x, curve.y))]
     axes = {
         name: {"field": name, "type": "quantitative", "axis": {"title": title, "tickCount": 5}}
@@ -426,8 +426,8 @@ def draw_curve(curve: Curve, *, diagonal: bool) -> Chart:
 
 
 def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str] = ()) -> Chart:
-    """Draws how many rows of each class were taken for which, as shares of the class."""
-    # The number keeps apart classes that are called alike.
+    """Draws a confusion matrix; each row's colours are shares of its class."""
+    # The number distinguishes classes with the same name.
     names = [cut(name) for name in classes] or [str(n) for n in range(len(confusion))]
     if len(set(names)) < len(names):
         names = [f"{n}: {name}" for n, name in enumerate(names)]
@@ -443,7 +443,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str] = 
     ]
     right = sum(row[n] for n, row in enumerate(confusion))
     total = sum(map(sum, confusion))
-    # Names that have no room side by side are turned.
+    # Labels that don't fit side by side are rotated.
     room = _WIDTH / len(confusion) / (_LETTERS * 0.6)
     is_turned = max(map(len, names)) > room
     across = {"labelAngle": -45 if is_turned else 0, "labelLimit": 120, "labelOverlap": False}
@@ -486,7 +486,7 @@ def draw_confusion(confusion: Sequence[Sequence[int]], classes: Sequence[str] = 
 
 
 def cut(text: str) -> str:
-    """Returns a name that is short enough to be shown."""
+    """Shortens a name for display."""
     return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
 
 
@@ -494,5 +494,5 @@ def _svg(spec: Mapping[str, Any], label: str) -> str:
     drawn = vl_convert.vegalite_to_svg(
         {"width": _WIDTH, "config": _CONFIG, **spec}, vl_version=_VEGA_LITE
     )
-    # Vega's own groups of marks are named for assistive technology even where it is told not to.
+    # Vega labels its groups of marks for assistive technology even with aria off.
     return drawn.replace("<svg ", f'<svg role="img" aria-label={quoteattr(label)} ', 1)

@@ -1,4 +1,4 @@
-"""Runs side by side: what was set, coded and given otherwise, and whether a difference is more than chance."""
+"""Compares runs: settings, code, data, and whether the metrics differ by more than chance."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ _MOST_SLICES = 20
 _MOST_CURVES = 6
 _MOST_FEATURES = 20
 _NONE = "–"
-# Of a digest of code, behind the name of the module.
+# Digits shown of a code digest.
 _DIGITS = 9
-# Metrics of which less is better, by their names; of others more is.
+# Metrics whose names contain one of these are better when smaller; all others are better when larger.
 _LESS_IS_BETTER = ("loss", "error", "entropy", "mse", "mae", "rmse", "deviance")
 
 
 def less_is_better(metric: str) -> bool:
-    """Tells by a metric's name whether a smaller value is the better one."""
+    """Returns whether a smaller value of this metric is better, judging by its name."""
     return any(part in metric.lower() for part in _LESS_IS_BETTER)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A metric of a run less that of the first one."""
+    """The difference of a metric between a run and the first one."""
 
     metric: str
-    run: int  # the run's place among those compared
-    value: float  # the difference
-    margin: float | None  # half of its 95 % interval; `None` where a run has none
-    # Whether the interval is that of the same rows: chance that both share is not in it.
+    run: int  # the run's index among those compared
+    value: float
+    margin: float | None  # half of the 95 % interval; `None` where a run has no interval
+    # Whether the interval is that of paired rows, without the chance that both runs share.
     paired: bool
 
     @property
     def says(self) -> Literal["better", "worse", "within noise", "not known"]:
-        """Whether the run is better than the first one, and whether that may be chance."""
+        """Describes whether the run is better than the first one, and whether chance explains it."""
         if self.margin is None or not math.isfinite(self.value):
             return "not known"
         if abs(self.value) <= self.margin:
@@ -69,34 +69,34 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SliceDifference:
-    """A metric of a slice in the last run less that in the first one."""
+    """The difference of a slice's metric between the last run and the first one."""
 
-    name: str  # the slice
+    name: str  # the slice's name
     metric: str
-    before: float  # its value in the first run
-    after: float  # its value in the last run
-    num_examples: int | None  # the slice's rows in the last run, or `None`
+    before: float  # in the first run
+    after: float  # in the last run
+    num_examples: int | None  # the slice's rows in the last run; `None` if unknown
 
     @property
     def worse_by(self) -> float:
-        """How much worse the last run is; negative where it is better."""
+        """How much worse the last run is; negative if it is better."""
         change = self.after - self.before
         return change if less_is_better(self.metric) else -change
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What runs have that others have not."""
+    """The differences between runs."""
 
     runs: tuple[RunData, ...]
-    # Setting or version that is not the same everywhere -> its value in each run, `""` where a run has none.
+    # Setting or version that differs -> its value in each run; `""` where a run has none.
     settings: dict[str, tuple[str, ...]]
-    # Likewise of the data: inputs, rows of splits, what is typical of features.
+    # The same for the data: inputs, rows of splits, statistics of features.
     data: dict[str, tuple[str, ...]]
-    # Title of a run -> how its code differs from the first run's, as a unified diff or in words.
+    # Title of a run -> how its code differs from the first run's, as a unified diff or a sentence.
     code: dict[str, str]
-    differences: tuple[Difference, ...]  # metrics against the first run's, metric by metric
-    # Slices of which the last run is worse than the first one, the worst first.
+    differences: tuple[Difference, ...]  # Differences to the first run, metric by metric.
+    # Slices on which the last run is worse than the first one, the worst first.
     worse_slices: tuple[SliceDifference, ...]
 
 
@@ -104,10 +104,10 @@ def compare(runs: Sequence[RunData]) -> Comparison:
     """Compares runs with the first one.
 
     Args:
-        runs: The runs, two at least.
+        runs: The runs, at least two.
 
     Returns:
-        What is not the same.
+        The differences.
 
     Raises:
         ValueError: There are fewer than two.
@@ -133,7 +133,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 
 def _told_apart(runs: Sequence[RunData]) -> list[RunData]:
-    """Numbers runs of the same title."""
+    """Numbers runs that share a title."""
     titles = [run.title for run in runs]
     return [
         run
@@ -195,7 +195,7 @@ def _typical(feature: FeatureOfSplit) -> str:
 
 
 def _code_diff(first: RunData, run: RunData) -> str:
-    """Returns how the code of a run differs from the first one's; "" where it does not, or nobody knows."""
+    """Returns the difference between a run's code and the first one's; "" if there is none or it is unknown."""
     one, other = first.lineage, run.lineage
     if not one.source or not other.source:
         if not one.code or not other.code or one.code == other.code:
@@ -212,10 +212,9 @@ def _code_diff(first: RunData, run: RunData) -> str:
 
 
 def _difference(metric: str, place: int, first: Measured, other: Measured) -> Difference:
-    # Both runs resample by the same seed. Where their rows are the same, resampling k of both draws the same rows, so
-    # the spread of the differences leaves out the luck of the rows that both share: of {-2, 0, 2} and {-1, 0, 3} the
-    # differences are {1, 0, 1}, a fraction of either's spread. On other rows the samples are independent, and the
-    # variances add up.
+    # Both runs resample with the same seed, so that on the same rows both draw the same sample k. The spread of the
+    # differences then excludes the luck of the shared rows: {-2, 0, 2} and {-1, 0, 3} differ by {1, 0, 1}, a fraction
+    # of either spread. On different rows the samples are independent, and the variances add up.
     of_both = [measured.deviations.get(metric) for measured in (first, other)]
     paired = first.rows_digest is not None and first.rows_digest == other.rows_digest
     margin = None
@@ -256,11 +255,11 @@ def _worse_slices(first: Measured | None, last: Measured | None) -> tuple[SliceD
 
 
 def render_comparison(comparison: Comparison, sections: Sequence[Section] | None = None) -> str:
-    """Returns the page of a comparison.
+    """Renders the page of a comparison.
 
     Args:
-        comparison: What is compared.
-        sections: Its sections, where somebody has them. Defaults to `None`: they are made.
+        comparison: The comparison.
+        sections: Its sections, if already made. Defaults to `None`: `comparison_sections` makes them.
 
     Returns:
         HTML.
@@ -274,10 +273,10 @@ def render_comparison(comparison: Comparison, sections: Sequence[Section] | None
 
 
 def comparison_sections(comparison: Comparison) -> list[Section]:
-    """Arranges a comparison.
+    """Returns the sections of a comparison's page.
 
     Args:
-        comparison: What is compared.
+        comparison: The comparison.
 
     Returns:
         The sections of its page.
@@ -431,7 +430,7 @@ def _data_section(comparison: Comparison) -> Section:
 
 def _learning_section(comparison: Comparison) -> Section:
     by_name: dict[tuple[str, str], list[Series]] = {}
-    # As many as there are colours.
+    # One colour for each run.
     for run in comparison.runs[-_MOST_CURVES:]:
         for series in run.learning.series:
             if len(series.steps) > 1:

@@ -1,4 +1,4 @@
-"""What StatisticsGen has found in a training's raw examples, and whether two sets differ by more than chance."""
+"""Reads StatisticsGen's results for the raw examples, and tests whether two sets of rows differ by more than chance."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MOST_FEATURES = 1000
 _SPLIT = "Split-"
 _FILE = "FeatureStats.pb"
 _TRAIN = "train"
-# Names of TFMD's enumeration of types.
+# TFMD's feature types by name.
 _KINDS = {"INT": "integer", "FLOAT": "float", "STRING": "text", "BYTES": "bytes"}
-# How many of 100 random assignments of rows to splits show no difference.
+# The share of random assignments of rows to splits that must show no difference.
 _CONFIDENCE = 0.95
 
 
@@ -68,7 +68,7 @@ def read_data(statistics: str, *, baseline: str | None = None) -> Data:
 
 def _read_splits(folder: str) -> dict[str, Any]:
     """Returns split -> TFMD's DatasetFeatureStatistics over all of its rows."""
-    # Late: the estimators do without TFDV and its messages.
+    # Imported late: the estimators work without TFDV.
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
     found = {}
@@ -77,11 +77,9 @@ def _read_splits(folder: str) -> dict[str, Any]:
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
                 read.ParseFromString(file.read())
-        except (
-            Exception
-        ) as error:  # Protobuf's own class of exceptions differs between its versions.
+        except Exception as error:  # The class of Protobuf's exceptions differs between versions.
             raise ValueError(f"{path} can't be read as statistics of TFDV: {error}") from error
-        # Slices, where there are any, come after the whole.
+        # The whole split comes first; slices follow.
         if read.datasets:
             found[os.path.basename(os.path.dirname(path)).removeprefix(_SPLIT)] = read.datasets[0]
     if not found:
@@ -117,7 +115,7 @@ def _of_split(feature: Any, rows: int) -> FeatureOfSplit:
     stats = getattr(feature, feature.WhichOneof("stats"))
     common = stats.common_stats
     values = int(common.tot_num_values)
-    # A row whose list is empty, as CsvExampleGen writes it, is not missing to TFDV.
+    # TFDV does not count a row with an empty list, as CsvExampleGen writes it, as missing.
     given = int(common.num_non_missing) if common.max_num_values > 1 else values
     counted: dict[str, Any] = {"missing": rows - given, "values": values}
     if feature.HasField("num_stats") and values:
@@ -132,17 +130,17 @@ def _of_split(feature: Any, rows: int) -> FeatureOfSplit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Compared:
-    """A mean, or a share of the rows, in two sets of rows."""
+    """A mean, or a share of rows, in two sets of rows."""
 
     feature: str
     of: str
     now: float
     before: float
-    deviation: float  # of what is averaged, over the rows of both sets
-    error: float  # of the difference, where rows are assigned to the sets at random
+    deviation: float  # standard deviation of the averaged values over both sets
+    error: float  # standard error of the difference under random assignment
 
     def distance(self, *, bound: float) -> Distance:
-        """Returns how far they are apart; chance reaches as far as `bound` times the error."""
+        """Returns the difference; chance explains up to `bound` standard errors."""
         is_mean = self.of == MEAN
         unit = (self.deviation or 1.0) if is_mean else 1.0
         return Distance(
@@ -159,13 +157,13 @@ class _Compared:
 def _compared(
     feature: str, of: str, now: tuple[float, float, int], before: tuple[float, float, int]
 ) -> _Compared:
-    """Compares two means; each comes with its deviation and its number of rows."""
+    """Compares two means, each given with its deviation and number of rows."""
     (mean, deviation, rows), (mean_before, deviation_before, rows_before) = now, before
     every = rows + rows_before
     between = rows * rows_before / every * (mean - mean_before) ** 2
     within = rows * deviation**2 + rows_before * deviation_before**2
     of_both = math.sqrt((within + between) / max(1, every - 1))
-    # The variance of the difference over all assignments of these rows to sets of these sizes: a permutation test's.
+    # The variance over all assignments of these rows to sets of these sizes, as in a permutation test.
     error = of_both * math.sqrt(1 / rows + 1 / rows_before)
     return _Compared(
         feature=feature, of=of, now=mean, before=mean_before, deviation=of_both, error=error
@@ -177,15 +175,14 @@ def _share(share: float, rows: int) -> tuple[float, float, int]:
 
 
 def _drift(now: Any, before: Any, *, rows: str, against: str) -> Drift:
-    """Compares each feature that both have: its mean, or the shares of its values, and how often it is missing."""
+    """Compares each shared feature: its mean or the shares of its values, and how often it is missing."""
     features_now, features_before = _features(now), _features(before)
     both = [name for name in features_now if name in features_before]
     by_feature = {
         name: list(_comparisons(name, (features_now[name], now), (features_before[name], before)))
         for name in both
     }
-    # Of 20 random assignments one has a difference anywhere that is beyond its bound: the more is compared, the
-    # farther are the bounds (Bonferroni).
+    # One in 20 random assignments exceeds a bound anywhere: more comparisons mean wider bounds (Bonferroni).
     count = sum(map(len, by_feature.values()))
     bound = statistics.NormalDist().inv_cdf(1 - (1 - _CONFIDENCE) / (2 * max(1, count)))
     distances = [
@@ -206,7 +203,7 @@ def _drift(now: Any, before: Any, *, rows: str, against: str) -> Drift:
 
 
 def _comparisons(name: str, now: tuple[Any, Any], before: tuple[Any, Any]) -> Iterator[_Compared]:
-    """Yields what of a feature can be compared, of its statistics and those of the split."""
+    """Yields what can be compared, from the statistics of a feature and of its split."""
     found = [_of_split(feature, int(split.num_examples)) for feature, split in (now, before)]
     every = [int(split.num_examples) for _, split in (now, before)]
     if not all(every):
@@ -232,7 +229,7 @@ def _comparisons(name: str, now: tuple[Any, Any], before: tuple[Any, Any]) -> It
 
 
 def _shares(feature: Any) -> collections.defaultdict[str, float]:
-    """Returns value -> its share of a feature's values; a value that TFDV has not listed has the rarest one's."""
+    """Returns value -> its share; a value that TFDV has not listed gets the share of the rarest listed one."""
     counts = {
         bucket.label: bucket.sample_count for bucket in feature.string_stats.rank_histogram.buckets
     }

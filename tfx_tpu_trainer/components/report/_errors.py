@@ -1,4 +1,4 @@
-"""What a model gets wrong, from the rows of its evaluation: curves, a confusion matrix, residuals; and margins."""
+"""Finds a model's errors in the rows of its evaluation: curves, a confusion matrix, residuals, intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_CLASSES = 50
 _MOST_POINTS = 200
 _BINS = 10
 _RESIDUAL_BINS = 30
-# Of a normal distribution, 95 % are so many standard deviations around its mean.
+# 95 % of a normal distribution lies within this many standard deviations of its mean.
 _NORMAL = 1.96
 _QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
@@ -39,8 +39,8 @@ def find_errors(
 ) -> Errors | None:
     """Compares labels with predictions.
 
-    Which tensor is which is told by their names: `labels`, and `probabilities`, `predictions` or
-    `logits`, in this order, or a name like these. Names of classes are kept where there are enough.
+    Tensors are recognized by their names: `labels`, and `probabilities`, `predictions` or
+    `logits`, in this order, or a similar name. Class names are used if there are enough of them.
     """
     errors = _compare(columns, seen=seen, least=len(classes))
     if errors is None or not errors.confusion or len(errors.confusion) > len(classes):
@@ -80,7 +80,7 @@ def _compare(columns: Mapping[str, np.ndarray], *, seen: int, least: int) -> Err
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Pairs:
-    """Labels and predictions, without the rows whose values are not finite."""
+    """Labels and predictions of the rows with finite values."""
 
     label: str
     prediction: str
@@ -111,30 +111,29 @@ def _pairs(columns: Mapping[str, np.ndarray]) -> _Pairs | None:
 
 
 def _labelled_classes(labels: np.ndarray, values: np.ndarray) -> np.ndarray | None:
-    """Returns the number of each row's class, given a value for each class; `None` where labels are no classes."""
+    """Returns each row's class number from one-hot labels; `None` if they are not one-hot."""
     if labels.shape == values.shape:
         if not (np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all()):
-            # A row that is of several classes, or of none.
+            # A row with several classes, or none.
             return None
         labels = labels.argmax(axis=1)
     return _classes(labels, values.shape[1]) if labels.ndim == 1 else None
 
 
 def _scores(pairs: _Pairs) -> np.ndarray | None:
-    """Returns how likely each row's label is 1; `None` where predictions are something else."""
+    """Returns each row's probability of label 1; `None` if the predictions are no such scores."""
     values = pairs.values
     if not np.isin(pairs.labels, (0, 1)).all():
         return None
     if pairs.is_logits:
         return 1 / (1 + np.exp(-np.clip(values, -500, 500)))
-    # Predictions that are all 0 or 1 are decisions: a curve over their thresholds would have one
-    # point.
+    # Predictions of only 0 and 1 are decisions: a curve over their thresholds would have one point.
     is_share = ((values >= 0) & (values <= 1)).all() and not np.isin(values, (0, 1)).all()
     return values if is_share else None
 
 
 def _second_of_two(pairs: _Pairs) -> np.ndarray:
-    """Returns the share that the second of two classes has of both."""
+    """Returns the second class's share of two classes."""
     first, second = pairs.values.T
     if pairs.is_logits or (pairs.values < 0).any():
         return 1 / (1 + np.exp(np.clip(first - second, -500, 500)))
@@ -142,7 +141,7 @@ def _second_of_two(pairs: _Pairs) -> np.ndarray:
 
 
 def digest_of_labels(columns: Mapping[str, np.ndarray], *, seen: int) -> str | None:
-    """Returns what two evaluations have in common that are of the same rows; `None` without labels."""
+    """Returns a digest that two evaluations of the same rows share; `None` without labels."""
     _, labels = _named(columns, _LABELS)
     if labels is None:
         return None
@@ -166,13 +165,13 @@ def _named(
 
 
 def _squeezed(values: np.ndarray) -> np.ndarray:
-    """Returns [rows, 1, ...] as [rows]."""
+    """Squeezes [rows, 1, ...] to [rows]."""
     kept = [size for size in values.shape[1:] if size != 1]
     return values.reshape(len(values), *kept)
 
 
 def _classes(values: np.ndarray, count: int) -> np.ndarray | None:
-    """Returns values as the numbers of classes; `None` where they are something else."""
+    """Returns values as class numbers; `None` if they are none."""
     if ((values < 0) | (values >= count) | (values != np.floor(values))).any():
         return None
     return values.astype(np.int64)
@@ -181,8 +180,8 @@ def _classes(values: np.ndarray, count: int) -> np.ndarray | None:
 def _of_scores(positive: np.ndarray, scores: np.ndarray, known: Mapping[str, Any]) -> Errors:
     order = np.argsort(-scores, kind="stable")
     ranked = positive[order]
-    # Rows of one score are told apart by no threshold: of the scores [.9 .7 .7 .2] the curves have
-    # points after 1, 3 and 4 rows. The appended -1 is no score, and so ends the last of them.
+    # No threshold separates rows with equal scores: for the scores [.9 .7 .7 .2] the curves have points after 1, 3 and
+    # 4 rows. The appended -1 is no score and ends the last group.
     ends = np.flatnonzero(np.diff(scores[order], append=-1.0))
     hits = np.concatenate([[0], np.cumsum(ranked)[ends]])
     chosen = np.concatenate([[0], ends + 1])
@@ -230,8 +229,8 @@ def _of_classes(
 
 
 def _of_residuals(residuals: np.ndarray, known: Mapping[str, Any]) -> Errors:
-    # Clipped, so that a few rows that are far off do not stretch the histogram until all others are
-    # in one bar; they count in the first and the last one.
+    # Clipped, so that a few outliers do not squeeze all other rows into one bar; outliers count in the first and last
+    # bar.
     low, high = np.quantile(residuals, (0.005, 0.995))
     counts, edges = np.histogram(np.clip(residuals, low, high), _RESIDUAL_BINS)
     quantiles = np.quantile(residuals, _QUANTILES)
@@ -277,5 +276,5 @@ def _curve(name: str, x_name: str, y_name: str, x: np.ndarray, y: np.ndarray) ->
 
 
 def margin_of(deviations: Sequence[float] | np.ndarray) -> float:
-    """Returns half of the 95 % interval of a number, from how far its resamplings are from their mean."""
+    """Returns half of a number's 95 % interval from the deviations of its resamplings."""
     return float(_NORMAL * np.std(deviations, ddof=1))

@@ -1,4 +1,4 @@
-"""Reads the learning of a training from TensorBoard's event files, in memory that does not grow with them."""
+"""Reads a training's scalars from TensorBoard event files in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tfx_tpu_trainer.components.report._run_data import TRAINING, Learning, Rest
 v1 = tf.compat.v1
 
 _FILES = "*tfevents*"
-# Between half as many and so many are left of a scalar that has more.
+# A longer scalar is thinned to between half of this number and this number of points.
 _MOST_POINTS = 600
 _MOST_SERIES = 200
 
 
 def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
-    """Reads the scalars that a training and its evaluations have written.
+    """Reads the scalars that a training and its evaluations wrote.
 
-    Where a training went on from a checkpoint, steps are there twice: the later process's values count.
+    After a resume some steps occur twice; the later process's values count.
     """
     series: list[Series] = []
     restarts: tuple[Restart, ...] = ()
@@ -34,8 +34,7 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
             began = None
             try:
                 for event in v1.train.summary_iterator(path):
-                    # TensorFlow's hook writes this event after the session's first step, with the
-                    # number of that step.
+                    # TensorFlow's hook writes this event after the session's first step, with that step's number.
                     if began is None and _begins_session(event):
                         began = Restart(step=max(0, event.step - 1), time=event.wall_time)
                     found.add(event)
@@ -44,7 +43,7 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
             if began:
                 begins.append(began)
         if source == TRAINING:
-            # The first session began the training; those after it are restarts.
+            # The first session began the training; later ones are restarts.
             restarts = tuple(sorted(begins, key=lambda began: began.time)[1:])
         series += found.series()
         if found.left_out:
@@ -64,7 +63,7 @@ def _sources(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _by_age(pattern: str) -> list[str]:
-    # Their names begin with the second that they were made in.
+    # File names begin with the second of their creation.
     return sorted(tf.io.gfile.glob(pattern))
 
 
@@ -73,7 +72,7 @@ def _begins_session(event: Any) -> bool:
 
 
 class _Scalars:
-    """Scalars by name, thinned while they come."""
+    """Scalars by name, thinned as they arrive."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -104,16 +103,17 @@ class _Scalars:
 
 
 class _Thinned:
-    """The last value of each stretch of steps; the stretches double where there are too many."""
+    """Keeps the last value of each stretch of steps; stretches double when there are too many."""
 
-    # A training of a million steps has a million losses, and a chart some hundred pixels. A random sample would flicker
-    # from page to page, and every n-th value needs the length first. Stretches of 1, 2, 4, ... steps need neither: at
-    # most 600 values are kept at any time, each is one that was really measured, and the last one is always among them.
+    # A training of a million steps has a million losses, but a chart has some hundred pixels. A random sample would
+    # change from page to page, and taking every n-th value needs the length in advance. Stretches of 1, 2, 4, ... steps
+    # need neither: at most 600 values are kept at any time, each was really measured, and the last one is always among
+    # them.
 
     def __init__(self) -> None:
         self._stretch = 1
         self._last_step = -1
-        # Number of the stretch -> step and value.
+        # Index of the stretch -> step and value.
         self._kept: dict[int, tuple[int, float]] = {}
         self.seen = 0
 
@@ -124,7 +124,7 @@ class _Thinned:
     def add(self, step: int, value: float) -> None:
         stretch = step // self._stretch
         if step <= self._last_step:
-            # A process that went on from an earlier checkpoint trains these steps again.
+            # A process that resumed from an earlier checkpoint repeats these steps.
             self._kept = {at: kept for at, kept in self._kept.items() if at < stretch}
         self._kept[stretch] = (step, value)
         self._last_step = step
@@ -135,7 +135,7 @@ class _Thinned:
 
 
 def _number(value: Any) -> float | None:
-    """Returns a scalar as TF 1 and TF 2 write it; `None` for anything else."""
+    """Returns a scalar as TF 1 or TF 2 writes it; `None` for anything else."""
     if value.HasField("simple_value"):
         return float(value.simple_value)
     if value.HasField("tensor") and value.metadata.plugin_data.plugin_name == "scalars":

@@ -1,4 +1,4 @@
-"""Gathers what trainings leave behind in their folders."""
+"""Gathers the files that trainings leave in their folders."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tfx_tpu_trainer.serving import ServingCheck, holds_saved_model, overview, r
 
 Read = TypeVar("Read")
 
-# Neither a model's nor named after what they belong to.
+# Entries that are neither a model's variables nor optimizer slots.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _COUNTERS = frozenset({"global_step", "beta1_power", "beta2_power", _OBJECT_GRAPH})
 _OUTPUTS = ("model_run", "model")
@@ -57,7 +57,7 @@ _PLACES = {
 
 
 def gather_folder(folder: str) -> RunData:
-    """Gathers what is in a folder of checkpoints, or in that of a Model artifact, and in the other of the two.
+    """Gathers a folder of checkpoints, or a Model artifact's folder, together with the matching other one.
 
     Args:
         folder: The folder.
@@ -65,10 +65,10 @@ def gather_folder(folder: str) -> RunData:
     Returns: What was found.
 
     Raises:
-        ValueError: It is neither of the two.
+        ValueError: The folder is neither.
     """
     check_can_be_opened("folder", folder)
-    # Of the root nothing would be left.
+    # The root folder would become "".
     folder = folder.rstrip("/") or folder
     above, name = os.path.split(os.path.abspath(folder) if is_local(folder) else folder)
     # TFX puts a component's outputs into <component>/<output>/<execution>.
@@ -118,7 +118,7 @@ def gather(
     statistics: str | None = None,
     baseline_statistics: str | None = None,
 ) -> RunData:
-    """Gathers what is in the folders of a training. Where something can't be read, the rest is.
+    """Gathers the folders of a training. A file that can't be read is listed as unread; the rest is still gathered.
 
     Args:
         model_run: The folder of checkpoints and TensorBoard events; `None` if there is none.
@@ -151,9 +151,9 @@ def gather(
             unread.append(" ".join(said.split()))
             return otherwise
 
-    # What an earlier page knew and no file says again (who trained it, on which rows) is taken from its `run.json`: a
-    # page that is made anew, after the gate or by hand, loses nothing. Of the evaluation only where its numbers are
-    # still the same ones: intervals of another checkpoint would be wrong.
+    # Facts of an earlier page that no file records (who trained it, on which rows) come from its `run.json`, so that a
+    # page made again, after the gate or by hand, loses nothing. Those about the evaluation are kept only if its numbers
+    # are unchanged: the intervals of another checkpoint would be wrong.
     earlier: RunData | None = None
     learning, layers = Learning(), tuple[Layer, ...]()
     damaged: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ def gather(
 
 
 def _measured(model: str) -> Measured | None:
-    # Late: TFMA, which the estimators do without.
+    # Imported late: the estimators work without TFMA.
     from tfx_tpu_trainer.components.evaluation._data_slices import slice_in_words
     from tfx_tpu_trainer.components.evaluation._eval_metrics import read_eval_metrics
 
@@ -251,7 +251,7 @@ def _is_same(one: Measured, other: Measured) -> bool:
 
 
 def _last_evaluation(learning: Learning) -> Measured | None:
-    """Returns the last values that an estimator's own evaluation has written."""
+    """Returns the last values written by the estimator's own evaluation."""
     sources = {series.source for series in learning.series} - {TRAINING}
     if not sources:
         return None
@@ -280,7 +280,7 @@ def _layers(model_run: str) -> tuple[Layer, ...]:
         raise ValueError(f"The checkpoint {path} can't be read: {error.message}") from error
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    # Keras models have checkpoints of objects, whose keys are paths to the variables.
+    # Keras saves object-based checkpoints, whose keys are paths to the variables.
     names = {}
     if _OBJECT_GRAPH in shapes:
         keys = tf_private.object_graph_keys(reader.get_tensor(_OBJECT_GRAPH))
@@ -291,7 +291,7 @@ def _layers(model_run: str) -> tuple[Layer, ...]:
             continue
         elements = int(np.prod(shape, dtype=np.int64))
         layer = counts[name.partition("/")[0]]
-        # Slots of v1's optimizers are named after their variable.
+        # TF 1's optimizers name slots after their variable.
         is_slot = name.rpartition("/")[0] in shapes or name.startswith("training/")
         layer["slots" if is_slot else "parameters"] += elements
         layer["bytes"] += elements * dtypes[key].size

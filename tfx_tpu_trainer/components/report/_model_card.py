@@ -1,7 +1,7 @@
-"""A model card: what is known of a model, in the form of Google's Model Card Toolkit, and what only people can say.
+"""Writes a model card in the schema of Google's Model Card Toolkit, with the questions that only people can answer.
 
-The keys are those of the toolkit's JSON schema, version 0.0.2, and `confidence_interval`, which its later releases
-have. Questions that no file answers stand in it as open ones, marked by `OPEN`.
+The keys are those of the toolkit's JSON schema, version 0.0.2, plus `confidence_interval` of its later releases.
+Questions that no file answers are marked `OPEN`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARKUP = frozenset("\\`*_{}[]<>#|~!&")
 
 
 def make_model_card(run: RunData, answers: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Fills a model card.
+    """Fills in a model card.
 
     Args:
         run: The data of the training.
@@ -103,7 +103,7 @@ def _open(question: str) -> str:
 
 
 def _check_answer(name: str, given: Any, asked: Any) -> None:
-    """Checks that an answer has the form of its question."""
+    """Raises ValueError unless an answer has the form of its question."""
     if isinstance(asked, str):
         fits, form = isinstance(given, str), "a string"
     else:
@@ -163,13 +163,13 @@ def _interval(ends: tuple[float, float] | None) -> dict[str, Any]:
 
 
 def card_text(card: Mapping[str, Any]) -> str:
-    """Returns a model card as Markdown; what is open stands first."""
+    """Renders a model card as Markdown; open questions come first."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tfx_tpu_trainer.components.report", "templates"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # The filter `text` escapes: Markdown is no HTML.
+        # The `text` filter escapes Markdown instead.
         autoescape=False,
     )
     environment.filters |= {"number": number_text, "text": _as_text}

@@ -1,4 +1,4 @@
-"""The page of a training: arranges what is known of it as one HTML page, and writes that and its numbers."""
+"""Writes a training's page: one HTML file and its numbers as JSON."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _KINDS = {
 
 
 def render(run: RunData) -> str:
-    """Returns the page of a run.
+    """Renders the page of a run.
 
     Args:
         run: What is known of it.
@@ -133,7 +133,7 @@ def write_page(run: RunData, folder: str, *, copies: Sequence[str] = ()) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of Python, of this package and of those that a model depends on most."""
+    """Returns the versions of Python, of this package and of its main dependencies."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -168,7 +168,7 @@ def _verdict(run: RunData) -> Section:
             title="Verdict", says="The model has diverged: its metrics are not finite.", mood="bad"
         )
     if run.verdict is not None and run.verdict.blessed is not None:
-        # The gate's own words begin with whether it has blessed the model.
+        # The gate's words begin with the verdict.
         says = run.verdict.says or ("blessed" if run.verdict.blessed else "not blessed")
         return Section(
             title="Verdict",
@@ -188,11 +188,11 @@ def _verdict(run: RunData) -> Section:
 
 
 def _judged(verdict: Verdict) -> Iterator[str]:
-    """Yields since when the gate says so, and against what."""
+    """Yields when the gate judged the model, and against which baseline."""
     if verdict.since is not None:
         yield f"Since {time_text(verdict.since)}."
     if verdict.baseline is None:
-        # The gate's words may say so.
+        # The gate's words may already say this.
         if "no baseline" not in verdict.says:
             yield "No baseline was available for comparison."
         return
@@ -202,8 +202,8 @@ def _judged(verdict: Verdict) -> Iterator[str]:
 
 
 def _losses_compared(run: RunData, *, blessed: bool | None) -> Iterator[str]:
-    """Yields what the losses point to: for a model that was refused always, for one not judged if it overfits."""
-    # What comes after the best checkpoint, which is exported, says nothing about that one.
+    """Yields a diagnosis from the losses: always for a rejected model, and for an unjudged one if it overfits."""
+    # Evaluations after the best checkpoint say nothing about that checkpoint, which is the exported one.
     exported = run.measured.global_step if run.measured and blessed is None else None
     last: dict[bool, float] = {}
     for each in run.learning.series:
@@ -279,7 +279,7 @@ def _metrics_table(measured: Measured, verdict: Verdict | None) -> Table:
 
 
 def _losses_last(name: str) -> tuple[bool, bool, str]:
-    """Sorts metrics: the losses come last, that of the rows before that of the batches."""
+    """Sorts metrics: losses come last, `loss_by_rows` before `loss`."""
     return name in _LOSSES, name == _LOSS, name
 
 
@@ -288,8 +288,8 @@ def _learning(run: RunData) -> Section | None:
     if not series:
         return None
     by_name = _curves(series)
-    # What was measured once, as slices are, is no curve. The loss comes first, then what is measured, then what
-    # only the training knows.
+    # A value measured once, as slices are, is no curve. The loss comes first, then the evaluation's metrics, then
+    # scalars that only the training wrote.
     names = sorted(
         (name for name, of in by_name.items() if any(len(each.steps) > 1 for each in of)),
         key=lambda name: (
@@ -324,7 +324,7 @@ def _learning(run: RunData) -> Section | None:
 
 
 def _curves(series: Iterable[Series]) -> dict[str, list[Series]]:
-    """Returns what is drawn in one chart, by its name: of the two losses of an evaluation that of its rows."""
+    """Groups series by chart; of an evaluation's two losses it draws `loss_by_rows`."""
     by_rows = {each.source for each in series if each.name == _LOSS_BY_ROWS}
     found: dict[str, list[Series]] = {}
     for each in series:
@@ -447,7 +447,7 @@ _SECTIONS: tuple[Callable[[RunData], Section | None], ...] = (
 
 
 def _settings(estimator: Estimator) -> dict[str, str]:
-    """Returns params, and what of the RunConfig differs from a new one's."""
+    """Returns params and the RunConfig fields that differ from their defaults."""
     default = type(estimator.config)()
     params = estimator.params or {}
     settings = {f"params.{name}": str(value) for name, value in sorted(params.items())}

@@ -1,6 +1,6 @@
-"""What is known of a training, as plain values: what `run.json` holds and the run page shows.
+"""Defines the facts about a training as plain values: the content of `run.json` and of the run page.
 
-Whatever is read or computed is in here; the page only arranges it.
+Everything that is read or computed is here; the page only lays it out.
 """
 
 from __future__ import annotations
@@ -25,30 +25,29 @@ FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Series:
-    """A number over the steps of a training."""
+    """A scalar over the steps of a training."""
 
-    name: str  # the name of the summary, such as `loss`
+    name: str  # the summary's name, such as `loss`
     source: str  # `"training"`, or the name of the evaluation: `"eval"`, `"eval_test"`
     steps: tuple[int, ...]  # global steps, ascending
-    values: tuple[float, ...]  # the value at each of them; NaN and infinities stay what they are
-    # How many values the event files hold. Where these are fewer, each stands for an equal stretch of the steps, of
-    # which it is the last one.
+    values: tuple[float, ...]  # the value at each step; NaN and infinities are kept
+    # The number of values in the event files. A thinned series keeps the last value of each equal stretch of steps.
     thinned_from: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restart:
-    """A process that went on with a training."""
+    """A process that resumed a training."""
 
-    step: int  # the global step that it began at
-    time: float  # when, in seconds since 1970
+    step: int  # the global step it resumed at
+    time: float  # in seconds since 1970
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learning:
-    """How the numbers of a training went."""
+    """The scalars of a training over time."""
 
-    series: tuple[Series, ...] = ()  # one for each summary
+    series: tuple[Series, ...] = ()  # one for each summary and source
     restarts: tuple[Restart, ...] = ()  # the processes after the first
 
 
@@ -57,57 +56,55 @@ class MeasuredSlice:
     """A part of the eval split."""
 
     name: str  # the slice in words, such as `payment_type=Cash`
-    num_examples: int | None  # its rows, or `None` where they were not counted
+    num_examples: int | None  # its rows; `None` if they were not counted
     metrics: Mapping[str, float]  # metric name -> value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A line between two numbers."""
+    """A curve over two numbers."""
 
-    name: str  # what it is, such as `"ROC"`
-    x_name: str  # what its first number is
-    y_name: str  # what its second number is
-    x: tuple[float, ...]  # the first numbers
-    y: tuple[float, ...]  # the second numbers
+    name: str  # the curve's name, such as `"ROC"`
+    x_name: str  # the first axis
+    y_name: str  # the second axis
+    x: tuple[float, ...]
+    y: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Errors:
-    """What a model gets wrong."""
+    """The errors of a model."""
 
     # `"scores"` of two classes, `"classes"`, or `"residuals"` of a regression.
     kind: Literal["scores", "classes", "residuals"]
-    label: str  # the tensor that the labels are
-    prediction: str  # the tensor that the predictions are
+    label: str  # the tensor with the labels
+    prediction: str  # the tensor with the predictions
     rows: int  # how many rows were compared
-    seen: int  # how many the evaluation had
+    seen: int  # how many rows the evaluation had
     is_weighted: bool  # whether rows have weights, which are left out here
-    # [label, prediction]: numbers of rows; of scores, those above 0.5 are taken for 1. Empty for residuals, and for
-    # more than 50 classes.
+    # [label, prediction] -> number of rows; scores above 0.5 count as 1. Empty for residuals and above 50 classes.
     confusion: tuple[tuple[int, ...], ...] = ()
-    classes: tuple[str, ...] = ()  # the names of the classes; empty where nobody has told them
-    # The ROC curve, precision and recall, calibration; the residuals' histogram.
+    classes: tuple[str, ...] = ()  # class names; empty if unknown
+    # The ROC curve, precision and recall, calibration; a histogram for residuals.
     curves: tuple[Curve, ...] = ()
-    # What these come to -> value.
+    # summary statistic -> value
     summary: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What the evaluation of the exported checkpoint says."""
+    """The evaluation of the exported checkpoint."""
 
-    global_step: int | None  # its training step, or `None` where nobody wrote it down
-    num_examples: int | None  # rows of the evaluation, or `None` where they were not counted
-    seconds: float | None  # how long it took, or `None`
+    global_step: int | None  # its training step; `None` if unknown
+    num_examples: int | None  # rows of the evaluation; `None` if they were not counted
+    seconds: float | None  # duration; `None` if unknown
     metrics: Mapping[str, float]  # metric name -> value over the whole eval split
-    slices: tuple[MeasuredSlice, ...] = ()  # the same of its parts
-    # Metric name -> the two ends of its 95 % interval, by the bootstrap on a sample of the rows; none where the rows
-    # were not sampled.
+    slices: tuple[MeasuredSlice, ...] = ()  # the metrics of slices
+    # Metric -> the two ends of its 95 % interval, by bootstrap on a sample of the rows; empty if rows were not sampled.
     intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     sampled_rows: int | None = None  # how many rows were sampled, or `None`
-    # Metric name -> how far each of 100 resamplings is from their mean, scaled to all rows: 1.96 of their standard
-    # deviations make the interval.
+    # Metric -> how far each of 100 resamplings is from their mean, scaled to all rows; the interval is 1.96 of their
+    # standard deviations.
     deviations: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     # Digest of the sampled rows' labels: where two runs have the same one, their resamplings have the same rows.
     # `None` if it is unknown which tensor holds the labels.
@@ -116,75 +113,75 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureOfSplit:
-    """What the rows of a split have of a feature."""
+    """Statistics of a feature in one split."""
 
     missing: int  # rows without a value
-    values: int  # its values; more than rows where it is a list
-    mean: float | None = None  # of numbers; `None` of strings, and where there are none
-    deviation: float | None = None  # the numbers' standard deviation, likewise
-    least: float | None = None  # the smallest number, likewise
-    greatest: float | None = None  # the largest number, likewise
-    unique: int | None = None  # how many strings differ; `None` of numbers
-    most_frequent: str | None = None  # the most frequent text; `None` of numbers
+    values: int  # values; more than rows for lists
+    mean: float | None = None  # mean of numbers; `None` for text, or without values
+    deviation: float | None = None  # standard deviation of the numbers
+    least: float | None = None
+    greatest: float | None = None
+    unique: int | None = None  # number of different texts; `None` for numbers
+    most_frequent: str | None = None  # the most frequent text; `None` for numbers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feature:
     """A feature of the raw examples."""
 
-    name: str  # its name; the steps of a path, with dots
+    name: str  # its name; a nested feature's path is joined by dots
     kind: str  # `"integer"`, `"float"`, `"text"` or `"bytes"`; `"struct"` of nested ones
-    by_split: Mapping[str, FeatureOfSplit]  # split -> what its rows have
+    by_split: Mapping[str, FeatureOfSplit]  # split -> statistics
 
 
 MEAN = "mean"
 MISSING = "share of rows without a value"
 """What of a feature is compared; the third is "share of " a value."""
 
-# A difference below it hardly matters, however many rows there are.
+# Smaller differences hardly matter, however many rows there are.
 _LEAST = {"standard deviations": 0.1, "L-infinity": 0.02}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distance:
-    """How far a feature in one set of rows is from the same in another."""
+    """The distance of a feature between two sets of rows."""
 
     feature: str
     # `"L-infinity"`, the largest difference of a share, or `"standard deviations"` between means. Older files have
     # `"Jensen-Shannon divergence"` of numbers.
     measure: str
-    value: float  # how far
+    value: float
     of: str = ""  # what differs: `MEAN`, `MISSING`, or the share of a text
-    now: float | None = None  # that of the one set
+    now: float | None = None  # the mean or share in the first set
     before: float | None = None  # that of the other
-    # How far they might be apart if the rows had been assigned to the two sets at random; `None` if unknown.
+    # How far chance alone would move them apart; `None` if unknown.
     chance: float | None = None
 
     @property
     def beyond(self) -> float:
-        """How many times as far apart they are as chance would have them; above 1 the difference counts."""
+        """The distance as a multiple of what chance explains; above 1 it counts."""
         bound = max(self.chance or 0.0, _LEAST.get(self.measure, 1.0))
         return 0.0 if self.chance is None else self.value / bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Two sets of rows, compared feature by feature."""
+    """The comparison of two sets of rows, feature by feature."""
 
-    rows: str  # which rows, such as `"split eval"`
-    against: str  # what they are compared with, such as `"split train"`
-    distances: tuple[Distance, ...]  # the features that both have, the farthest first
-    new: tuple[str, ...] = ()  # features that only the former have
-    gone: tuple[str, ...] = ()  # features that only the latter have
+    rows: str  # the rows, such as `"split eval"`
+    against: str  # the rows they are compared with, such as `"split train"`
+    distances: tuple[Distance, ...]  # the shared features, largest distance first
+    new: tuple[str, ...] = ()  # features of the first set only
+    gone: tuple[str, ...] = ()  # features of the second set only
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data:
-    """What a training's raw examples are, by the statistics of TFX's StatisticsGen."""
+    """The raw examples of a training, as TFX's StatisticsGen describes them."""
 
-    statistics: str  # the folder of the statistics
+    statistics: str  # the statistics' folder
     splits: Mapping[str, int]  # split -> its rows
-    features: tuple[Feature, ...]  # the features, 1,000 at most, in their order
+    features: tuple[Feature, ...]  # the first 1,000 features, in the statistics' order
     all_features: int  # how many there are
     # Splits against the first one, and the first one against the baseline's.
     drift: tuple[Drift, ...] = ()
@@ -192,30 +189,30 @@ class Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Variables whose names begin alike."""
+    """Variables with a common prefix."""
 
-    name: str  # what the names have before the first `/`
-    parameters: int  # elements of its variables, without those of an optimizer's slots
-    slots: int  # elements of the optimizer's slots
-    bytes: int  # of all of them
+    name: str  # the part of the names before the first `/`
+    parameters: int  # elements of its variables, without optimizer slots
+    slots: int  # elements of its optimizer slots
+    bytes: int  # bytes of both
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a metagraph answers."""
+    """A signature of a metagraph."""
 
-    name: str  # its name, such as `serving_default`
-    inputs: Mapping[str, str]  # input name -> dtype and shape in words, such as `float32 [?, 3]`
-    outputs: Mapping[str, str]  # output name -> the same
+    name: str  # such as `serving_default`
+    inputs: Mapping[str, str]  # input -> dtype and shape, such as `float32 [?, 3]`
+    outputs: Mapping[str, str]  # output -> dtype and shape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MetaGraph:
-    """One of the graphs of a SavedModel."""
+    """A metagraph of a SavedModel."""
 
-    tags: tuple[str, ...]  # its tags, sorted
-    signatures: tuple[Signature, ...]  # what it answers
-    ops: Mapping[str, int]  # where ops run, such as `"on the TPU"` -> how many do
+    tags: tuple[str, ...]  # sorted
+    signatures: tuple[Signature, ...]
+    ops: Mapping[str, int]  # place, such as `"on the TPU"` -> number of ops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,56 +220,56 @@ class Exported:
     """A SavedModel."""
 
     path: str  # its folder
-    bytes: int  # of its files
-    meta_graphs: tuple[MetaGraph, ...]  # its graphs
-    warmup_requests: int  # how many requests a server loads it with
+    bytes: int  # total size of its files
+    meta_graphs: tuple[MetaGraph, ...]
+    warmup_requests: int  # requests that a server runs at start-up
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckOfServing:
     """A check of the exported model."""
 
-    name: str  # what was checked
+    name: str
     outcome: str  # `"passed"`, `"failed"` or `"not run"`
-    detail: str  # what was found
-    seconds: float  # how long it took
+    detail: str  # its result in words
+    seconds: float  # its duration
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How long a signature took to answer a request of the serving check."""
+    """How fast a signature answered a request of the serving check."""
 
     signature: str
     rows: int  # rows of the request
-    first_seconds: float  # the first answer
-    median_seconds: float  # the median of those after it
-    repeats: int  # how many those were
+    first_seconds: float  # duration of the first answer
+    median_seconds: float  # median duration of the following answers
+    repeats: int  # number of the following answers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepOnTpu:
-    """A step of the model, as Google's compiler has compiled it for a TPU slice."""
+    """A step of the model, as compiled by Google's compiler for a TPU slice."""
 
-    name: str  # its name, such as `"train"`
+    name: str  # such as `"train"`
     ok: bool  # whether it compiles and fits
-    says: str  # that in a line
-    need_bytes: int | None  # HBM of a device that it needs; `None` where that is not known
-    limit_bytes: int | None  # HBM of a device; `None` where the compiler was not asked
-    by_category: Mapping[str, int]  # what the memory is for -> bytes
+    says: str  # the result in one line
+    need_bytes: int | None  # HBM per device that it needs; `None` if unknown
+    limit_bytes: int | None  # HBM of a device; `None` if the compiler was not run
+    by_category: Mapping[str, int]  # kind of memory -> bytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """Whether a model compiles for a TPU slice and fits it."""
+    """Whether a model compiles for a TPU slice and fits in its memory."""
 
     tpu: str  # the slice, such as `"v5e:2x4"`
     compiler: str  # name and version of the compiler
-    steps: tuple[StepOnTpu, ...]  # the steps that were compiled
+    steps: tuple[StepOnTpu, ...]  # the compiled steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lineage:
-    """Where a model comes from.
+    """The origin of a model.
 
     Attributes:
         ran_on: Where it was trained, such as `"4 emulated TPU cores"`; `None` if unknown.
@@ -303,12 +300,12 @@ class Verdict:
 
     Attributes:
         blessed: Whether the model passed; `None` if it was not judged.
-        says: Why.
-        baseline: Folder of the model that it was compared with; `None` where there was none.
+        says: The reason.
+        baseline: Folder of the model it was compared with; `None` if there was none.
         baseline_metrics: That model's metrics, by name.
-        since: When the gate said so, in seconds since 1970; `None` where nobody wrote it down.
-        baseline_run: The pipeline run that has trained the baseline; `None` if unknown.
-        baseline_since: When that model was written, in seconds since 1970; `None` likewise.
+        since: When the gate judged it, in seconds since 1970; `None` if unknown.
+        baseline_run: The pipeline run that trained the baseline; `None` if unknown.
+        baseline_since: When the baseline was written, in seconds since 1970; `None` if unknown.
     """
 
     blessed: bool | None
@@ -322,24 +319,24 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunData:
-    """The known facts about a training.
+    """The facts about a training.
 
     Attributes:
-        title: What it is called, such as `"taxi: TpuTrainer"`.
+        title: The run's name, such as `"taxi: TpuTrainer"`.
         written: When this was gathered, in seconds since 1970.
-        stopped: What ended it before its end; `None` where nothing did.
-        verdict: What the gate said; `None` where it has not been asked when this was gathered.
-        measured: What its evaluation says; `None` where there was none.
-        errors: What the model gets wrong; `None` where nobody can tell labels from predictions.
-        learning: How its numbers went.
-        data: What it was trained on; `None` if its statistics are unknown.
+        stopped: Why it ended early; `None` if it did not.
+        verdict: The gate's verdict; `None` if there was none yet.
+        measured: Its evaluation; `None` if there was none.
+        errors: The model's errors; `None` if labels and predictions can't be recognized.
+        learning: Its scalars over time.
+        data: Its training data; `None` if its statistics are unknown.
         layers: Its variables, largest layer first; empty without a checkpoint.
-        preflight: What the TPU's compiler says of it; `None` where it was not asked.
+        preflight: The TPU compiler's result; `None` if it was not run.
         exported: The SavedModel; `None` if there is none.
-        serving_checks: What was checked of it.
-        answers: How long it took to answer the check's requests.
-        lineage: Where it comes from.
-        unread: What is there and could not be read, and why.
+        serving_checks: Checks of the SavedModel.
+        answers: How fast it answered the checks' requests.
+        lineage: The model's origin.
+        unread: Files that could not be read, and why.
     """
 
     title: str
@@ -368,12 +365,12 @@ def _adapter() -> pydantic.TypeAdapter[RunData]:
 
 
 def to_json(run: RunData) -> str:
-    """Returns a run as JSON; NaN and infinities are the strings "NaN", "Infinity" and "-Infinity"."""
+    """Serializes a run; NaN and infinities become the strings "NaN", "Infinity" and "-Infinity"."""
     return _adapter().dump_json(run, indent=2).decode("utf-8")
 
 
 def from_json(text: str | bytes) -> RunData:
-    """Returns the run that `to_json` wrote."""
+    """Restores the run that `to_json` wrote."""
     return _adapter().validate_json(text)
 
 
@@ -415,9 +412,9 @@ def read_run_data(path: str) -> RunData | None:
 
 
 def _content(path: str) -> tuple[str, bytes | None]:
-    """Returns the path of the file that is meant, and what is in it; `None` if there is none."""
+    """Returns the file's path and content; `None` if there is no such file."""
     if is_local(path):
-        # Without TensorFlow, whose import takes seconds.
+        # Avoids TensorFlow, whose import takes seconds.
         path = local_path(path)
         path = os.path.join(path, RUN_FILE) if os.path.isdir(path) else path
         if not os.path.exists(path):

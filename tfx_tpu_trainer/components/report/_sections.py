@@ -1,4 +1,4 @@
-"""The sections of a page as HTML without scripts, and those about a run's data, model, serving and lineage."""
+"""Renders a page's sections as HTML without scripts; builds those on data, model, serving and lineage."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _LONGEST_TEXT = 2000
 _MOST_FEATURES = 30
 _MOST_NAMES = 10
 _MOST_BARS = 20
-# A bar of less than this part of its axis can't be read.
+# A bar shorter than this part of its axis can't be read.
 _SMALL = 0.1
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page.
+    """A section of a page.
 
     Attributes:
         title: Its heading.
-        says: What it comes to, in a sentence or two.
+        says: Its summary, in a sentence or two.
         mood: `"good"`, `"bad"`, `"warn"` or `""`.
-        charts: Pictures with their tables.
-        tables: Caption -> table, for what has no picture.
-        code: Caption -> a text that keeps its lines, such as a diff.
-        notes: What has to be said beside.
+        charts: Charts with their tables.
+        tables: Caption -> table without a chart.
+        code: Caption -> preformatted text, such as a diff.
+        notes: Remarks below the tables.
     """
 
     title: str
@@ -62,13 +62,13 @@ class Section:
 def render_sections(
     sections: Iterable[Section | None], *, title: str, written: float, unread: Sequence[str] = ()
 ) -> str:
-    """Returns a page of sections.
+    """Renders a page of sections.
 
     Args:
-        sections: What it shows, in their order. `None` has nothing to say, and is left out.
+        sections: The sections in order; `None` is skipped.
         title: Its title.
-        written: When what it shows was gathered, in seconds since 1970.
-        unread: What could not be read. Defaults to nothing.
+        written: When its content was gathered, in seconds since 1970.
+        unread: Files that could not be read. Defaults to none.
 
     Returns:
         HTML.
@@ -94,18 +94,18 @@ def render_sections(
 
 
 def time_text(seconds: float) -> str:
-    """Returns a time for people, in UTC."""
+    """Formats a time for people, in UTC."""
     time = datetime.datetime.fromtimestamp(seconds, tz=datetime.timezone.utc)
     return f"{time:%Y-%m-%d %H:%M} UTC"
 
 
 def short(text: str) -> str:
-    """Returns a text that is short enough to be shown."""
+    """Shortens a text for display."""
     return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
 
 
 def data_section(run: RunData) -> Section | None:
-    """Arranges what is known of a run's data."""
+    """Builds the section on a run's data."""
     data = run.data
     if data is None:
         return None
@@ -138,7 +138,7 @@ def data_section(run: RunData) -> Section | None:
 
 
 def _compared(drift: Drift, found: Sequence[Distance]) -> str:
-    """Says whether two sets of rows differ by more than chance."""
+    """Describes whether two sets of rows differ by more than chance."""
     rows, against = cut(drift.rows).capitalize(), cut(drift.against)
     if not found:
         is_known = any(each.chance is not None for each in drift.distances)
@@ -235,7 +235,7 @@ def _left_out(shown: int, of: int) -> str:
 
 
 def model_section(run: RunData) -> Section | None:
-    """Arranges what a run's model is."""
+    """Builds the section on a run's model."""
     if not (run.layers or run.exported or run.preflight):
         return None
     tables = {}
@@ -304,8 +304,8 @@ def _preflight_says(preflight: Preflight) -> str:
 
 
 def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
-    """Draws what the steps need of a device's memory, and again where that is too little to be seen."""
-    # Late: TensorFlow, which a page without a preflight does without.
+    """Draws the steps' use of a device's memory; again, zoomed, if it is too small to see."""
+    # Imported late: a page without a preflight does without TensorFlow.
     from tfx_tpu_trainer.preflight import bytes_text
 
     limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]
@@ -345,7 +345,7 @@ def _signature_text(tensors: Mapping[str, str]) -> str:
 
 
 def serving_section(run: RunData) -> Section | None:
-    """Arranges what a run's exported model does in a server's place."""
+    """Builds the section on how the exported model serves."""
     checks = run.serving_checks
     if not checks:
         return None
@@ -398,7 +398,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def lineage_section(run: RunData) -> Section | None:
-    """Arranges where a run's model comes from."""
+    """Builds the section on a run's origin."""
     lineage = run.lineage
     if lineage == Lineage() and not run.learning.restarts:
         return None

@@ -1,4 +1,4 @@
-"""What a search leaves: a table of its trials, the best one first, and events for TensorBoard's HParams plugin."""
+"""Writes a search's results: a table of trials, the best first, and events for TensorBoard's HParams plugin."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _hp = keras_tuner.engine.hyperparameters
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialResult:
-    """A trial, ended or not."""
+    """A trial, finished or not."""
 
     trial_id: str
-    values: Mapping[str, Any]  # by the names of hyperparameters
-    status: str  # keras-tuner's word for how it stands, such as "COMPLETED"
+    values: Mapping[str, Any]  # hyperparameter -> value
+    status: str  # keras-tuner's status, such as "COMPLETED"
     score: float | None  # the best value of the objective
-    step: int | None  # the last one that was evaluated
-    message: str = ""  # why it was given up
+    step: int | None  # the last evaluated step
+    message: str = ""  # why it was abandoned
 
 
 def results_of(oracle: keras_tuner.Oracle, space: SearchSpace) -> list[TrialResult]:
-    """Returns the trials of a search, the best one first and those without a score last."""
+    """Returns a search's trials, the best first and those without a score last."""
     found = [_result(trial, oracle.objective.name, space) for trial in oracle.trials.values()]
     worst = -math.inf if oracle.objective.direction == "max" else math.inf
     sign = -1 if oracle.objective.direction == "max" else 1
@@ -59,7 +59,7 @@ def _result(trial: Any, objective: str, space: SearchSpace) -> TrialResult:
 
 
 def table_of(results: Sequence[TrialResult], *, objective: str) -> str:
-    """Returns trials as a table of text."""
+    """Formats trials as a table of text."""
     names = list(dict.fromkeys(name for one in results for name in one.values))
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("trial", objective, "step", *names, ""):
@@ -70,7 +70,7 @@ def table_of(results: Sequence[TrialResult], *, objective: str) -> str:
         values = [_shown(one.values.get(name)) for name in names]
         step = "-" if one.step is None else str(one.step)
         table.add_row(*map(text, (one.trial_id, score, step, *values, ended)))
-    # As wide as it needs to be, so that no value is cut.
+    # As wide as necessary, so that no value is truncated.
     written = io.StringIO()
     PlainConsole(file=written, width=_WIDEST).print(table)
     lines = [line.rstrip() for line in written.getvalue().splitlines()]
@@ -84,7 +84,7 @@ def _shown(value: Any) -> str:
 
 
 def write_search(folder: str, space: keras_tuner.HyperParameters, objective: str) -> None:
-    """Writes what is searched, and by which metric."""
+    """Writes the search space and the metric to optimize."""
     names = {one.name: one for one in space.space}
     hparams = [api.HParam(name, _domain(one)) for name, one in names.items()]
     metrics = [api.Metric(objective, group="eval", display_name=objective)]
@@ -92,14 +92,14 @@ def write_search(folder: str, space: keras_tuner.HyperParameters, objective: str
 
 
 def write_trial_begin(folder: str, trial_id: str, values: Mapping[str, Any]) -> None:
-    """Writes the values of a trial."""
-    # None stands for a value that another one leaves without meaning.
+    """Writes a trial's values."""
+    # None marks a value that another one makes irrelevant.
     known = {name: value for name, value in values.items() if value is not None}
     _write(folder, api.hparams_pb(known, trial_id=f"trial_{trial_id}"))
 
 
 def write_trial_end(folder: str, *, failed: bool) -> None:
-    """Writes how a trial has ended."""
+    """Writes how a trial ended."""
     status = api_pb2.STATUS_FAILURE if failed else api_pb2.STATUS_SUCCESS
     _write(folder, session_summary.session_end_pb(status))
 
@@ -117,7 +117,7 @@ def _domain(one: Any) -> Any:
 
 
 def _write(folder: str, summary: Any) -> None:
-    # A FileWriter is for graphs; nothing of this one is used.
+    # A FileWriter would write a graph; this writer has none.
     with (
         tf.Graph().as_default(),
         tf.compat.v1.summary.FileWriter(folder, filename_suffix=".hparams") as writer,

@@ -1,6 +1,6 @@
-"""A search space of keras-tuner's hyperparameters, the params that a trial's values become, and which of them are read.
+"""Defines the search space, the params of a trial, and the check that the model reads all of them.
 
-A param that a search space sets and the model never reads is a typing mistake: all its values would give one result.
+A param that the model never reads is a typing mistake: all its values would give the same result.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ OF_THE_ORACLE = "tuner/"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """A search space."""
-
     # All hyperparameters, with their default values.
     hyperparameters: keras_tuner.HyperParameters
-    # Declares them, and makes params of their values; `None` takes the values for params.
+    # Declares them and makes params of their values; `None` uses the values as params.
     declare: Declare | None = None
 
     @classmethod
     def of(cls, given: keras_tuner.HyperParameters | Declare) -> SearchSpace:
-        """Reads what a user gives as a search space, and makes params of the defaults on trial."""
+        """Reads a user's search space, and tries to make params of its defaults."""
         if isinstance(given, keras_tuner.HyperParameters):
             space = cls(hyperparameters=given.copy())
         elif callable(given):
@@ -69,7 +67,7 @@ class SearchSpace:
         return self.params_of(self.hyperparameters)
 
     def params_of(self, hyperparameters: keras_tuner.HyperParameters) -> dict[str, Any]:
-        """Returns the params of a trial, as model_fn finds them."""
+        """Returns a trial's params for model_fn."""
         if self.declare is not None:
             params = _declared_by(self.declare, hyperparameters.copy())
             if params is not None:
@@ -77,12 +75,12 @@ class SearchSpace:
         return dict(self.shown_values_of(hyperparameters))
 
     def shown_values_of(self, hyperparameters: keras_tuner.HyperParameters) -> Mapping[str, Any]:
-        """Returns the values of a trial without what the oracle has put among them."""
+        """Returns a trial's values without those added by the oracle."""
         values = hyperparameters.values.items()
         return {name: value for name, value in values if not name.startswith(OF_THE_ORACLE)}
 
     def variations(self) -> Iterator[dict[str, Any]]:
-        """Yields the params of spaces in which one choice is another than the default: some params depend on it."""
+        """Yields spaces with one choice other than the default, on which some params depend."""
         for one in self.hyperparameters.space:
             if isinstance(one, keras_tuner.engine.hyperparameters.Boolean):
                 others = [not one.default]
@@ -139,10 +137,10 @@ class UnusedParamError(ValueError):
 
 
 class ParamReads:
-    """Watches a user's functions read their `params`."""
+    """Records which `params` a user's functions read."""
 
     def __init__(self) -> None:
-        # The names that were read so far.
+        # The names read so far.
         self.seen: set[str] = set()
 
     def watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,11 +155,11 @@ class ParamReads:
         return watched
 
     def unread(self, names: Iterable[str]) -> list[str]:
-        """Returns those of some names that nothing has read, sorted."""
+        """Returns the names that nothing has read, sorted."""
         return sorted(set(names) - self.seen)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raises `UnusedParamError` if one of the params of a search was never read."""
+        """Raises `UnusedParamError` if a param of the search was never read."""
         names = set(names)
         if not (unread := self.unread(names)):
             return
@@ -176,7 +174,7 @@ class ParamReads:
 
 
 class _WatchedParams(dict[str, Any]):
-    """A dict that notes which of its keys are read.
+    """A dict that records which keys are read.
 
     Whoever copies it, or goes through its items, has read all of them.
     """
@@ -189,37 +187,31 @@ class _WatchedParams(dict[str, Any]):
         self._seen.add(key)
         return super().__getitem__(key)
 
-    # As long as a subclass has no __iter__ of its own, `**params` and dict(params) go around its __getitem__.
+    # A subclass without its own __iter__ would let `**params` and dict(params) bypass its __getitem__.
     def __iter__(self) -> Iterator[str]:
         return super().__iter__()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Reads one."""
         self._seen.add(key)
         return super().get(key, default)
 
     def pop(self, key: str, default: Any = _ABSENT) -> Any:
-        """Reads one, and takes it away."""
         self._seen.add(key)
         return super().pop(key) if default is _ABSENT else super().pop(key, default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Reads one, or sets it."""
         self._seen.add(key)
         return super().setdefault(key, default)
 
     def items(self) -> Any:
-        """Reads all."""
         self._seen.update(self.keys())
         return super().items()
 
     def values(self) -> Any:
-        """Reads all."""
         self._seen.update(self.keys())
         return super().values()
 
     def copy(self) -> dict[str, Any]:
-        """Reads all."""
         return dict(self.items())
 
     def __copy__(self) -> dict[str, Any]:

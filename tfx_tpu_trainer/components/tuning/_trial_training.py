@@ -1,4 +1,4 @@
-"""One trial: a short training with evaluations on its way, resumed where it was stopped or where another has ended."""
+"""Trains one trial with evaluations on the way, resuming its own or another trial's checkpoints."""
 
 from __future__ import annotations
 
@@ -38,23 +38,21 @@ Report = Callable[[EvalMetrics], str]
 
 
 class DivergedTrialError(RuntimeError):
-    """The loss of a trial, or its objective, is not finite."""
+    """A trial's loss, or its objective, is not finite."""
 
 
 class UnknownObjectiveError(ValueError):
-    """The model has no metric of the objective's name: no trial can be scored."""
+    """The model has no metric with the objective's name, so that no trial can be scored."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialTraining:
-    """The training of one trial."""
-
     job: TuneJob
-    folder: str  # of the trial's checkpoints and events
+    folder: str  # holds the trial's checkpoints and events
     params: Mapping[str, Any]
 
     def run(self, *, first: int, last: int, report: Report, source: str | None = None) -> None:
-        """Trains, and evaluates at equal distances."""
+        """Trains, and evaluates at equal intervals."""
         job, folder = self.job, self._folder(source)
         folder.take_up()
         cache = job.row_cache(self.folder)
@@ -87,7 +85,7 @@ class TrialTraining:
                 cache.release()
 
     def _metrics_at(self, training: EvaluatedTraining, step: int) -> EvalMetrics:
-        """Trains to a step, unless an earlier attempt has, and returns what its evaluation found."""
+        """Trains to a step, unless an earlier attempt did, and returns the metrics there."""
         curve = take_up_learning_curve(self.folder)
         if curve is None or curve.at(step) is None:
             part = dataclasses.replace(training, max_steps=step)
@@ -111,7 +109,7 @@ class TrialTraining:
         return metrics
 
     def _folder(self, source: str | None) -> CheckpointFolder:
-        """Makes the trial's folder, with the checkpoints of the trial that it continues with."""
+        """Makes the trial's folder, with the checkpoints of the trial that it continues."""
         description = {"search": self.job.identity.digest, "params": dict(self.params)}
         folder = CheckpointFolder(path=self.folder, identity=TrainingIdentity(description))
         record = os.path.join(self.folder, RECORD_FILE)
@@ -124,11 +122,11 @@ class TrialTraining:
                 source,
             )
             return folder
-        # Hyperband trains the best trials of a rung further, as trials of their own. Such a trial begins with a copy of
-        # the other's checkpoints; the record is written last, so a folder without one is a copy that was cut short.
-        # Events stay behind: TensorBoard would show the other's steps twice.
+        # Hyperband trains the best trials of a rung further, as new trials. Each begins with a copy of the old trial's
+        # checkpoints; the record is written last, so that a folder without it is an incomplete copy. Events are not
+        # copied: TensorBoard would show the old trial's steps twice.
         if tf.io.gfile.isdir(self.folder):
-            # An attempt was stopped while it copied.
+            # An attempt was stopped while copying.
             tf.io.gfile.rmtree(self.folder)
         events = [os.path.basename(name) for name in files_below(source) if _is_of_events(name)]
         earlier = CheckpointFolder(path=source, identity=TrainingIdentity({}))
@@ -138,7 +136,7 @@ class TrialTraining:
 
 
 def remove_checkpoints(folder: str) -> None:
-    """Removes what only a training that goes on would read: events and the learning curve stay."""
+    """Removes what only a continued training would read; keeps events and the learning curve."""
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
         path = os.path.join(folder, name.rstrip("/"))
         if tf.io.gfile.isdir(path):
@@ -163,15 +161,15 @@ def reason_to_stop(
     goal: Goal,
     least_others: int | None,
 ) -> str:
-    """Says why a trial is not worth its next steps; `""` where it is.
+    """Returns why a trial should stop now; `""` if it should not.
 
     By the median rule of Google Vizier a trial ends whose best value is worse than the median of what the others had
     on average up to the same step.
     """
-    # Example, where higher is better: at step 200 the others' averages are 0.7, 0.8 and 0.6, so their median is 0.7,
-    # and a trial with {100: 0.5, 200: 0.69} ends. It is compared with averages, and not with the others' best values,
-    # so that one that began slowly and is catching up stays. Only others that have come as far count: those that were
-    # pruned earlier would lower the bar.
+    # Example with higher being better: at step 200 the others' averages are 0.7, 0.8 and 0.6, with the median 0.7, so
+    # that a trial with {100: 0.5, 200: 0.69} ends. It is compared with averages instead of the others' best values so
+    # that a slow starter that is catching up stays. Only others that have come as far count: those pruned earlier would
+    # lower the bar.
     best = _best(curve, goal)
     since = [step for step in curve if step > best]
     if goal.patience is not None and len(since) >= goal.patience:

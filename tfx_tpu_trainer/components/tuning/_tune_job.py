@@ -1,4 +1,4 @@
-"""TuneJob: what a search trains, from what, and its estimators: all that a trial needs beside its own params."""
+"""Defines TuneJob: a search's module, data and settings, and the estimators of its trials."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_input_fn
 CUSTOM_CONFIG_TUNING = "tuning"
 """Key of the stock Tuner's custom_config that holds the settings of the search."""
 
-# Each takes as long as building the graphs of a training and of an evaluation.
+# Each takes as long as building a training's and an evaluation's graphs.
 _MOST_VARIATIONS = 20
 
 MakeStrategy = Callable[[], tf.distribute.Strategy]
@@ -49,14 +49,14 @@ MakeStrategy = Callable[[], tf.distribute.Strategy]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuneJob:
-    """What a search trains."""
+    """A search's model, data and settings."""
 
-    settings: TrainSettings  # how a trial trains
-    tune: TuneSettings  # how the search goes
+    settings: TrainSettings  # the settings of a trial's training
+    tune: TuneSettings  # the settings of the search
     space: SearchSpace
-    module: UserModule  # the user's functions; `reads` notes what they read of their params
+    module: UserModule  # The user's functions; `reads` records the params that they read.
     reads: ParamReads
-    fn_args: tfx.components.FnArgs  # the data, and the steps of a trial that goes to its end
+    fn_args: tfx.components.FnArgs  # The data, and the steps of a full trial.
     strategy: tf.distribute.Strategy | None
     identity: TrainingIdentity
 
@@ -72,7 +72,7 @@ class TuneJob:
         strategy: MakeStrategy | None,
         tune: Mapping[str, Any],
     ) -> TuneJob:
-        """Puts together what a user's module and the pipeline say."""
+        """Combines a user's module and the pipeline's arguments."""
         custom = dict(fn_args.custom_config or {})
         source = f"custom_config[{CUSTOM_CONFIG_SETTINGS!r}]"
         settings = TrainSettings.parse(custom.get(CUSTOM_CONFIG_SETTINGS) or {}, source=source)
@@ -109,7 +109,7 @@ class TuneJob:
         )
 
     def check(self) -> None:
-        """Checks what can be checked of the data without training."""
+        """Checks the data as far as possible without training."""
         fn_args, settings = self.fn_args, self.settings
         if not fn_args.transform_graph_path:
             raise ValueError(
@@ -130,7 +130,7 @@ class TuneJob:
                 check_rows(rows, counted, batch_size=size, training=patterns == self._patterns[0])
 
     def check_params_are_read(self, folder: str) -> None:
-        """Builds the graphs of the default trial and, where params are left over, of some others."""
+        """Builds the graphs of the default trial and, if params are unread, of some others."""
         names = set(self.space.default_params)
         module = sys.modules.get(self.module.name)
         with failures_are_named(module) if module else contextlib.nullcontext():
@@ -141,15 +141,15 @@ class TuneJob:
             try:
                 self._build_graphs(params, folder)
             except Exception:
-                # The trial with these values will say it, if there is one.
+                # A trial with these values will report it.
                 continue
             names |= set(params)
-        # On cores a model may read more than here: the first trial tells.
+        # On cores a model may read more params than here; the first trial checks them.
         if not self.settings.use_tpu:
             self.reads.check(names)
 
     def _build_graphs(self, params: Mapping[str, Any], folder: str) -> None:
-        """Calls model_fn as a training and an evaluation on the host do, and runs nothing."""
+        """Calls model_fn for a training and an evaluation on the host, without running anything."""
         estimator = self.estimator(params, folder, on_host=True)
         config = estimator.config
         given = {**estimator.params, "batch_size": self.settings.train_batch_size}
@@ -164,12 +164,12 @@ class TuneJob:
 
     @property
     def has_default_input(self) -> bool:
-        """Whether Transform's examples are read without the help of the module."""
+        """Whether Transform's examples are read without the module's input_fn."""
         return self.module.input_fn is None
 
     @functools.cached_property
     def rows(self) -> tuple[Rows, ...]:
-        """What is read without the module's help: the rows to train on, and those to evaluate."""
+        """The rows to train on and to evaluate, read without the module's input_fn."""
         if not self.has_default_input:
             return ()
         spec = tft.TFTransformOutput(self.fn_args.transform_graph_path).transformed_feature_spec()
@@ -180,7 +180,7 @@ class TuneJob:
         )
 
     def row_cache(self, folder: str) -> RowCache | None:
-        """Returns what keeps the parsed rows of a trial."""
+        """Returns the cache of a trial's parsed rows."""
         settings = self.settings
         if not self.has_default_input or settings.cache_input is False or draws_elsewhere(settings):
             return None
@@ -196,13 +196,13 @@ class TuneJob:
 
     @property
     def eval_input_fn(self) -> Callable[..., Any]:
-        """The input function for evaluation."""
+        """Returns the input function for evaluation."""
         made = self.module.input_fn_for("eval", self.fn_args)
         return made or self._transformed(self._patterns[1]).eval_fn()
 
     @property
     def input_is_saved(self) -> bool:
-        """Whether a trial that was stopped continues with the rows that come next."""
+        """Whether a stopped trial continues with the rows that come next."""
         if self.strategy is not None or strategies(self.settings):
             return False
         saves = self.settings.save_input_position
@@ -216,7 +216,7 @@ class TuneJob:
         if on_host:
             of_cores = ("tpu", "master", "num_shards", "num_cores_per_replica")
             settings = settings.model_copy(update={"use_tpu": False, **dict.fromkeys(of_cores)})
-        # Vertex AI describes the processes of a search to them as a cluster. Each trains trials of its own.
+        # Vertex AI describes the search's processes as a cluster, but each trains its own trials.
         config = run_config(settings, model_dir=folder, tf_config=ALONE)
         config = config.replace(save_input_position=self.input_is_saved and not on_host)
         if self.strategy is not None and not on_host:
@@ -238,9 +238,9 @@ class TuneJob:
         )
 
     def steps_of(self, evaluations: int) -> int:
-        """Returns the step at which a trial has had as many evaluations."""
+        """Returns the step of a trial's n-th evaluation."""
         steps, all_of_them = self.fn_args.train_steps or 0, self.tune.evaluations_of_a_trial
-        # Rounded up. Example: 3 evaluations of 10 steps are after the steps 4, 7 and 10.
+        # Rounded up. Example: 3 evaluations of 10 steps come after steps 4, 7 and 10.
         return -(-steps * min(evaluations, all_of_them) // all_of_them)
 
     @property
@@ -264,7 +264,7 @@ def _identity(
     space: SearchSpace,
     functions: Iterable[Callable[..., Any]],
 ) -> TrainingIdentity:
-    """Describes a search: another attempt at the same one continues with its trials, another one begins again."""
+    """Describes a search: an attempt with the same description continues its trials."""
     stored = settings.to_exec_properties()
     in_checkpoint = {k: v for k, v in stored.items() if settings.about(k).in_checkpoint}
     return TrainingIdentity(
@@ -292,7 +292,7 @@ def _files(patterns: Iterable[str]) -> str:
 
 
 def _code(functions: Iterable[Callable[..., Any]]) -> str:
-    """Hashes the files that a user's functions stand in, and in a package those beside them."""
+    """Hashes the files of a user's functions and, in a package, their neighbours."""
     files: set[pathlib.Path] = set()
     for function in functions:
         while isinstance(function, functools.partial):

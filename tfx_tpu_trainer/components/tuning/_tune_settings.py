@@ -1,4 +1,4 @@
-"""How a search goes: what is to become better, who proposes the trials, and when a poor one ends."""
+"""Defines a search's settings: its objective, its oracle, and when a poor trial ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfx_tpu_trainer.components.trainer.values import (
 DEFAULT_TRIALS = 10
 """Trials of a random or Bayesian search."""
 
-# NumPy's random states take no more; 0 would be a random seed to keras-tuner.
+# NumPy's random states accept no more; keras-tuner takes 0 for a random seed.
 _LARGEST_SEED = 2**32 - 1
 
 
@@ -109,19 +109,19 @@ class TuneSettings(pydantic.BaseModel):
 
     @property
     def trial_limit(self) -> int | None:
-        """The most trials; `None` is for the oracle to decide."""
+        """The most trials; `None` lets the oracle decide."""
         if self.max_trials is None and self.oracle != "hyperband":
             return DEFAULT_TRIALS
         return self.max_trials
 
     @property
     def evaluations_of_a_trial(self) -> int:
-        """Evaluations of a trial that goes to its end."""
+        """The number of evaluations in a full trial."""
         return self.evaluations or (9 if self.oracle == "hyperband" else 4)
 
     @property
     def stops_poor_trials(self) -> bool:
-        """Whether trials are compared with others on their way."""
+        """Whether running trials are compared with others."""
         return self.oracle != "hyperband" if self.stop_poor is None else self.stop_poor
 
 

@@ -51,9 +51,9 @@ TunerFn = Callable[[tfx.components.FnArgs], tfx.components.TunerFnResult]
 
 _TRAINING = "training"
 _ALL = 1_000_000
-# Hyperband counts its trials itself. TFX asks for the best `max_trials` of them all the same.
+# Hyperband limits its trials itself, but TFX asks for the best `max_trials`.
 _NO_LIMIT = 99_999
-# keras-tuner's own environment variables.
+# keras-tuner's environment variables.
 _ADDRESS, _NAME = "KERASTUNER_ORACLE_IP", "KERASTUNER_TUNER_ID"
 
 
@@ -102,13 +102,13 @@ class EstimatorTuner(BaseTuner):
         """
         with listening():
             super().search(*fit_args, **fit_kwargs)
-        # A worker is told of the end by a chief that ends itself then, and would wait for its answer for an hour.
+        # The chief ends after telling its workers; a worker that answered would wait an hour.
         if not _is_worker():
             self._write_results()
             self._remove_all_checkpoints()
 
     def on_search_begin(self) -> None:
-        """Writes the state down before the first trial, so that another attempt continues with that one too."""
+        """Saves the state before the first trial, so that another attempt continues that one, too."""
         self.save()
         write_search(self.project_dir, self._job.space.hyperparameters, self._job.tune.objective)
 
@@ -151,8 +151,8 @@ class EstimatorTuner(BaseTuner):
             )
             if self._job.settings.use_tpu:
                 self._job.reads.check(params)
-        # Three kinds of errors: of this trial's values (the search goes on without it), of the search (all other trials
-        # would fail too) and of the machine (another attempt continues).
+        # Three kinds of errors: of this trial's values (the search continues without it), of the search (all other
+        # trials would fail, too) and of the machine (another attempt continues).
         except DivergedTrialError as error:
             self._given_up[trial.trial_id] = f"it has diverged: {error}"
         except (UnknownObjectiveError, UnusedParamError) as error:
@@ -161,12 +161,12 @@ class EstimatorTuner(BaseTuner):
             raise FatalRuntimeError(f"trial {trial.trial_id}: {error}") from error
         except Exception as error:
             self._given_up[trial.trial_id] = f"{type(error).__name__}: {first_reason(str(error))}"
-        # keras-tuner wants a number of each trial, of one without an evaluation too.
+        # keras-tuner requires a number even of a trial without evaluations.
         best = list(curve.values()) or [math.inf if self._goal.mode == "min" else -math.inf]
         return {objective: max(best) if self._goal.mode == "max" else min(best)}
 
     def on_trial_end(self, trial: Trial) -> None:
-        """Tells the oracle how a trial has ended, and the log in one line."""
+        """Reports a trial's end to the oracle, and logs it in one line."""
         reason = self._given_up.pop(trial.trial_id, None)
         if reason is not None:
             trial.status, trial.message = TrialStatus.FAILED, reason
@@ -214,12 +214,12 @@ class EstimatorTuner(BaseTuner):
         print(table_of(results, objective=self._goal.metric), end="")
 
     def _report(self, trial: Trial, curve: dict[int, float], metrics: EvalMetrics) -> str:
-        """Tells the oracle of an evaluation; returns why the trial is to end, or ""."""
+        """Reports an evaluation to the oracle; returns why the trial should end, or ""."""
         objective, step = self._goal.metric, metrics.global_step or 0
         curve[step] = metrics.overall[objective]
         known = _curve_of(trial, objective)
-        # A trial that resumes reports evaluations that the oracle has: keras-tuner would append
-        # them to those of the step, and average.
+        # The oracle may already have a resumed trial's evaluation: keras-tuner would append it to those of the step,
+        # and average.
         if step not in known:
             self.oracle.update_trial(trial.trial_id, {objective: curve[step]}, step=step)
         _logger.info("Trial %s at step %d: %s %.5g", trial.trial_id, step, objective, curve[step])
@@ -243,7 +243,7 @@ class EstimatorTuner(BaseTuner):
         return os.path.join(self.get_trial_dir(trial_id), _TRAINING)
 
     def _remove_all_checkpoints(self) -> None:
-        """Removes those that trials of Hyperband might have gone on from."""
+        """Removes checkpoints that Hyperband's trials could have continued."""
         for trial in self.oracle.get_best_trials(_ALL):
             if trial.status in (TrialStatus.COMPLETED, TrialStatus.FAILED):
                 self._remove_checkpoints(trial.trial_id)
@@ -331,7 +331,7 @@ def make_tuner_fn(
                 fn_args.working_dir,
             )
         directory = job.tune.directory or fn_args.working_dir
-        # TFX forks a chief from a process that has TensorFlow: it must not use it.
+        # TFX forks a chief from a process that has TensorFlow, which the chief must not use.
         if not _is_chief():
             job.check()
             job.check_params_are_read(directory)
@@ -349,10 +349,9 @@ def make_oracle(settings: TuneSettings, space: keras_tuner.HyperParameters) -> k
         "objective": objective,
         "hyperparameters": space,
         "seed": settings.seed,
-        # What comes back from another process has rounded values, in its conditions too: nothing of it is new.
+        # Values from another process are rounded, in its conditions too; they must not count as new.
         "tune_new_entries": False,
-        # keras-tuner would end a search after three failures in a row, as a range of learning rates that reaches too
-        # far has.
+        # keras-tuner would end a search after three failures in a row, which a wide range of learning rates may cause.
         "max_consecutive_failed_trials": limit + 1,
     }
     if settings.oracle == "random":
@@ -373,16 +372,16 @@ def make_oracle(settings: TuneSettings, space: keras_tuner.HyperParameters) -> k
             **common,
         )
         oracle.max_trials = limit
-    # One line for each trial comes from the tuner.
+    # The tuner itself prints one line per trial.
     oracle.verbose = 0
     return oracle
 
 
 def _is_chief() -> bool:
-    """Tells whether this process has the oracle for others, and runs no trial itself."""
+    """Returns whether this process runs the oracle, and no trial."""
     return _ADDRESS in os.environ and "chief" in os.environ.get(_NAME, "")
 
 
 def _is_worker() -> bool:
-    """Tells whether this process asks another one for its trials."""
+    """Returns whether this process gets its trials from another one."""
     return _ADDRESS in os.environ and not _is_chief()

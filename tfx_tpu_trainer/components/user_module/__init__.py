@@ -1,4 +1,4 @@
-"""The user's module: found and loaded, what it raises or ends told in one line, its model taken to a preflight."""
+"""Loads and checks the user's module, turns its exits into errors, and adapts its model for the preflight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module's Keras model as a model_fn: built of its params, fed with Transform's features, labels and weights."""
+"""Turns a module's Keras model into a model_fn, fed with Transform's features, labels and weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_keras_model(
     config: tpu.RunConfig | None = None,
     warm_start_from: Any = None,
 ) -> UserModule:
-    """Returns a module whose model_fn is that of its Keras model; a module with a model_fn as it is.
+    """Returns the module with its Keras model as model_fn; a module with a model_fn is unchanged.
 
     Args:
         module: The user's module, checked.
@@ -44,7 +44,7 @@ def with_keras_model(
         return module
     where = f"build_model of module {module.name!r}"
     if config is not None and config.tf_random_seed is not None:
-        # Of the values that the model begins with; those of the training's ops are the estimator's matter.
+        # Seeds the model's initial values; the estimator seeds the training's ops.
         tf.keras.utils.set_random_seed(config.tf_random_seed)
     model = module.build_model(dict(params))
     if not is_keras_model(model):

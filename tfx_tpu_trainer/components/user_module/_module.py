@@ -1,4 +1,4 @@
-"""The user's module: imported from its folder, its functions checked before anything is trained, its exits errors."""
+"""Imports the user's module, checks its functions before any training, and turns its exits into errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class UserModule:
 
     @property
     def input_fn_wants_fn_args(self) -> bool:
-        """Whether the module's input_fn, if it has one, asks for TFX's FnArgs."""
+        """Whether the module's input_fn, if any, takes TFX's FnArgs."""
         return self.input_fn is not None and "fn_args" in argument_names(self.input_fn)
 
     def params_for(self, fn_args: Any) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def load_file(path: str) -> UserModule:
 
 
 def check_module(module: types.ModuleType) -> UserModule:
-    """Takes what a TpuTrainer needs out of a module."""
+    """Extracts what a TpuTrainer needs from a module."""
     name = module.__name__
     model_fn, build_model = (getattr(module, key, None) for key in ("model_fn", "build_model"))
     if model_fn is not None and build_model is not None:
@@ -243,10 +243,10 @@ _USE_OF = {
 
 
 def import_module(name: str) -> types.ModuleType:
-    """Imports a module, again where it is imported already."""
+    """Imports a module, or reloads it."""
     try:
         if name in sys.modules:
-            # As TFX does: an edit between two runs in one process (a notebook) must be seen.
+            # As in TFX, so that an edit between two runs in one process (a notebook) takes effect.
             return importlib.reload(sys.modules[name])
         return importlib.import_module(name)
     except Exception as error:
@@ -281,7 +281,7 @@ def _unloadable(name: str, error: Exception) -> ValueError:
 
 @contextlib.contextmanager
 def imported_from(folder: str) -> Iterator[None]:
-    """Makes what lies in a folder win over modules of the same names, and undoes that at the end.
+    """Gives a folder's modules priority over others of the same names, and restores the state at the end.
 
     Most modules of users are called `model.py`. Two pipelines in one process, as in a notebook, must each get their
     own, whatever was imported before and whatever else is on `sys.path`.
@@ -292,15 +292,14 @@ def imported_from(folder: str) -> Iterator[None]:
     Yields:
         Nothing.
     """
-    # A file such as random.py can't take the place of Python's own module, which others have imported.
+    # A file such as random.py can't replace Python's own module, which others have imported.
     names = {path.stem for path in pathlib.Path(folder).glob("*.py")}
     names -= {"__main__", *sys.stdlib_module_names}
     others = {name: sys.modules[name] for name in names if _is_elsewhere(name, folder)}
     for name in others:
         del sys.modules[name]
     sys.path.insert(0, folder)
-    # Python's finders remember what is in a folder; a file that was written a moment ago may be
-    # missing.
+    # Python caches directory listings, which may lack a new file.
     importlib.invalidate_caches()
     try:
         yield
@@ -322,12 +321,12 @@ def _is_elsewhere(name: str, folder: str) -> bool:
 
 
 class ModuleExitedError(RuntimeError):
-    """A user's module asked for the end of the process that it was loaded into."""
+    """A user's module tried to end the process that loaded it."""
 
 
 @contextlib.contextmanager
 def exits_are_errors(module: str) -> Iterator[None]:
-    """Makes an error of the `SystemExit` that a module raises while it is in use, whatever its code.
+    """Turns a module's `SystemExit`, with any code, into an error.
 
     Exit code 0 tells an orchestrator that all is done. A module that calls `sys.exit(0)` when it is
     imported, in its model_fn or its input_fn, must not say so: nothing was trained or checked.
@@ -345,10 +344,10 @@ def exits_are_errors(module: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        # Here, since it brings TensorFlow with it.
+        # Imported here, since it imports TensorFlow.
         from tfx_tpu_trainer.estimator.extending import StoppedBySignal
 
-        # rich exits where nobody reads what it prints any more: `tfx-tpu-trainer preflight | head`.
+        # rich exits when its output is closed: `tfx-tpu-trainer preflight | head`.
         if isinstance(error, StoppedBySignal) or isinstance(error.__context__, BrokenPipeError):
             raise
         raised_at = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""A user's module as a model for the preflight: what it is fed, without data, and with which params."""
+"""Prepares a user's module for the preflight: its input, without data, and its params."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEYS = ("features", "label_key", "vocabulary_sizes")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureSpec:
-    """The features of a row, and what a model needs to know of vocabularies.
+    """The features of a row, and the sizes of vocabularies.
 
     As JSON it is an object with `features` (name -> `{"dtype": "float32", "shape": []}`, shapes
     without the batch axis), and optionally `label_key` and `vocabulary_sizes` (name -> number of
@@ -50,7 +50,7 @@ class FeatureSpec:
 
     @classmethod
     def of_transform(cls, path: str, *, label_key: str | None = None) -> FeatureSpec:
-        """Reads what Transform returns.
+        """Reads Transform's output.
 
         Args:
             path: Folder of a TransformGraph artifact.
@@ -63,7 +63,7 @@ class FeatureSpec:
             ValueError: The folder is none, the label is not there, or a feature is sparse.
             MissingExtraError: TFX is not installed.
         """
-        # Whoever preflights a program without TFX need not install it.
+        # A program without TFX can be preflighted without installing it.
         with of_extra("tfx", for_what="A TransformGraph"):
             import tensorflow_transform as tft
 
@@ -88,7 +88,7 @@ class FeatureSpec:
 
     @classmethod
     def read(cls, path: str, *, label_key: str | None = None) -> FeatureSpec:
-        """Reads a file of JSON.
+        """Reads a JSON file.
 
         Args:
             path: The file.
@@ -118,7 +118,7 @@ class FeatureSpec:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> FeatureSpec:
-        """Makes a spec of what `to_json` gave.
+        """Restores the spec that `to_json` wrote.
 
         Args:
             values: The JSON object.
@@ -162,7 +162,7 @@ class FeatureSpec:
         }
 
     def input_fn(self) -> InputFn:
-        """Returns an input function of full batches of zeros, for tracing a model."""
+        """Returns an input function of full batches of zeros, to trace a model with."""
         features = dict(self.features)
         labels = None if self.label_key is None else features.pop(self.label_key)
         return input_fn_of_specs(features, labels)
@@ -207,7 +207,7 @@ def model_of_module(
     spec: FeatureSpec | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> PreflightModel:
-    """Adds the params and the input that `TpuTrainer` would give a module, as far as they are known here.
+    """Adds the params and the input that `TpuTrainer` would give a module, as far as they are known.
 
     Args:
         module: The module.
