@@ -314,7 +314,7 @@ def write_blessing(
 class Comparison:
     """The numbers behind a validation, on the whole eval split or on a slice."""
 
-    candidate: Mapping[str, float]  # The candidate's metrics by name.
+    candidate: Mapping[str, float]  # the candidate's metrics by name
     # the baseline's metrics by name; None if there is no baseline, or it has no metrics.
     baseline: Mapping[str, float] | None
     baseline_location: str  # the baseline model's path, for messages; '' without a baseline

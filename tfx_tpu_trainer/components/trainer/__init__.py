@@ -1,4 +1,4 @@
-"""`TpuTrainer`: declared in a pipeline, and executed as one training from Transform's output to a SavedModel.
+"""Trains from Transform's output to a SavedModel: `TpuTrainer`, its settings and its executor.
 
 `trainer.py` declares the component and `settings.py` its settings; `trainer_executor.py` is what TFX calls;
 `training.py` reads as the steps of a training. `legacy/` runs modules with a `trainer_fn`.
@@ -7,5 +7,5 @@
 from tfx_tpu_trainer._support.imports import of_extra
 
 with of_extra("tfx", for_what="tfx_tpu_trainer.components"):
-    # What the modules here need that run without TFX.
+    # Modules here that run without TFX need this package.
     import pydantic as _pydantic  # noqa: F401

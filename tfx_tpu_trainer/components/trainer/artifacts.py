@@ -1,4 +1,4 @@
-"""The artifacts of a training and its page: filled whole or not at all, and never with a model that has diverged."""
+"""Fills a training's artifacts and page: completely or not at all, and never from a diverged model."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _logger = logging.getLogger(__name__)
 
 
 class ModelDivergedError(RuntimeError):
-    """A trained model has metrics or variables that are not finite."""
+    """The metrics or variables of a trained model are not finite."""
 
 
 @contextlib.contextmanager
 def emptied_on_failure(
     *folders: str, are_ours: Callable[[], bool] = lambda: True
 ) -> Iterator[None]:
-    """Removes what the block has put into folders if it fails.
+    """Removes what the block wrote into folders if it fails.
 
     The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it reports that
     instead of the failure.
@@ -74,7 +74,7 @@ def emptied_on_failure(
 
 
 def copy_folder(source: str, target: str) -> None:
-    """Copies a folder with all below it."""
+    """Copies a folder recursively."""
     source = source.rstrip("/")
     tf.io.gfile.makedirs(target)
     for folder, _, names in tf.io.gfile.walk(source):
@@ -88,7 +88,7 @@ def copy_folder(source: str, target: str) -> None:
 def all_or_nothing(
     job: TrainJob, *, are_ours: Callable[[], bool]
 ) -> contextlib.AbstractContextManager[None]:
-    """Empties the folders of the model and of its evaluation if the block fails.
+    """Empties the model's and its evaluation's folders if the block fails.
 
     Checkpoints and events stay where they are: another attempt resumes from them.
     """
@@ -97,14 +97,14 @@ def all_or_nothing(
 
 
 def sweep_outputs(job: TrainJob) -> None:
-    """Removes what an attempt that was killed has left of files that it was about to write."""
+    """Removes partial files that a killed attempt left."""
     for artifact in filter(None, (job.model, job.model_run, job.evaluation)):
         for path in sweep(artifact.uri):
             _logger.info("Removed %s, left behind by an earlier attempt", printable(path))
 
 
 def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = None) -> None:
-    """Writes the metrics of the exported model: next to it, as its evaluation, and as properties of both."""
+    """Writes the exported model's metrics: into its folder, as its evaluation, and as properties of both."""
     write_eval_metrics(job.model.uri, metrics)
     properties = metric_properties(metrics)
     if ran_on is not None:
@@ -116,10 +116,10 @@ def write_metrics(job: TrainJob, metrics: EvalMetrics, *, ran_on: str | None = N
 
 
 def check_finite(metrics: EvalMetrics) -> None:
-    """Checks that neither the metrics nor the evaluated checkpoint show a diverged model.
+    """Raises if the metrics or the evaluated checkpoint show a diverged model.
 
-    The loss of the last step may be finite and what the step made of the variables not: training
-    ends without an error then, and the loss is NaN only when somebody asks the served model.
+    The last step's loss may be finite while the step made variables infinite: the training would then end without an
+    error, and only the served model would show NaN.
     """
     found = [f"{name} is {metrics.overall[name]}" for name in metrics.diverged]
     if metrics.checkpoint and tf.io.gfile.exists(f"{metrics.checkpoint}.index"):
@@ -142,7 +142,7 @@ def _not_finite(checkpoint: str) -> Iterator[str]:
     reader = tf.train.load_checkpoint(checkpoint)
     for name, dtype in sorted(reader.get_variable_to_dtype_map().items()):
         if dtype.is_floating or dtype.is_complex:
-            # One at a time: a model may fill most of the memory.
+            # One at a time: a model may nearly fill the memory.
             values = reader.get_tensor(name)
             wrong = values.size - np.count_nonzero(np.isfinite(values))
             if wrong:
@@ -159,9 +159,9 @@ def write_run_page(
     batch_size: int | None = None,
     stopped: BaseException | None = None,
 ) -> tuple[RunData, str] | None:
-    """Writes `run.html` and `run.json`; returns what the page says, and its path.
+    """Writes `run.html` and `run.json`; returns the page's summary and path.
 
-    Where that fails there is a warning: a training is worth more than its page.
+    A failure is only logged: the training is worth more than its page.
     """
     seconds = dict(progress.seconds)
     try:
@@ -189,10 +189,10 @@ def write_run_page(
             statistics=next((each.uri for each in job.inputs.get("statistics") or ()), None),
             stopped=None if stopped is None else _in_words(stopped),
         )
-        # Beside a training that failed nobody reads the artifact: TFX removes it.
+        # No one reads the artifact of a failed training: TFX removes it.
         elsewhere = () if stopped or job.page is None else (job.page.path,)
         path = write_page(run, folder, copies=elsewhere)
-    except Exception as error:  # Whatever it is, the model is trained.
+    except Exception as error:  # Any error is only logged, since the model is trained.
         _logger.warning("The page of this training could not be written: %s", _in_words(error))
         return None
     if not stopped:
@@ -209,9 +209,9 @@ def tell_result(
     baseline: EvalMetrics | None = None,
     level: int = absl_logging.INFO,
 ) -> None:
-    """Logs what a component has found out of a model in three lines: the result, the metrics, where the page is.
+    """Logs a component's result in three lines: the verdict, the metrics, and the page's path.
 
-    TFX's templates and entry points show what absl's logger says at INFO. Other loggers are at WARNING there.
+    TFX's templates and entry points show absl's INFO messages, but only warnings of other loggers.
     """
     absl_logging.log(level, "%s: %s", component, result)
     absl_logging.info("%s: %s", component, _metrics_in_words(metrics, baseline))
@@ -220,7 +220,7 @@ def tell_result(
 
 
 def _metrics_in_words(metrics: EvalMetrics, baseline: EvalMetrics | None) -> str:
-    # Of the two means of the loss that over rows does not depend on the batch size.
+    # Of the two mean losses, the one over rows does not depend on the batch size.
     names = [
         name for name in metrics.overall if name != LOSS or LOSS_BY_ROWS not in metrics.overall
     ]
@@ -237,20 +237,20 @@ def _metrics_in_words(metrics: EvalMetrics, baseline: EvalMetrics | None) -> str
 
 
 def _title(job: TrainJob) -> str:
-    """Returns what was trained, and when: the pipeline's name, and the component's where it is not the usual one."""
+    """Returns what was trained and when: the pipeline's name, and the component's if it is not the default."""
     node = "" if job.pipeline and job.node == "TpuTrainer" else job.node
     what = ": ".join(filter(None, (job.pipeline, node)))
     return f"{what}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}"
 
 
 def _class_names(job: TrainJob) -> tuple[str, ...]:
-    """Returns what `params` say the classes are called."""
+    """Returns the class names given in `params`."""
     names = job.settings.params.get("class_names")
     return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def _rows_seen(folder: str, *, rows: RowSample | None, batch_size: int | None) -> dict[str, int]:
-    """Returns how many rows went through a model: in its steps up to the last checkpoint, and in its evaluation."""
+    """Returns how many rows the model read in its training, up to the last checkpoint, and in its evaluation."""
     seen = {}
     path = tf.train.latest_checkpoint(folder)
     step = path and path.rpartition("-")[2]
@@ -262,8 +262,8 @@ def _rows_seen(folder: str, *, rows: RowSample | None, batch_size: int | None) -
 
 
 def where_it_ran(progress: Progress) -> str | None:
-    """Returns where a model was trained, in words; `None` if unknown."""
-    # A retry may have had nothing left to train.
+    """Describes where a model was trained; `None` if unknown."""
+    # A retry may have had no steps left to train.
     return progress.ran_on.get(TRAIN) or progress.ran_on.get(EVALUATE)
 
 
@@ -272,7 +272,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def _settings(job: TrainJob) -> dict[str, str]:
-    """Returns what differs from its default, and what the user's functions are given."""
+    """Returns settings that differ from their defaults, and values for the user's functions."""
     settings: dict[str, Any] = {
         "train_steps": job.train_steps,
         "eval_steps": job.eval_steps,

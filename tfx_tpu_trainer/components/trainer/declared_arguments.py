@@ -1,6 +1,6 @@
-"""The arguments of a declared TpuTrainer that are no settings: checked when the pipeline is made.
+"""Checks the arguments of a declared TpuTrainer that are not settings, when the pipeline is made.
 
-TFX checks their types too, later on, and says neither what to give nor where it comes from.
+TFX checks their types, too, but later and without naming a fix.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OPTIONAL = ("raw_examples", "statistics", "base_model", "hyperparameters")
 def declared_source(
     *, module_file: Any, module: Any, trainer_fn: Any, settings: Mapping[str, Any]
 ) -> ModuleSource | None:
-    """Checks which module a component names, and that its parameters mean something to it."""
+    """Checks the module that a component names, and that its parameters apply to it."""
     if sum(map(bool, (module_file, module, trainer_fn))) != 1:
         raise ValueError(
             f"give exactly one of module_file={module_file!r} (a .py file), "
@@ -82,7 +82,7 @@ def declared_source(
 def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
     if source is not None and source.trainer_fn:
         return True
-    # What is not seen here, in a file elsewhere for one, is seen when the trainer runs.
+    # What can't be seen here, such as a file elsewhere, is checked when the trainer runs.
     path = source_file(source.module or "") if source else module_file
     names = names_in_source(path) if isinstance(path, str) else frozenset({"*"})
     called = str(source or module_file)
@@ -99,7 +99,7 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
 
 
 def check_settings(values: Mapping[str, Any]) -> None:
-    """Refuses parameters that a legacy module could not see."""
+    """Rejects parameters that a legacy module could not see."""
     for name in TrainSettings.model_fields:
         value, why = values.get(name), TrainSettings.about(name).not_legacy
         if why and _is_given(name, value):
@@ -113,7 +113,7 @@ def _is_given(name: str, value: Any) -> bool:
     try:
         return value is not None and bool(value != default)
     except (TypeError, ValueError):
-        # A runtime parameter or a placeholder, which makes a comparison part of the pipeline.
+        # A runtime parameter or placeholder: comparing it would add a node to the pipeline.
         return True
 
 
@@ -140,7 +140,7 @@ def check_inputs(given: Mapping[str, Any]) -> None:
 
 
 def _nodes_before(component: Any) -> set[Any]:
-    """Returns the components whose outputs reach a component; none where that is not known."""
+    """Returns the components upstream of a component; none if unknown."""
     found: set[Any] = set()
     pending = [] if component is None else [component]
     while pending:
@@ -207,7 +207,7 @@ def steps_from_json(name: str, text: str | None) -> Any:
         values = json_utils.loads(text)
         if not isinstance(values, dict):
             raise ValueError("it is not an object")
-        # TFX reads over what it does not know.
+        # TFX ignores unknown fields.
         unknown = set(values) - {*fields, *(f.json_name for f in message.DESCRIPTOR.fields)}
         if unknown:
             raise ValueError(f"unknown {min(unknown)!r}; {suggest(min(unknown), fields)}")
@@ -219,7 +219,7 @@ def steps_from_json(name: str, text: str | None) -> Any:
 
 
 def check_module_file(path: Any) -> None:
-    """Checks that a module_file is there, where it is packaged from this machine."""
+    """Checks that a module_file exists if this machine packages it."""
     if path is None or _is_deferred(path):
         return
     if not isinstance(path, str):

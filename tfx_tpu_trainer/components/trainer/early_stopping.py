@@ -1,7 +1,6 @@
-"""Training with evaluations in between: a learning curve, the best checkpoint kept, an early stop.
+"""Trains with evaluations in between: a learning curve, the best checkpoint, an early stop.
 
-Train, evaluate, train on: what was decided is written beside the checkpoints after each evaluation, so
-that a training which is started again goes on where it stood.
+The state is written next to the checkpoints after each evaluation, so that a restarted training continues from there.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ class StopAfterSecondsHook(LoopEndHook):
         self._seconds = seconds
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Starts the clock: what it took to build the graph is not training."""
+        """Starts the clock; building the graph does not count as training."""
         del session, coord
         self._end = time.monotonic() + self._seconds
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Stops when the time is over."""
+        """Stops when the time is up."""
         del run_values
         if time.monotonic() >= self._end:
             run_context.request_stop()
@@ -59,45 +58,41 @@ class StopAfterSecondsHook(LoopEndHook):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluatedTraining:
-    """A training to a step, with evaluations on the way."""
+    """A training up to a step, with evaluations on the way."""
 
-    # Returns the estimator that trains on from a step. Where each part of the training reads its
-    # input again, the random seed should differ by the step.
+    # Returns the estimator that continues from a step. If each part of the training reads its input from the beginning,
+    # the random seed should depend on the step.
     estimator_at: Callable[[int], tpu.TPUEstimator]
-    train_input_fn: Callable[..., Any]  # Input function for training.
-    eval_input_fn: Callable[..., Any]  # Input function for evaluation.
-    max_steps: int  # Global step at which training ends.
-    eval_steps: int | None  # Batches of an evaluation; `None` is the whole split.
-    every_steps: int | None  # Evaluate at every multiple of this step; `None` goes by time.
-    every_secs: int | None  # Evaluate after so many seconds of training.
-    goal: Goal | None  # What makes a checkpoint the best; `None` keeps none.
-    # Listeners told of every checkpoint.
+    train_input_fn: Callable[..., Any]
+    eval_input_fn: Callable[..., Any]
+    max_steps: int  # The global step at which the training ends.
+    eval_steps: int | None  # Batches of an evaluation; `None` for the whole split.
+    every_steps: int | None  # Steps between evaluations, at multiples of it; `None` goes by time.
+    every_secs: int | None  # Seconds of training between evaluations.
+    goal: Goal | None  # Selects the best checkpoint; `None` keeps none.
+    # Notified of every checkpoint.
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
-    # Hooks of the evaluations. Defaults to none.
     eval_hooks: Sequence[v1.train.SessionRunHook] = ()
-    # Called before the curve and the best checkpoint are written; raises where they are another
-    # attempt's by now. Defaults to nothing.
+    # Called before the curve and the best checkpoint are written; raises if another attempt owns them now.
     before_writing: Callable[[], None] = lambda: None
-    # Called after the evaluation of a checkpoint that is the best by now. Defaults to nothing.
+    # Called after the evaluation of a new best checkpoint.
     on_best: Callable[[], None] = lambda: None
-    # Keeps the parsed rows of the training. Defaults to `None`: nothing does.
     row_cache: RowCache | None = None
-    batch_size: int = 0  # Rows of a step, on all cores; of use with a row cache.
-    # What is evaluated and, without a goal, exported.
+    batch_size: int = 0  # Rows per step, on all cores; used with a row cache.
+    # Finds the checkpoint to evaluate and, without a goal, to export.
     last_saved: LastSaved = dataclasses.field(default_factory=LastSaved)
 
     def run(self) -> LearningCurve:
-        """Trains and evaluates to the end, or until the goal's patience ends.
+        """Trains and evaluates to the last step, or until the goal's patience ends.
 
         The state is `learning_curve.json` in the estimator's folder, and the best checkpoint in
-        `best/` below it. Where there is such a state, it is taken up.
+        `best/` below it. An existing state is continued.
         """
-        # The state after each evaluation is whole: checkpoints, `best/`, and the curve that names
-        # them, written last. So a killed training is in one of two states. Either the curve has a
-        # point for the last checkpoint, and it trains on; or the checkpoint has no point yet, and
-        # that evaluation comes first. An evaluation is never made twice, and none is left out.
-        #   evaluate at 100, 200: killed at 250 -> resumes at the checkpoint of 200 or later, which
-        #   has its point, or at 200 without one, and evaluates it before it trains to 300.
+        # The state after each evaluation is complete: checkpoints, `best/`, and the curve that names them, written
+        # last. A killed training is therefore in one of two states: either the curve has a point for the last
+        # checkpoint, and the training continues; or it has none yet, and that evaluation comes first. No evaluation is
+        # repeated or left out. Example, evaluating at 100, 200, ...: killed at 250, it resumes at the checkpoint of 200
+        # or later if the curve has its point; otherwise it evaluates 200 before it trains to 300.
         folder = self.estimator_at(0).model_dir
         curve = (take_up_learning_curve(folder) or LearningCurve()).with_goal(self.goal)
         step = checkpoints.global_step_of(folder)
@@ -143,7 +138,7 @@ class EvaluatedTraining:
         return min(self.max_steps, (step // self.every_steps + 1) * self.every_steps)
 
     def _input_ended(self, step: int, reached: int) -> bool:
-        # Time ends a part of the training anywhere.
+        # By time, a part of the training may end at any step.
         return self.every_secs is None and reached < self._target(step)
 
     def _train_on(self, step: int) -> None:
@@ -178,9 +173,9 @@ class EvaluatedTraining:
             assert result.checkpoint_path is not None
             self.on_best()
             curve = curve.with_best(point, _keep(result.checkpoint_path, folder))
-        # The state names a checkpoint once it is there, and a former one goes only after that.
+        # The state names a checkpoint only after it is written; the previous one is removed only after that.
         curve = curve.with_point(point)
-        # Copying a large checkpoint takes long enough for another attempt to begin.
+        # Copying a large checkpoint may take long enough for another attempt to begin.
         self.before_writing()
         write_learning_curve(folder, curve)
         _remove_former(curve, folder)
@@ -188,11 +183,11 @@ class EvaluatedTraining:
 
 
 def _keep(checkpoint: str, folder: str) -> str:
-    """Copies a checkpoint where no later one pushes it out; returns its place below the folder."""
-    # A folder of its own: the same step may be the best again after a restart, with other values.
+    """Copies a checkpoint out of the way of its removal; returns its path relative to the folder."""
+    # In its own folder: after a restart the same step may be the best again, with other values.
     kept = os.path.join(_BEST_FOLDER, uuid.uuid4().hex[:8])
     name = os.path.join(kept, os.path.basename(checkpoint))
-    # The index, which names the others, comes last.
+    # The index, which names the other files, comes last.
     for file in sorted(
         tf.io.gfile.glob(f"{checkpoint}.*"), key=lambda path: path.endswith(".index")
     ):
@@ -202,7 +197,7 @@ def _keep(checkpoint: str, folder: str) -> str:
 
 
 def _remove_former(curve: LearningCurve, folder: str) -> None:
-    """Removes what `_keep` has made for other points, those of an interrupted run among them."""
+    """Removes `_keep`'s copies of other points, including those of an interrupted run."""
     best_folder = os.path.join(folder, _BEST_FOLDER)
     if not tf.io.gfile.isdir(best_folder):
         return

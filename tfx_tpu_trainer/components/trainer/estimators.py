@@ -1,4 +1,4 @@
-"""The estimators of a training: how settings become a TPUEstimator, and under which strategy a slice trains."""
+"""Makes a training's estimators: settings become a TPUEstimator with the strategy that its slice needs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tfx_tpu_trainer.components.user_module._module import UserModule
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.extending import emulates
 
-# The first ten minutes of a training are the likeliest to be cut short.
+# A training is most likely to be interrupted in its first ten minutes.
 _FIRST_CHECKPOINT_SECS = 60
 
 
 def model_params(job: TrainJob, module: UserModule) -> dict[str, Any]:
-    """Gathers the params that model_fn gets besides those of the engine."""
+    """Gathers the params for model_fn, besides the engine's own."""
     return {
         "vocabulary_sizes": vocabulary_sizes(job.transform_graph_path),
         **module.params_for(job.fn_args),
@@ -53,16 +53,16 @@ def make_estimator(
         export_to_cpu=settings.export_to_cpu,
         export_to_tpu=settings.export_to_tpu is not False,
         export_saved_model_api_version=settings.export_saved_model_api_version,
-        # They become the variables' initial values. A session that finds a checkpoint restores that
-        # instead, so an attempt that resumes is not set back to the base model.
+        # These are initial values. A session that finds a checkpoint restores that instead, so that a resumed attempt
+        # does not return to the base model.
         warm_start_from=module.warm_start_from or job.base_model,
     )
 
 
 def seeded(settings: TrainSettings, step: int) -> TrainSettings:
-    """Returns the settings of a training that resumes from a step with its input's beginning.
+    """Returns the settings to resume from a step with the input's beginning.
 
-    With the same seed it would give the same rows again.
+    The same seed would draw the same rows again.
     """
     if settings.tf_random_seed is None:
         return settings
@@ -101,11 +101,10 @@ def run_config(
 
 
 def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
-    """Returns the strategies of training and evaluation, as RunConfig takes them.
+    """Returns the strategies of training and evaluation for RunConfig.
 
-    Runtimes of v5e and newer are reported to crash when a session trains on them, so a slice of
-    theirs is used through `TPUStrategy`. A program that names a master, and emulated cores, keep
-    to their session.
+    Sessions are reported to crash on the runtimes of v5e and newer, so that their slices train under `TPUStrategy`.
+    With a master or emulated cores, a session is used.
     """
     tpu = settings.tpu
     if tpu is None or not settings.use_tpu or settings.master or emulates(""):
@@ -122,7 +121,7 @@ def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
 
 
 def draws_elsewhere(settings: TrainSettings) -> bool:
-    """Tells whether a session in another process draws the training's input: that of a TPU's own host."""
+    """Returns whether the training's input is drawn in another process: on the TPU's own host."""
     if not settings.use_tpu or emulates(settings.master or ""):
         return False
     tpu = settings.tpu
@@ -131,7 +130,7 @@ def draws_elsewhere(settings: TrainSettings) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _local_strategy(slice_name: str) -> Any:
-    """Makes the strategy of this machine's TPU; initialized twice, a TPU would lose its variables."""
+    """Makes the strategy of this machine's TPU; initializing the TPU twice would lose its variables."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     try:
         with said_while_waiting(

@@ -1,4 +1,4 @@
-"""Whether an evaluation ends: an input of a module's own may be endless, and is refused where it must be."""
+"""Ensures that evaluations end: rejects endless inputs of a user's module."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class EndlessEvaluationError(ValueError):
 class RowLimit:
     """The most rows that an evaluation may read."""
 
-    split: str  # Name of the split.
-    rows: int  # Rows that were counted in its files.
+    split: str
+    rows: int  # The number of rows counted in its files.
 
     @classmethod
     def of(cls, job: TrainJob) -> RowLimit | None:
-        """Counts the rows of the eval splits, by reading their files without parsing them."""
+        """Counts the eval splits' rows by reading their files without parsing."""
         if job.eval_steps is not None:
             return None
         rows = count_records(job.eval_files)
@@ -47,28 +47,28 @@ class RowLimit:
 
     @property
     def most(self) -> int:
-        """The number of rows at which an evaluation is ended."""
+        """The number of rows at which an evaluation is stopped."""
         return MOST_TIMES * self.rows
 
     def error(self, read: int) -> EndlessEvaluationError:
-        """Returns the error of an evaluation that has read more."""
+        """Returns the error for an evaluation that read more rows."""
         return EndlessEvaluationError(
             f"the evaluation of split {self.split!r} has read {read} rows, more than {MOST_TIMES} "
             f"times the {self.rows} in its files, and the input does not end: {_FIX}"
         )
 
     def check(self, read: int) -> None:
-        """Raises where more rows were read than an evaluation may read."""
+        """Raises if more rows were read than allowed."""
         if read > self.most:
             raise self.error(read)
 
     def hook(self) -> v1.train.SessionRunHook:
-        """Returns a hook that ends an evaluation which reads more."""
+        """Returns a hook that stops an evaluation that reads more rows."""
         return RefuseMoreRows(self.most, self.error)
 
 
 def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = "") -> None:
-    """Refuses an evaluation of all batches of a dataset whose cardinality is infinite."""
+    """Rejects a full evaluation of a dataset with infinite cardinality."""
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         data = read()
         if not isinstance(data, tf.data.Dataset):
@@ -83,7 +83,7 @@ def check_input_ends(read: Callable[[], Any], *, called: str, found_in: str = ""
 
 
 def count_records(patterns: Sequence[str]) -> int | None:
-    """Counts the records of TFRecord files, without parsing them."""
+    """Counts the records of TFRecord files without parsing them."""
     files = sorted(path for pattern in patterns for path in tf.io.gfile.glob(pattern))
     if not files:
         return None

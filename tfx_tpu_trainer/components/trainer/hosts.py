@@ -1,4 +1,4 @@
-"""Which part of a training this process has, and what the chief of several hosts tells the others."""
+"""Defines this process's part in a training on several hosts, and how the chief reports its progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TPU_HOST = "TPU_WORKER_ID"
 
 
 class Role(enum.Enum):
-    """What a process does in a training."""
+    """The role of a process in a training."""
 
     CHIEF = "chief"
     WORKER = "worker"
@@ -46,12 +46,12 @@ class Role(enum.Enum):
 class Host:
     """This process's part in a training."""
 
-    role: Role = Role.CHIEF  # What it does. Only the chief writes artifacts.
-    is_alone: bool = True  # Whether there is no other process.
-    # Whether TF_CONFIG describes them, so that variables are on parameter servers.
+    role: Role = Role.CHIEF  # Only the chief writes artifacts.
+    is_alone: bool = True  # Whether this is the only process.
+    # Whether TF_CONFIG describes a cluster, with variables on parameter servers.
     in_cluster: bool = False
-    reader: int = 0  # Number of this process among those that read the training's input.
-    readers: int = 1  # How many read it.
+    reader: int = 0  # This process's index among those that read the training's input.
+    readers: int = 1  # The number of those processes.
 
     @property
     def is_chief(self) -> bool:
@@ -69,7 +69,7 @@ The chief evaluates and exports that way, from a checkpoint: its parameter serve
 
 
 def read_host() -> Host:
-    """Reads the environment: TF_CONFIG for a cluster, the TPU's variables for a slice of several hosts."""
+    """Reads the environment: TF_CONFIG of a cluster, or the variables of a multi-host TPU slice."""
     place = read_task_environment()
     if place.task_type == TaskType.EVALUATOR:
         return Host(Role.EVALUATOR, is_alone=False, in_cluster=True)
@@ -81,7 +81,7 @@ def read_host() -> Host:
                 '"ps": each would train its own variables. Add at least one "ps" task to its '
                 '"cluster", or train on one host.'
             )
-        # What is neither is "chief" or "master": both lead.
+        # All other types, "chief" and "master", lead.
         roles = {TaskType.PS: Role.PS, TaskType.WORKER: Role.WORKER}
         role = roles.get(place.task_type, Role.CHIEF)
         if role is Role.PS:
@@ -106,7 +106,7 @@ def _tpu_host() -> Host:
             f"{_TPU_HOST}={text!r} is not the number of one of the {len(names)} hosts in "
             f"{_TPU_HOSTS}; set it to this host's number, from 0"
         )
-    # Host 0 draws the input of all of them.
+    # Host 0 draws the input for all hosts.
     role = Role.TPU_HOST if int(text) else Role.CHIEF
     return Host(role, is_alone=False)
 
@@ -130,7 +130,7 @@ _SILENT_SECONDS = 300.0
 
 _START_SECONDS = 7200.0
 
-# Three beats: a helper says that it hears nothing.
+# Three beats without news; a helper then logs that it hears nothing.
 _QUIET_SECONDS = 30.0
 
 _POLL_SECONDS = 1.0
@@ -143,18 +143,18 @@ _LONGEST_NAP_SECONDS = 1.0
 
 
 class ChiefFailedError(RuntimeError):
-    """The chief has failed, or no sign of it was seen for too long."""
+    """The chief has failed, or has been silent for too long."""
 
 
 class ChiefStatus:
-    """The chief's side: says how far it is, and that it lives.
+    """The chief's side: reports its progress and that it is alive.
 
-    It goes through the file system because hosts have nothing else in common when they start late,
-    are restarted, or outlive the chief's own server.
+    Reports go through the file system, the only channel that works for hosts that start late, restart, or outlive the
+    chief's own server.
     """
 
     def __init__(self, model_run: str, *, beat_secs: float = _BEAT_SECONDS) -> None:
-        """Prepares it; nothing is written before `reported`."""
+        """Prepares reporting; nothing is written before `reported`."""
         self._path = os.path.join(model_run, STATUS_FILE)
         self._beat_secs = beat_secs
         self._attempt = uuid.uuid4().hex
@@ -179,13 +179,13 @@ class ChiefStatus:
         self._end(beats, ended, SUCCEEDED)
 
     def finishing(self) -> None:
-        """Reports that training has ended: from now on checkpoints may go."""
+        """Reports the end of training; checkpoints may be removed from now on."""
         self._write(FINISHING)
 
     def _end(
         self, beats: threading.Thread, ended: threading.Event, state: str, message: str = ""
     ) -> None:
-        # No beat may come after the last word, so its thread ends first.
+        # The thread ends first, so that no beat follows the last status.
         ended.set()
         with said_while_waiting(
             f"{self._path} to be written",
@@ -203,8 +203,8 @@ class ChiefStatus:
 
     def _write(self, state: str, message: str = "") -> None:
         with self._lock:
-            # A counter makes each report differ from the one before. Who waits takes any change for
-            # a sign of life, by its own clock: the clocks of two machines need not agree.
+            # A counter makes each report differ from the last one. A waiting host takes any change as a sign of life,
+            # by its own clock: two machines' clocks need not agree.
             self._state = state
             self._beat += 1
             self._replaced = self._replaced or self._is_replaced()
@@ -219,10 +219,10 @@ class ChiefStatus:
             write_whole(self._path, json.dumps({**status, "message": message}))
 
     def _is_replaced(self) -> bool:
-        """Tells whether a newer attempt speaks for the chief: then nobody needs to know how this one ended."""
-        # A chief that was given up for lost may come back beside its successor, and both would write
-        # this file in turns. The one that started later speaks; the other one falls silent for good,
-        # so that a late FAILED of a replaced attempt ends nobody.
+        """Returns whether a newer attempt is the chief now, so that this one's end no longer matters."""
+        # A chief that was given up may come back next to its successor, and both would write this file in turns. The
+        # one that started later continues; the other one stops reporting for good, so that a late FAILED of a replaced
+        # attempt ends no host.
         there = _read(self._path)
         if there is None or there.get("attempt") == self._attempt:
             return False
@@ -240,7 +240,7 @@ def _read(path: str) -> dict[str, Any] | None:
         with tf.io.gfile.GFile(path, "r") as file:
             status = json.loads(file.read())
     except (tf.errors.OpError, ValueError):
-        # Not there yet, being replaced in an object store, or a store that is away just now.
+        # The file does not exist yet, is being replaced in an object store, or the store is unavailable.
         return None
     return status if isinstance(status, dict) and "state" in status else None
 
@@ -251,7 +251,7 @@ def _started(status: Mapping[str, Any]) -> float:
 
 
 class ChiefWatch:
-    """The other hosts' side: how far the chief is, and whether it lives."""
+    """The other hosts' side: the chief's progress, and whether it is alive."""
 
     def __init__(
         self,
@@ -262,19 +262,19 @@ class ChiefWatch:
         quiet_secs: float = _QUIET_SECONDS,
         poll_secs: float = _POLL_SECONDS,
     ) -> None:
-        """Begins to watch."""
+        """Starts watching."""
         self._path = os.path.join(model_run, STATUS_FILE)
         self._silent_secs = silent_secs
         self._start_secs = start_secs
         self._quiet_secs = quiet_secs
         self._poll_secs = poll_secs
-        # A failure reported before this host has started was that of an earlier attempt.
+        # A failure reported before this host started belongs to an earlier attempt.
         self._old = _read(self._path)
         self._seen: dict[str, Any] | None = None
         self._changed = time.monotonic()
 
     def state(self) -> str | None:
-        """Returns how far the chief is, `None` before it starts; raises where it failed or is silent too long."""
+        """Returns the chief's status, `None` before it starts; raises if it failed or has been silent for too long."""
         status = _read(self._path)
         if status is not None and status == self._old and status["state"] != SUCCEEDED:
             status = None
@@ -283,7 +283,7 @@ class ChiefWatch:
             and self._seen is not None
             and _started(status) < _started(self._seen)
         ):
-            # The last word of an attempt that another one has replaced.
+            # The last status of a replaced attempt.
             status = None
         if status != self._seen and status is not None:
             self._seen, self._changed = status, time.monotonic()
@@ -302,7 +302,7 @@ class ChiefWatch:
 
     @property
     def bounds(self) -> str:
-        """What ends the waiting, as a sentence."""
+        """Describes in a sentence what ends the waiting."""
         return (
             f"This host ends {self._start_secs:g} s after its start if no chief has started "
             f"(start_timeout_secs), and {self._silent_secs:g} s after the chief's last sign of "
@@ -310,7 +310,7 @@ class ChiefWatch:
         )
 
     def awaited(self) -> str | None:
-        """Returns in words what this host waits for, as it last saw; `None` while the chief trains."""
+        """Describes what this host waits for; `None` while the chief trains."""
         if self._seen is None:
             return f"the chief of this training to start, which writes {self._path}"
         quiet = time.monotonic() - self._changed
@@ -321,7 +321,7 @@ class ChiefWatch:
         return None
 
     def is_training(self) -> bool:
-        """Tells whether the chief has not yet ended training."""
+        """Returns whether the chief is still training."""
         return self.state() in (None, TRAINING)
 
     def wait_for_end(self) -> None:
@@ -331,9 +331,9 @@ class ChiefWatch:
 
     @contextlib.contextmanager
     def ending_this_process(self, grace_secs: float = 60) -> Iterator[None]:
-        """Ends the process, should the block still run some time after the chief has ended.
+        """Ends the process if the block still runs some time after the chief ended.
 
-        TensorFlow can't be interrupted while it waits for hosts that are gone.
+        TensorFlow can't be interrupted while it waits for missing hosts.
         """
         ended = threading.Event()
         guard = threading.Thread(target=self._guard, args=(ended, grace_secs), daemon=True)
@@ -370,25 +370,24 @@ class ChiefWatch:
 def help_chief(
     role: Role, estimator: Estimator, train: TrainSpec, evaluation: EvalSpec, watch: ChiefWatch
 ) -> None:
-    """Does this host's part, and returns when the chief has written the artifacts."""
+    """Does this host's part; returns when the chief has written the artifacts."""
     _logger.info("This host takes part as %s; only the chief writes artifacts.", role.value)
     with said_while_waiting(watch.awaited, change=watch.bounds):
         if watch.is_training():
             if role in (Role.PS, Role.WORKER):
                 server = start_server(estimator.config)
                 if role is Role.PS:
-                    # A parameter server has nothing to do but to be there until the chief has what
-                    # it needs.
-                    # The server's own join() would never return.
+                    # A parameter server only has to exist until the chief is done. The server's own join() would never
+                    # return.
                     watch.wait_for_end()
                 else:
                     with watch.ending_this_process():
                         estimator.train(train.input_fn, max_steps=train.max_steps)
-                # It serves as long as it is referred to.
+                # The server runs as long as this reference exists.
                 del server
             elif role is Role.EVALUATOR:
                 _evaluate(estimator, train, evaluation, watch)
-            # A TPU host leaves its cores to the TPU's own runtime, which serves the chief's session.
+            # The TPU's own runtime serves its cores to the chief's session.
         watch.wait_for_end()
 
 
@@ -404,14 +403,14 @@ def _evaluate(
             sleep=lambda seconds: _sleep(seconds, watch.is_training),
         )
     except (tf.errors.OpError, ValueError):
-        # The chief evaluates the last checkpoint itself, and removes them all.
+        # The chief evaluates the last checkpoint itself, and removes all of them.
         if watch.is_training():
             raise
         _logger.info("The chief has finished training: the current evaluation is abandoned.")
 
 
 class _WhileTraining(EvaluationListener):
-    """Ends the evaluations when the chief has ended training."""
+    """Ends the evaluations when the chief stops training."""
 
     def __init__(self, watch: ChiefWatch) -> None:
         self._watch = watch

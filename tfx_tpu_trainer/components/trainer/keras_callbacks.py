@@ -1,4 +1,4 @@
-"""Callbacks of a Keras program: those that settings stand for become settings, the others are refused by name."""
+"""Turns a Keras program's callbacks into settings; rejects by name those without one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OTHERWISE = (
     "a session runs many steps at once and no Python in between; leave it out, or write a model_fn, whose "
     "TPUEstimatorSpec takes training_hooks"
 )
-# What a setting has no name for, and the value that means nothing.
+# Arguments without a setting, and their neutral values.
 _UNKNOWN = {
     "min_delta": 0,
     "baseline": None,
@@ -41,7 +41,7 @@ _UNKNOWN = {
 
 
 def with_callbacks(job: TrainJob, module: UserModule) -> TrainJob:
-    """Returns the job with the settings that the callbacks of its module stand for."""
+    """Returns the job with the settings that its module's callbacks stand for."""
     if module.callbacks is None:
         return job
     preconditions.check_transform_graph(job.transform_graph_path)
@@ -92,7 +92,7 @@ def _settings_of(where: str, callback: Any) -> dict[str, Any]:
     goal = {"best_metric": watched.removeprefix("val_"), "best_metric_mode": _mode(where, callback)}
     if name == "ModelCheckpoint":
         return goal
-    # Keras stops at the first evaluation that is no better for a patience of 0 and for one of 1.
+    # Keras stops at the first evaluation without improvement for a patience of 0, and also of 1.
     return {**goal, "early_stopping_patience": max(1, int(callback.patience))}
 
 
@@ -103,9 +103,9 @@ def _mode(where: str, callback: Any) -> str:
     if compares is not None:
         mode = "min" if compares in (np.less, np.less_equal) else "max"
     elif mode not in ("min", "max"):
-        # Keras 3 looks at the compiled metrics.
+        # Keras 3 reads the compiled metrics.
         mode = "max" if grows else "min" if "loss" in metric else "auto"
-    # What ModelCheckpoint makes of "auto" for an AUC.
+    # ModelCheckpoint's meaning of "auto" for an AUC.
     if mode == "auto" or (mode == "min" and grows):
         raise ValueError(
             f"{where}: {name} has mode={mode!r} for monitor={metric!r}; give it mode='max' or mode='min', as the "

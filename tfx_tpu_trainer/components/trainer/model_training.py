@@ -1,4 +1,4 @@
-"""A training of a module's model_fn or Keras model: TPUEstimator trains, evaluates and exports it."""
+"""Trains, evaluates and exports a module's model_fn or Keras model with TPUEstimator."""
 
 from __future__ import annotations
 
@@ -80,55 +80,52 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A model that has been trained."""
+    """A trained model."""
 
     checkpoint_path: str | None  # The checkpoint to export: the best one, or else the last one.
-    curve: LearningCurve | None = None  # Evaluations on the way; `None` where there were none.
-    # Rows of that one's evaluation; `None` where this process has not made it.
+    curve: LearningCurve | None = None  # Evaluations during training; `None` if there were none.
+    # The rows of that checkpoint's evaluation; `None` if this process did not run it.
     rows: RowSample | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelTraining(Training[TrainedModel]):
-    """A training of a module's model_fn, or of its Keras model as one."""
+    """A training of a module's model_fn or Keras model."""
 
-    estimator: tpu.TPUEstimator  # The estimator that evaluates and exports, in this process alone.
-    train_input_fn: Callable[..., tf.data.Dataset]  # Input function for training.
-    eval_input_fn: Callable[..., tf.data.Dataset]  # Input function for evaluation.
-    serving_input_receiver_fn: Callable[[], Any]  # Receiver for the export.
-    # The same estimator on the host, where it predicts what an exported model has to answer.
+    estimator: tpu.TPUEstimator  # Evaluates and exports, in this process alone.
+    train_input_fn: Callable[..., tf.data.Dataset]
+    eval_input_fn: Callable[..., tf.data.Dataset]
+    serving_input_receiver_fn: Callable[[], Any]
+    # The same estimator on the host, which predicts the answers that the exported model must give.
     host_estimator: tpu.TPUEstimator
     # Returns the same estimator with other settings.
     estimator_with: Callable[[TrainSettings], tpu.TPUEstimator]
-    # Returns the estimator that trains on from a step, in the same folder, with the other hosts
-    # where there are some.
+    # Returns the estimator that continues from a step, in the same folder and with any other hosts.
     estimator_at: Callable[[int], tpu.TPUEstimator]
-    # Why another attempt reads the training's input from its beginning; `""` where it continues
-    # with the rows that come next.
+    # Why another attempt has to read the training's input from its beginning; `""` if it continues with the next rows.
     input_not_saved: str
-    # The slices to measure and the input that they are found in, or `None`.
+    # The slices to measure and their input, or `None`.
     sliced: SlicedInput | None = None
-    # The most rows of an evaluation whose input is the module's own; `None` is no limit.
+    # The row limit of an evaluation that reads the module's own input; `None` is no limit.
     row_limit: RowLimit | None = None
-    # Keeps the parsed rows of the training; `None` parses them in each epoch.
+    # Keeps the training's parsed rows; `None` parses them in each epoch.
     row_cache: RowCache | None = None
-    # Samples the rows of the evaluations; `None` where they are not at hand in this process.
+    # Samples the evaluations' rows; `None` if this process does not see them.
     sampler: RowSampler | None = None
-    # What compiling the exported graph for TPU hosts has shown; `None` where there is none, or not
-    # yet.
+    # The result of compiling the exported graph for TPU hosts; `None` if there is none yet.
     compiled: Finding | None = None
-    # What is exported, as it was traced before the training.
+    # The exported graphs, as traced before the training.
     meta_graphs: tuple[MetaGraph, ...] = ()
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Those that model_fn gets, but for the sizes of vocabularies, which are the data's."""
+        """The params of model_fn, except the vocabularies' sizes, which depend on the data."""
         params = self.estimator.params
         return {name: value for name, value in params.items() if name != "vocabulary_sizes"}
 
     @property
     def batch_size(self) -> int:
-        """Rows of a training step, of all cores together."""
+        """Rows per training step, over all cores."""
         return self.job.settings.train_batch_size
 
     @classmethod
@@ -140,7 +137,7 @@ class ModelTraining(Training[TrainedModel]):
         host: Host = ONLY_HOST,
         checkpoint_folder: CheckpointFolder | None = None,
     ) -> ModelTraining:
-        """Resolves defaults and checks what can be checked without training."""
+        """Resolves defaults, and checks as much as possible without training."""
         settings, fn_args = job.settings, job.fn_args
         preconditions.check_in_cluster(settings, in_cluster=host.in_cluster)
         default_input = module.input_fn is None
@@ -208,10 +205,9 @@ class ModelTraining(Training[TrainedModel]):
         def estimator_with(others: TrainSettings) -> tpu.TPUEstimator:
             return make_estimator(job, module, others, model_dir, tf_config=ALONE)
 
-        # Exact resume: where checkpoints hold the input's position, the part of a training that begins
-        # at a step reads the rows that come next. Where they don't, it reads the input from its
-        # beginning, and the same seed would draw the rows of step 0 again: so the seed goes on with
-        # the step. The estimator is made anew for each part, since a RunConfig doesn't change.
+        # Exact resume: if checkpoints hold the input's position, the part of a training that begins at a step reads the
+        # next rows. Otherwise it reads the input from its beginning, and the same seed would draw the rows of step 0
+        # again; so the seed changes with the step. Each part gets a new estimator, since a RunConfig is immutable.
         def estimator_at(step: int) -> tpu.TPUEstimator:
             return make_estimator(
                 job,
@@ -244,8 +240,7 @@ class ModelTraining(Training[TrainedModel]):
 
     def checked_before_training(self) -> ModelTraining:
         """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
-        # Whoever mends a module after days of training begins anew: its source is part of what a
-        # checkpoint belongs to.
+        # A module mended after days of training starts over, since its source is part of a checkpoint's identity.
         settings, training = self.job.settings, self._exporting(export_to_tpu=False)
         with failures_explained(self.rows), phase(TRACE):
             meta_graphs = training.estimator.build_graphs(
@@ -270,7 +265,7 @@ class ModelTraining(Training[TrainedModel]):
         return dataclasses.replace(training, meta_graphs=meta_graphs)
 
     def _exporting(self, **graphs: bool) -> ModelTraining:
-        """Returns the same training with other graphs in its export."""
+        """Returns the same training with other exported graphs."""
         settings = self.job.settings.model_copy(update=graphs)
         return dataclasses.replace(
             self,
@@ -279,7 +274,7 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def help_chief(self, watch: ChiefWatch) -> None:
-        """Trains, evaluates or serves variables, as this task of the cluster does."""
+        """Trains, evaluates or serves variables, according to this task of the cluster."""
         with failures_explained(self.rows):
             help_chief(
                 self.host.role,
@@ -306,7 +301,7 @@ class ModelTraining(Training[TrainedModel]):
             listeners.append(StillOursListener(self.checkpoint_folder))
         if not settings.evaluates_in_training:
             estimator = self.estimator_at(start)
-            # The others wait for it. It lives as long as this process trains.
+            # The others wait for this server, which runs as long as this process trains.
             server = start_server(estimator.config) if self.host.in_cluster else None
             last_saved = LastSaved()
             with expecting(last_step=job.train_steps, next_evaluation=lambda: "after the training"):
@@ -366,7 +361,7 @@ class ModelTraining(Training[TrainedModel]):
     def export(
         self, trained: TrainedModel, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
-        """Exports the model with the metagraphs that the settings ask for."""
+        """Exports the metagraphs that the settings ask for."""
         with phase("export"):
             exported = self.estimator.export_graphs(
                 folder, self.meta_graphs, checkpoint_path=checkpoint_path
@@ -383,7 +378,7 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def _forget_input(self) -> None:
-        """Removes what no attempt resumes from any more: it holds rows, and would be published."""
+        """Removes the input's positions, which no attempt needs any more: they contain rows, and would be published."""
         if self.row_cache:
             self.row_cache.release()
         check_before_writing(self.checkpoint_folder)()
@@ -392,7 +387,7 @@ class ModelTraining(Training[TrainedModel]):
 
     @property
     def _evaluates_here(self) -> bool:
-        """Whether an evaluation needs nothing but this host: no TPU, and no strategy, to be built."""
+        """Whether this host alone can evaluate, without a TPU or a strategy."""
         config = self.estimator.config
         return config.eval_distribute is None and (
             not self.job.settings.use_tpu or emulates(config.evaluation_master or config.master)
@@ -424,7 +419,7 @@ class ModelTraining(Training[TrainedModel]):
 
 
 def sampled_model_fn(model_fn: Callable[..., Any], sampler: RowSampler) -> Callable[..., Any]:
-    """Wraps a model_fn: the rows that its eval_metrics are given are sampled."""
+    """Wraps a model_fn to sample the rows that its eval_metrics get."""
 
     @functools.wraps(model_fn)
     def sampled(features: Any, **rest: Any) -> Any:
@@ -438,10 +433,10 @@ def sampled_model_fn(model_fn: Callable[..., Any], sampler: RowSampler) -> Calla
 
 
 def _call_early(input_fn: Callable[..., Any], params: Mapping[str, Any], config: Any) -> Any:
-    """Calls an input function before there is an estimator, which may give it more params than these."""
+    """Calls an input function before there is an estimator, which may pass more params than these."""
     try:
         return call_input_fn(input_fn, mode=ModeKeys.EVAL, params=params, config=config)
-    except Exception as error:  # Whatever it is, the evaluation says it.
+    except Exception as error:  # Any error will come up again in the evaluation.
         _logger.info("Can't tell yet whether the evaluation's input ends: %s", error)
         return None
 

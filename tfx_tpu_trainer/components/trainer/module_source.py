@@ -1,4 +1,4 @@
-"""The user's module: where it is found, a hash of what stands in it, how it is imported, and its trainer_fn."""
+"""Finds the user's module, hashes its source, imports it, and finds its trainer_fn."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from tfx_tpu_trainer.components.user_module._module import (
 )
 
 TRAINER_FN = "trainer_fn"
-# What TpuTrainer trains.
+# The functions that TpuTrainer trains.
 MODEL_NAMES = frozenset({"model_fn", "build_model"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModuleSource:
-    """Place of the user's module. Exactly one of `wheel`, `file` and `module` is set."""
+    """The location of the user's module. Exactly one of `wheel`, `file` and `module` is set."""
 
     # "name@path/of/a.whl", as TFX writes it when it packages a module_file.
     wheel: str | None = None
     file: str | None = None  # A .py file.
     module: str | None = None  # An import path, such as "pipelines.taxi.model".
-    # Name of the legacy trainer_fn in `module`, where the component names it.
+    # Name of a legacy trainer_fn in `module`, if the component names it.
     trainer_fn: str | None = None
 
     @classmethod
     def from_exec_properties(cls, exec_properties: Mapping[str, Any]) -> ModuleSource:
-        """Finds the module's place in the properties of a TpuTrainer or of a stock Trainer."""
+        """Reads the module's location from a TpuTrainer's or a stock Trainer's properties."""
         if path := exec_properties.get("trainer_fn"):
             return cls.of_trainer_fn(path)
         if path := exec_properties.get("module_path"):
@@ -120,7 +120,7 @@ def _files_of(module: str) -> Iterator[tuple[str, bytes]]:
 
 
 def source_texts(source: ModuleSource) -> dict[str, str]:
-    """Returns file name -> text of a user's module: of the files that its digest is about."""
+    """Returns file name -> text for the files in the module's digest."""
     if source.module:
         files = dict(_files_of(source.module))
     else:
@@ -137,7 +137,7 @@ def source_texts(source: ModuleSource) -> dict[str, str]:
 
 
 def source_file(module: str) -> str | None:
-    """Finds the .py file of a module that is given by its import path, without running it."""
+    """Finds the .py file of an import path without running it."""
     try:
         path = _find(module).origin
     except ValueError:
@@ -151,7 +151,7 @@ def _find(module: str) -> importlib.machinery.ModuleSpec:
     except ImportError as error:
         raise ValueError(f"module={module!r} can't be imported: {error}; {_PATH_ADVICE}") from error
     except ValueError:
-        # A name with a leading dot, an empty one, or a module made by hand.
+        # A name with a leading dot, an empty name, or a module made by hand.
         spec = None
     if spec is None:
         raise ValueError(f"module={module!r} can't be found; {_PATH_ADVICE}")
@@ -165,7 +165,7 @@ _PATH_ADVICE = "give an import path like 'package.model' whose package is on PYT
 def imported(
     source: ModuleSource, *, restore_tf_estimator: bool = False
 ) -> Iterator[types.ModuleType]:
-    """Loads the user's module, whatever is in it, and keeps its helpers importable while it is in use."""
+    """Loads the user's module, and keeps its helpers importable while it is in use."""
     with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
         path, load = _found(source, stack)
         if restore_tf_estimator and (source.trainer_fn or (path and mentions_trainer_fn(path))):
@@ -178,11 +178,11 @@ def imported(
 def _found(
     source: ModuleSource, stack: contextlib.ExitStack
 ) -> tuple[str | None, Callable[[], types.ModuleType]]:
-    """Returns the module's file and what loads it; the stack holds what must last as long."""
+    """Returns the module's file and its loader; the stack keeps what must stay open."""
     if source.wheel:
         name, wheels = udf_utils.decode_user_module_key(source.wheel)
-        # Left open, so that an import inside model_fn still finds the wheel's other modules. TFX puts their folder last
-        # on the path, where any other module of the name would win.
+        # Left open, so that an import inside model_fn finds the wheel's other modules. TFX appends their folder to the
+        # path, where any other module with the same name would come first.
         try:
             installed = stack.enter_context(udf_utils.TempPipInstallContext(wheels))
         except subprocess.CalledProcessError as error:
@@ -204,9 +204,8 @@ def _found(
 class LegacyModule:
     """A module with a trainer_fn."""
 
-    name: str  # The module's name, for messages.
-    # Takes the arguments and the schema of the raw data, and returns a dict of the estimator and
-    # how to train it.
+    name: str
+    # Takes the arguments and the raw data's schema; returns a dict with the estimator and how to train it.
     trainer_fn: Callable[[Any, Any], Any]
 
     def __call__(self, fn_args: Any, schema: Any) -> Any:
@@ -215,7 +214,7 @@ class LegacyModule:
 
 
 def find_legacy(module: types.ModuleType, function: str | None = None) -> LegacyModule | None:
-    """Finds the trainer_fn of a module."""
+    """Finds a module's trainer_fn."""
     name = module.__name__
     found = getattr(module, function or TRAINER_FN, None)
     if found is None:
@@ -234,7 +233,7 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
 
 
 def both_message(name: str, one: str, other: str) -> str:
-    """Returns the error message for a module that has two functions of which either is trained."""
+    """Returns the error message for a module with two functions that could be trained."""
     ambiguous = f"module {name!r} has a {one} and a {other}, which is ambiguous: "
     if one != TRAINER_FN:
         return f"{ambiguous}leave one of them out"
@@ -245,7 +244,7 @@ def both_message(name: str, one: str, other: str) -> str:
 
 
 def names_in_source(path: str) -> frozenset[str]:
-    """Returns the names that a module binds at its top level, without running it; `*` where it binds others."""
+    """Returns the names that a module binds at its top level, without running it; `*` if there may be others."""
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
@@ -255,7 +254,7 @@ def names_in_source(path: str) -> frozenset[str]:
 
 
 def mentions_trainer_fn(path: str) -> bool:
-    """Tells whether a module may have a trainer_fn: whether its source has the word."""
+    """Returns whether a module may have a trainer_fn: whether its source contains the word."""
     try:
         with open(path, "rb") as file:
             return TRAINER_FN.encode() in file.read()
@@ -263,7 +262,7 @@ def mentions_trainer_fn(path: str) -> bool:
         return False
 
 
-# By these a module may bind names that its text does not show.
+# These may bind names that the source does not show.
 _BINDS_BY_NAME = frozenset({"exec", "eval", "globals", "locals", "modules", "setattr", "vars"})
 
 
@@ -282,12 +281,12 @@ def _bound(tree: ast.Module) -> Iterator[str]:
             if isinstance(node.ctx, ast.Store):
                 yield node.id
         elif isinstance(name := getattr(node, "name", None), str):
-            # A function, a class, and what `except` and `case` bind.
+            # A function, a class, or a name bound by `except` or `case`.
             yield "*" if name == "__getattr__" else name
 
 
 def _top_level(tree: ast.Module) -> Iterator[ast.AST]:
-    """Goes through all nodes but those in functions and classes, conditional ones included."""
+    """Yields all nodes outside functions and classes, conditional ones included."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()

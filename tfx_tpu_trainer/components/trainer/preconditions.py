@@ -1,4 +1,4 @@
-"""What can be known to be wrong before the first training step, said in one line each."""
+"""Checks, before the first training step, whatever can already be known to be wrong."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfx_tpu_trainer.components.trainer.values import json_problem, shown, sugge
 
 
 def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mode: str) -> None:
-    """Checks that Examples artifacts have the splits asked for, and files in them."""
+    """Checks that Examples artifacts have the requested splits, with files in them."""
     for artifact in examples:
         try:
             available = artifact_utils.decode_split_names(artifact.split_names)
@@ -46,7 +46,7 @@ def check_splits(examples: Sequence[tfx.dsl.Artifact], splits: Sequence[str], mo
 
 
 def check_examples(examples: Sequence[tfx.dsl.Artifact]) -> None:
-    """Checks that there are Examples artifacts, of a format that can be read."""
+    """Checks that there are Examples artifacts in a readable format."""
     if not examples:
         raise ValueError(
             "examples is missing; give examples=transform.outputs['transformed_examples'] of a Transform "
@@ -71,7 +71,7 @@ _PAYLOADS = (
 
 
 def check_transform_graph(path: str) -> None:
-    """Checks that what Transform tells of its output can be read."""
+    """Checks that Transform's description of its output is readable."""
     again = "run Transform again, or give transform_graph=transform.outputs['transform_graph']"
     if not tf.io.gfile.isdir(path):
         raise ValueError(f"transform_graph {path} is not a folder; {again}")
@@ -89,7 +89,7 @@ def check_transform_graph(path: str) -> None:
 
 
 def check_only_file(artifacts: Sequence[tfx.dsl.Artifact], name: str) -> None:
-    """Checks that an artifact is a folder with one file, as TFX expects it of some."""
+    """Checks that an artifact is a folder with one file, as TFX expects for some types."""
     for artifact in artifacts:
         folder = artifact.uri
         files = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
@@ -101,7 +101,7 @@ def check_only_file(artifacts: Sequence[tfx.dsl.Artifact], name: str) -> None:
 
 
 def check_hyperparameters(artifacts: Sequence[tfx.dsl.Artifact]) -> None:
-    """Checks that a Tuner's best hyperparameters can be read, and are values by name."""
+    """Checks that a Tuner's best hyperparameters are readable name-value pairs."""
     check_only_file(artifacts, "hyperparameters")
     for artifact in artifacts:
         (name,) = tf.io.gfile.listdir(artifact.uri)
@@ -149,10 +149,10 @@ def check_label(transform_graph_path: str, label_key: str | None, *, wanted: boo
 
 
 def check_receiver(receiver_fn: Callable[[], Any], *, transform_graph_path: str) -> None:
-    """Builds a serving receiver on trial: a mistake in it would else show after the training."""
+    """Builds a serving receiver, whose mistakes would otherwise show after the training."""
     try:
         if isinstance(receiver_fn, TransformServing):
-            # All of it is built before the training too, with the graphs of the export.
+            # The full receiver is built before the training, too, with the export's graphs.
             receiver_fn.check()
             return
         with tf.Graph().as_default():
@@ -176,7 +176,7 @@ def check_receiver(receiver_fn: Callable[[], Any], *, transform_graph_path: str)
 
 
 def check_base_model(path: str | None) -> None:
-    """Checks that a base model can give first values."""
+    """Checks that a base model can provide initial values."""
     if path is None:
         return
     check_is_no_pattern("base_model", path)
@@ -195,7 +195,7 @@ def check_base_model(path: str | None) -> None:
 
 
 def check_writable(*folders: str, called: str = "output folder") -> None:
-    """Checks that results can be written, by writing."""
+    """Checks by writing that results can be written."""
     for folder in folders:
         try:
             try_writing(folder)
@@ -211,7 +211,7 @@ def _in_words(error: BaseException) -> str:
 
 
 def check_in_cluster(settings: TrainSettings, *, in_cluster: bool) -> None:
-    """Checks that a training can be done by several processes that share its variables."""
+    """Checks that several processes with shared variables can run this training."""
     if not in_cluster:
         return
     if settings.evaluates_in_training:

@@ -1,4 +1,4 @@
-"""The rows that a training reads without its module: read, checked before it begins, named where it fails on one."""
+"""Reads the rows of a training whose module has no input_fn: checks them, and names one that causes a failure."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _NODE = re.compile(r"\{\{node (?:\S+/core\d+/)?(\S+?)\}\}|\(at '(\S+)'\)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows that a training reads without the help of its module."""
+    """Rows of a training whose module has no input_fn."""
 
-    split: str  # Which split they are of, as a message calls it.
-    patterns: tuple[str, ...]  # Glob patterns of their files.
-    spec: dict[str, Any]  # How they are parsed.
+    split: str  # The split's name in messages.
+    patterns: tuple[str, ...]  # Glob patterns of the files.
+    spec: dict[str, Any]  # The feature spec to parse them with.
 
 
 def row_cache_for(job: TrainJob, host: Host, *, checkpoints: str) -> RowCache | None:
-    """Returns the cache of a training's parsed rows; `None` where they are parsed in each epoch."""
+    """Returns the cache of a training's parsed rows; `None` if they are parsed in each epoch."""
     settings = job.settings
     if settings.cache_input is False or host.in_cluster or draws_elsewhere(settings):
         return None
@@ -87,7 +87,7 @@ def _input(job: TrainJob, files: tuple[str, ...]) -> TransformedInput:
 
 
 def rows_of(job: TrainJob) -> tuple[Rows, ...]:
-    """Returns the rows that a training reads where its module has no input_fn."""
+    """Returns the rows that a training reads if its module has no input_fn."""
     output = tft.TFTransformOutput(job.transform_graph_path)
     spec = output.transformed_feature_spec()
     train, evaluated = "+".join(job.train_splits), "+".join(job.eval_splits)
@@ -103,8 +103,8 @@ def rows_of(job: TrainJob) -> tuple[Rows, ...]:
 
 
 def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
-    """Reads the first batch of the rows to train on, and of those to evaluate."""
-    # eval_fn goes through a split once with a short last batch: that is what is to be counted.
+    """Reads the first batch for training, and for evaluation."""
+    # eval_fn reads a split once, with a smaller last batch, so that rows can be counted.
     trained_on, evaluated, *_ = rows
     check_rows(
         trained_on,
@@ -121,7 +121,7 @@ def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
 
 
 def check_rows(rows: Rows, input_fn: InputFn, *, batch_size: int, training: bool) -> None:
-    """Checks that there are rows that can be read, and enough for a batch in training."""
+    """Checks that rows are readable, and enough for one training batch."""
     count = _rows_of_first_batch(rows, input_fn, batch_size)
     if not count:
         raise ValueError(f"{rows.split} has no rows; check the pipeline's input data")
@@ -133,7 +133,7 @@ def check_rows(rows: Rows, input_fn: InputFn, *, batch_size: int, training: bool
 
 
 def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
-    # In a graph of its own: programs in TF1 behaviour have no eager iteration.
+    # In its own graph, since programs in TF1 behaviour have no eager iteration.
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         try:
             dataset = input_fn({"batch_size": batch_size})
@@ -163,7 +163,7 @@ def _rows_of_first_batch(rows: Rows, input_fn: InputFn, batch_size: int) -> int:
 
 @contextlib.contextmanager
 def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
-    """Names the row that caused a failure, and makes one line of TensorFlow's report."""
+    """Names the row that caused a failure, and shortens TensorFlow's report to one line."""
     try:
         yield
     except NanLossError as error:
@@ -173,11 +173,11 @@ def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
     except tf.errors.OpError as error:
         if found := _explained(error.message, rows):
             raise ValueError(found) from error
-        # The base class stands for codes that have no class.
+        # The base class stands for codes without a class of their own.
         is_short = "\n" not in error.message.strip() and error.op is None
         if is_short or type(error) is tf.errors.OpError:
             raise
-        # Without the op: with it, an error shows where in the program the op was made.
+        # Without the op: with it, the error would quote the program's line that made the op.
         raise type(error)(None, None, _one_line(error.message)) from error
 
 

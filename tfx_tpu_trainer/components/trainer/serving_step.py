@@ -1,4 +1,4 @@
-"""What becomes of an export: warm-up requests for a server, and its check, both made of real rows."""
+"""Writes warm-up requests for a server and checks the export, both with real rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SAMPLE_ROWS = 32
 
 _logger = logging.getLogger(__name__)
 
-# The key under which a lone tensor of predictions is exported.
+# The output name of a prediction that is a single tensor.
 _LONE_PREDICTION = "output"
 
 _FIX = "give raw_examples=example_gen.outputs['examples'], the examples that Transform read"
@@ -64,15 +64,13 @@ _FIX = "give raw_examples=example_gen.outputs['examples'], the examples that Tra
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingStep:
-    """Makes an exported model ready for a server, and refuses one that is broken."""
+    """Prepares an exported model for a server, and rejects a broken one."""
 
-    job: TrainJob  # What was asked for.
-    receiver_fn: Callable[[], Any]  # The receiver that the model was exported with.
-    # The estimator, on the host; `None` if there is none, so that the exported model's answers are
-    # not compared.
+    job: TrainJob
+    receiver_fn: Callable[[], Any]  # The receiver of the export.
+    # The estimator on the host; `None` skips comparing the exported model's answers.
     host_estimator: Estimator | None
-    # What compiling the metagraph for TPU hosts has shown before the training. Defaults to `None`:
-    # it is compiled now.
+    # The result of compiling the metagraph for TPU hosts before the training. Defaults to `None`: it is compiled now.
     compiled: Finding | None = None
 
     def run(
@@ -194,7 +192,7 @@ class ServingStep:
 
 
 def checking_process(settings: TrainSettings) -> contextlib.AbstractContextManager[Any]:
-    """Starts the process that will check the exported model: it imports while the model is evaluated."""
+    """Starts the process that will check the exported model; it imports while the model is evaluated."""
     if settings.serving_check == "off":
         return contextlib.nullcontext()
     return FreshProcess(LOADING_PROCESS)
@@ -202,18 +200,18 @@ def checking_process(settings: TrainSettings) -> contextlib.AbstractContextManag
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServingRows:
-    """Some rows as a client would send them."""
+    """Rows in the form that clients send."""
 
     examples: tuple[bytes, ...]  # Serialized tf.Examples.
-    origin: str  # Where they are from, for reports.
-    # Whether they are data. Rows that were made up show that a model can be run, but warm nothing
-    # up: a server would learn wrong shapes from them.
+    origin: str  # Their origin, for reports.
+    # Whether they are real data. Made-up rows show that a model runs, but a server would learn wrong shapes from them
+    # in its warm-up.
     are_real: bool
-    defaults: Mapping[str, Any]  # Feature name -> what it is in a row that has no value of it.
+    defaults: Mapping[str, Any]  # Feature -> its default in a row without a value.
 
 
 def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> ServingRows:
-    """Returns transformed rows if those will do, else raw eval examples, else made-up rows."""
+    """Returns transformed rows if they suffice, else raw eval examples, else made-up rows."""
     if transformed_will_do:
         return ServingRows(
             examples=_records(job.eval_files, count),
@@ -239,7 +237,7 @@ def serving_rows(job: TrainJob, count: int, *, transformed_will_do: bool) -> Ser
 
 
 def check_raw_examples(job: TrainJob) -> None:
-    """Checks that the first of the raw examples are rows: the check of the export would find it late."""
+    """Checks that the first raw examples are rows; the export's check would find it late."""
     if not job.raw_eval_files:
         return
     try:
@@ -269,7 +267,7 @@ def _check_examples(examples: Sequence[bytes], patterns: Sequence[str]) -> None:
 
 
 def _made_up(spec: Mapping[str, Any]) -> bytes:
-    """Returns a row with a zero, or a short text, for each value that a row has."""
+    """Returns a row with a zero, or a short text, for each value."""
     example = tf.train.Example()
     for name, feature in spec.items():
         key, shape = name, ()
@@ -282,7 +280,7 @@ def _made_up(spec: Mapping[str, Any]) -> bytes:
         count = tf.TensorShape(shape).num_elements()
         values = example.features.feature[key]
         if feature.dtype == tf.string:
-            # Not the empty text, which is a value in a tf.Example and a missing one in predict_raw.
+            # Not the empty text, which is a value in a tf.Example but a missing one in predict_raw.
             values.bytes_list.value.extend([b"?"] * count)
         elif feature.dtype.is_floating:
             values.float_list.value.extend([0.0] * count)
@@ -292,18 +290,18 @@ def _made_up(spec: Mapping[str, Any]) -> bytes:
 
 
 class NoSampleError(ValueError):
-    """Rows that can't be sent through the receiver, with the reason."""
+    """Why rows can't be sent through the receiver."""
 
 
 class TracedReceiver:
-    """What a serving_input_receiver_fn builds, called once, in a separate graph.
+    """The result of a serving_input_receiver_fn, called once in its own graph.
 
     Attributes:
-        inputs: What it takes, as a signature without outputs.
+        inputs: Its inputs, as a signature without outputs.
     """
 
     def __init__(self, receiver_fn: Callable[[], Any]) -> None:
-        """Builds the receiver in a graph of its own."""
+        """Builds the receiver in its own graph."""
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._receiver = receiver = receiver_fn()
@@ -320,15 +318,15 @@ class TracedReceiver:
             outputs={},
         )
 
-    # Each call adds ops to the graph.
+    # Each call would add ops to the graph.
     @functools.cached_property
     def host_signatures(self) -> Mapping[str, Any]:
-        """The signatures that it brings along for the metagraph on the host, by name."""
+        """Its additional signatures for the metagraph on the host, by name."""
         with self._graph.as_default():
             return host_signatures_of(self._receiver)
 
     def features(self, inputs: Mapping[str, np.ndarray], *, origin: str) -> Any:
-        """Computes the features that the model is given for some rows."""
+        """Computes the model's features for rows."""
         with self._graph.as_default(), v1.Session() as session:
             fed = {self._tensors[key]: value for key, value in inputs.items()}
             try:
@@ -338,7 +336,7 @@ class TracedReceiver:
                 message = error.message.splitlines()[0]
                 raise NoSampleError(f"the receiver fails on {origin}: {message}") from None
             except (TypeError, ValueError) as error:
-                # A sparse or ragged input, which a tf.Example does not become by itself.
+                # A sparse or ragged input, which no tf.Example can fill directly.
                 raise NoSampleError(f"{origin} can't be fed to the receiver: {error}") from None
 
 
@@ -350,7 +348,7 @@ def take_sample(
     estimator: Estimator,
     checkpoint_path: str | None,
 ) -> Sample:
-    """Predicts rows with the estimator, from the features that the receiver makes of them."""
+    """Predicts rows with the estimator, using the features that the receiver makes."""
     try:
         inputs = request_inputs(receiver.inputs, rows.examples, defaults=rows.defaults)
     except RequestError as error:
@@ -387,10 +385,10 @@ def _inputs_by_signature(
         elif set(signature.inputs) == set(inputs):
             found[name] = inputs
         elif _names_all_classes(signature):
-            # A prediction called `classes`, as canned estimators have it, is the likeliest one.
+            # A prediction called `classes`, as in canned estimators, is the most likely one.
             continue
         elif len(signature.inputs) == len(inputs) == 1:
-            # Classification and regression call their one input by a name of their own.
+            # Classification and regression signatures name their single input themselves.
             found[name] = {next(iter(signature.inputs)): next(iter(inputs.values()))}
     return found
 
@@ -407,7 +405,7 @@ def _predictions(
 ) -> dict[str, np.ndarray]:
     def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         del params
-        # One batch, as the server will see it: other batches would round otherwise.
+        # A single batch, as the server will see it: other batches would round differently.
         return tf.data.Dataset.from_tensors(features)
 
     predicted = next(

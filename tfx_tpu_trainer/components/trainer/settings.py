@@ -1,7 +1,7 @@
-"""The settings of a training, each declared once: type, default, bounds, and what else depends on it.
+"""Declares the settings of a training, each with type, default, bounds and what depends on it.
 
-The checks of values, what TFX stores, what makes two trainings the same one, and what a legacy module refuses are read
-from here. The arguments of `TpuTrainer` say what each is for; a test holds the two together.
+Checks, TFX's storage, a training's identity and legacy modules all read these declarations. The arguments of
+`TpuTrainer` document each setting; a test compares the two.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ from tfx_tpu_trainer.components.trainer.values import (
 RESERVED_PARAMS = ("batch_size", "context", "use_tpu")
 """Keys of model_fn's params that the engine sets itself."""
 
-# Of a URI: what stands between // and @, a user and a password.
+# The password in a URI: between // and @, after the user's name.
 _PASSWORD = r"(?<=//)[^/@:]*:[^/@]+(?=@)"
 _BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What a setting's type and default don't say."""
+    """Facts about a setting beyond its type and default."""
 
-    in_checkpoint: bool = True  # It leaves a trace in checkpoints, and so makes another training.
-    not_legacy: str = ""  # Why it means nothing to a module that makes its own estimator.
+    in_checkpoint: bool = (
+        True  # Whether it affects checkpoints, so that changing it makes another training.
+    )
+    not_legacy: str = ""  # Why it does not apply to a module that makes its own estimator.
 
 
 _INPUTS = About(not_legacy="the module's input functions decide it")
@@ -69,10 +71,10 @@ _AFTERWARDS = About(in_checkpoint=False)
 
 
 class TrainSettings(pydantic.BaseModel):
-    """Everything about a training that is set by name and not by an artifact.
+    """All settings of a training that are given by name instead of by an artifact.
 
-    Use `TrainSettings.parse` to make one from values of a user: its errors are one line each. What each setting is for
-    stands in the docstring of `TpuTrainer`, whose arguments have the same names, types and defaults.
+    Use `TrainSettings.parse` for a user's values: its errors are one line each. The docstring of `TpuTrainer` documents
+    each setting; its arguments have the same names, types and defaults.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -189,7 +191,7 @@ class TrainSettings(pydantic.BaseModel):
 
     @classmethod
     def about(cls, name: str) -> About:
-        """Returns whether a setting is part of the training's identity, and what legacy modules are told of it."""
+        """Returns whether a setting is part of the training's identity, and why legacy modules refuse it."""
         return next(each for each in cls.model_fields[name].metadata if isinstance(each, About))
 
     def to_exec_properties(self) -> dict[str, int | str | None]:
@@ -203,14 +205,14 @@ class TrainSettings(pydantic.BaseModel):
 
     @property
     def requires_tpu_graph(self) -> bool:
-        """Whether a model that no TPU can run is refused, rather than exported for CPU hosts only."""
+        """Whether a model that no TPU can run is rejected instead of being exported for CPU hosts only."""
         if self.export_to_tpu is None:
             return self.use_tpu or not self.export_to_cpu
         return self.export_to_tpu
 
     @property
     def rows_per_eval_batch(self) -> int:
-        """The evaluation's batch size, defaults resolved."""
+        """The evaluation's batch size with defaults resolved."""
         return self.eval_batch_size or self.train_batch_size
 
     @property
@@ -220,12 +222,12 @@ class TrainSettings(pydantic.BaseModel):
 
     @property
     def rows_per_predict_batch(self) -> int:
-        """The prediction's batch size, defaults resolved."""
+        """The prediction's batch size with defaults resolved."""
         return self.predict_batch_size or self.rows_per_eval_batch
 
 
 def broken_rule(settings: TrainSettings, *, deferred: Collection[str] = ()) -> str | None:
-    """Returns the first rule that settings break, as a message that names the value and the fix.
+    """Returns the first rule that settings violate, as a message that names the value and the fix.
 
     Args:
         settings: The settings, each valid by itself.
@@ -241,7 +243,7 @@ def broken_rule(settings: TrainSettings, *, deferred: Collection[str] = ()) -> s
 
 
 def _rules(settings: TrainSettings) -> Iterable[tuple[set[str], str | None]]:
-    """Yields, for each rule over a whole or over several settings, their names and the problem."""
+    """Yields, for each rule over one or several settings, their names and the problem."""
     yield {"params"}, _params_problem(settings.params)
     yield (
         {"export_to_cpu", "export_to_tpu"},

@@ -1,4 +1,4 @@
-"""Slices of the eval split, evaluated beside the whole: their input, the functions wrapped, the result split."""
+"""Evaluates slices of the eval split together with the whole: wraps input_fn and model_fn, and splits the result."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Slicing:
     """The slices of an evaluation."""
 
     keys: tuple[SliceKey, ...]  # Slice keys, in TFMA's form.
-    slices: tuple[Slice, ...]  # What is in each.
-    # Name by which the labels can be sliced, where they are one tensor.
+    slices: tuple[Slice, ...]  # The slices' definitions.
+    # The label's name for slicing, if the labels are one tensor.
     label_key: str | None = None
 
     @classmethod
@@ -70,14 +70,13 @@ class Slicing:
         label_key: str | None,
         check_read: Callable[[int], None] = lambda read: None,
     ) -> Slicing:
-        """Reads the eval split once to see which values the specs' features have.
+        """Reads the eval split once to find the values of the specs' features.
 
-        The graph of an evaluation gives the values of all slices, so they must be known when it is built.
+        An evaluation's graph computes all slices, so that they must be known when it is built.
         """
-        # One pass counts the different rows of the sliced features, not the rows: 15,000 trips by hour
-        # and payment are some hundred counts. From them come the slices of each spec, the most
-        # frequent ones first, and `__OTHER__` for the rest. Two specs may give the same slice; it
-        # is measured once.
+        # One pass counts distinct rows of the sliced features: 15,000 trips by hour and payment are some hundred
+        # counts. These give the slices of each spec, the most frequent first, and `__OTHER__` for the rest. A slice of
+        # two specs is measured once.
         names = sorted({name for spec in specs for name in features_of(spec)})
         rows, dtypes = _read_rows(dataset_fn, names, label_key, check_read)
         found: dict[SliceKey, Slice] = {}
@@ -98,7 +97,7 @@ class Slicing:
         return [one.name for one in self.slices]
 
     def input_fn(self, input_fn: Callable[..., Any]) -> Callable[..., tf.data.Dataset]:
-        """Wraps the evaluation's input function: its features carry the membership too."""
+        """Wraps the evaluation's input function to add each row's membership to the features."""
         if not self.slices:
             return input_fn
 
@@ -112,7 +111,7 @@ class Slicing:
     def model_fn(
         self, model_fn: Callable[..., Any], *, on_this_host: bool = True
     ) -> Callable[..., Any]:
-        """Wraps a model_fn: where its input carries a membership, its eval_metrics are sliced."""
+        """Wraps a model_fn to slice its eval_metrics if the input carries memberships."""
 
         @functools.wraps(model_fn)
         def sliced_model_fn(features: Any, **rest: Any) -> Any:
@@ -136,17 +135,16 @@ class Slicing:
         return sliced_model_fn
 
     def metrics_of(self, result: EvalResult) -> EvalMetrics:
-        """Takes the metrics of the whole and of the slices out of a result.
+        """Splits a result into the metrics of the whole and of the slices.
 
-        A slice of which the evaluation saw no row (it may have gone through a part of the split) is
-        left out.
+        A slice without rows is left out: the evaluation may have read a part of the split only.
         """
         overall, by_slice = split_by_slice(result.metrics, self.names)
         metrics = EvalMetrics.from_result(dataclasses.replace(result, metrics=overall))
         slices = [
             SliceMetrics(
                 key=key,
-                # Of what is no scalar, from_result has told.
+                # from_result has already warned of metrics that are not scalars.
                 metrics={name: part[name] for name in metrics.overall if name in part},
                 num_examples=int(part[EXAMPLE_COUNT]),
             )
@@ -211,7 +209,7 @@ def _read_rows(
     label_key: str | None,
     check_read: Callable[[int], None],
 ) -> tuple[Counter, dict[str, tf.DType]]:
-    """Counts the different rows, as tuples of each feature's values.
+    """Counts distinct rows, as tuples of each feature's values.
 
     In a graph of its own: programs in TF1 behaviour have no eager iteration.
     """
@@ -247,7 +245,7 @@ def _read_rows(
 def _select(
     features: Any, labels: Sequence[Any], names: Sequence[str] | set[str], label_key: str | None
 ) -> dict[str, Any]:
-    """Returns the features to slice by, labels among them."""
+    """Returns the features to slice by, labels included."""
     if not isinstance(features, Mapping):
         raise ValueError(
             "slicing_specs need features by name: let input_fn return a Dataset of dicts; its features "
@@ -275,7 +273,7 @@ def _select(
 
 
 def _values_by_row(name: str, values: Any) -> list[tuple[SliceValue, ...]]:
-    """Returns the different values of each row of a batch, as Python values."""
+    """Returns the distinct values of each row in a batch, as Python values."""
     return [
         tuple(sorted(_as_python(name, value) for value in set(row.tolist())))
         for row in values_by_row(values)
@@ -299,10 +297,10 @@ EvalInputFn = Callable[..., tf.data.Dataset]
 
 @dataclasses.dataclass(frozen=True)
 class SlicedInput:
-    """Slices, and the input that they are found in."""
+    """Slices and the input that has their features."""
 
-    slicing: Slicing  # The slices.
-    # The input function, raw features included where they are sliced by.
+    slicing: Slicing
+    # The input function, which includes raw features that slices need.
     eval_input_fn: EvalInputFn
 
     @classmethod
@@ -316,7 +314,7 @@ class SlicedInput:
         config: tpu.RunConfig,
         row_limit: RowLimit | None = None,
     ) -> SlicedInput | None:
-        """Finds the slices that a job asks for, by reading its eval splits once."""
+        """Finds a job's slices by reading its eval splits once."""
         settings = job.settings
         specs = parse_slicing_specs(settings.slicing_specs)
         if not specs:
@@ -331,7 +329,7 @@ class SlicedInput:
             )
             if job.eval_steps is None or not isinstance(dataset, tf.data.Dataset):
                 return dataset
-            # The input may be endless. On cores a step may take a batch for each of them.
+            # The input may be endless. On cores a step may take one batch per core.
             cores = (settings.num_shards or emulated_replicas()) if settings.use_tpu else 1
             return dataset.take(job.eval_steps * cores)
 
@@ -352,10 +350,10 @@ class SlicedInput:
 def _with_raw_features(
     job: TrainJob, specs: Sequence[tfma.SlicingSpec], eval_input_fn: EvalInputFn
 ) -> EvalInputFn:
-    """Reads the raw examples instead of Transform's where specs name raw features."""
+    """Reads raw examples instead of Transform's if specs name raw features."""
     output = tft.TFTransformOutput(job.transform_graph_path)
     named = {name for spec in specs for name in features_of(spec)}
-    # Of two features of one name the transformed one is meant, as it is to the stock Evaluator.
+    # A name of both a raw and a transformed feature means the transformed one, as in the stock Evaluator.
     raw = sorted(named & set(output.raw_feature_spec()) - set(output.transformed_feature_spec()))
     if not raw or not job.raw_eval_files:
         return eval_input_fn

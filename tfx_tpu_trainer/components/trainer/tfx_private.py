@@ -1,4 +1,4 @@
-"""Names of TFX without an alias in `tfx.v1`, each with the reason why it is needed.
+"""Lists names of TFX without an alias in `tfx.v1`, each with the reason why it is needed.
 
 All of them are stable from TFX 1.13 to 1.21. No other module of `components/` imports TFX but by
 `from tfx import v1 as tfx` or from here.

@@ -1,4 +1,4 @@
-"""What is found out before the first step about a model on a TPU: whether it can be exported, compiled, and trained."""
+"""Checks before the first step that a TPU can run the model: its export, its compilation, its training."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHECK = "serve, tpu: compiles"
 DEFAULT_TARGET = "v5e:1x1"
 """The slice to compile for if none was named: the smallest TPU that serves today."""
 
-# Stages of problems that say nothing of the model.
+# Stages whose problems say nothing about the model.
 _OF_THIS_MACHINE = ("crash", "set-up", "timeout")
 
 FOLDER = os.path.dirname(PREFLIGHT_FILE)
@@ -53,11 +53,11 @@ _INPUT_SECONDS = 3.0
 
 
 class PreflightError(RuntimeError):
-    """A model that the TPU slice asked for cannot train."""
+    """The requested TPU slice can't train the model."""
 
 
 class CheckedTpuGraph(NamedTuple):
-    """The metagraph for TPU hosts, and what was found when it was compiled."""
+    """The metagraph for TPU hosts, and the result of compiling it."""
 
     meta_graph: MetaGraph
     finding: Finding
@@ -68,11 +68,13 @@ def check_tpu_graph(
     receiver_fn: Callable[[], Any],
     settings: TrainSettings,
 ) -> CheckedTpuGraph | None:
-    """Builds the metagraph for TPU hosts, and compiles it as the settings ask for a check of the export."""
+    """Builds the metagraph for TPU hosts, and compiles it if the settings ask for a check of the export."""
     try:
         with phase(TRACE):
             (built,) = estimator.build_graphs(serving_input_receiver_fn=receiver_fn)
-    except Exception as error:  # Whatever it is, the graph for CPU hosts has been built.
+    except (
+        Exception
+    ) as error:  # Any error is the TPU graph's: the graph for CPU hosts has been built.
         if settings.requires_tpu_graph:
             raise
         _leave_out(f"{type(error).__name__}: {error}")
@@ -100,7 +102,7 @@ def check_tpu_graph(
 
 
 def padded_batch_sizes(meta_graphs: Iterable[v1.MetaGraphDef]) -> tuple[int, ...]:
-    """Returns the sizes that a model itself pads its batches to, on any host; none where it does not."""
+    """Returns the sizes that a model pads its batches to on any host; none if it does not pad."""
     placements = map(place_ops, meta_graphs)
     return next((each.batch_sizes for each in placements if each.batch_sizes), ())
 
@@ -139,9 +141,9 @@ def _leave_out(problem: str) -> None:
 def _composite_features(
     definition: v1.MetaGraphDef, receiver_fn: Callable[[], Any]
 ) -> dict[str, list[str]]:
-    """Returns which features go into the TPU computation as several tensors, by kind."""
+    """Returns the features that enter the TPU computation as several tensors, by kind."""
     with tf.Graph().as_default():
-        # In a graph of its own a receiver names its tensors as it did in the metagraph's.
+        # In its own graph, a receiver gives its tensors the same names as in the metagraph.
         features = receiver_fn().features
     named = features if isinstance(features, Mapping) else {"features": features}
     taken = {
@@ -166,15 +168,15 @@ _DENSE = {
 
 
 def check_compiles(model: str | v1.MetaGraphDef, settings: TrainSettings, rows: int) -> Finding:
-    """Compiles the metagraph for TPU hosts for the slice that the settings name."""
+    """Compiles the metagraph for TPU hosts for the slice in the settings."""
     target = settings.tpu.slice_name if settings.tpu else DEFAULT_TARGET
     lower = lower_saved_model if isinstance(model, str) else lower_meta_graph
     try:
         steps = lower(model, batch_size=rows)
-        # What TensorFlow can't lower no compiler need be asked about.
+        # The compiler can't compile what TensorFlow can't lower.
         if problem := _problem(steps, target):
             return problem
-        # What a model serves with need not be fast here, it must only be possible.
+        # Serving need not be compiled fast here; it only has to compile.
         options = CompilerOptions(timeout_seconds=settings.serving_check_timeout, effort=-1.0)
         compiled = compile_steps(steps, target, options)
     except PreflightUnavailableError as error:
@@ -240,7 +242,7 @@ def run_preflight(
 def _with_input(
     report: PreflightReport, estimator: tpu.TPUEstimator, input_fn: Callable[..., Any]
 ) -> PreflightReport:
-    """Adds what the training's input delivers; an input that fails is the training's to report."""
+    """Adds the training's input; the training itself reports an input that fails."""
     step = report.steps[0]
     if not step.ok or not step.batch_size:
         return report

@@ -1,7 +1,7 @@
-"""A training as a run of an MLflow store: its parameters, metrics, curves, page and model, and the gate's verdict.
+"""Writes a training into an MLflow store: parameters, metrics, curves, page, model and the gate's verdict.
 
-MLflow's own client writes all of it. Nothing is written while the training runs: what the store gets is what the page
-says, so a store that is slow or away costs no step.
+MLflow's own client writes everything after the training, from the page's data, so that a slow or missing store delays
+no step.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ RUN = "mlflow_run"
 """Custom property of a Model: the id of its run in MLflow."""
 
 _URI = "mlflow_tracking_uri"
-# What MLflow takes in one call.
+# MLflow's limits for one call.
 _MOST_METRICS, _MOST_PARAMETERS = 1000, 100
-# The graph of CPU hosts, and what it answers tf.Examples with.
+# The graph of CPU hosts, and its signature for tf.Examples.
 _TAGS, _SIGNATURE = ("serve",), "serving_default"
 
 
 def check_store(job: TrainJob) -> None:
-    """Checks before the training that its run can be written: with MLflow, into an experiment that is there or made."""
+    """Checks before the training that MLflow is installed, and its experiment can be found or made."""
     if not _is_tracked(job.settings):
         return
     uri = job.settings.mlflow_tracking_uri
@@ -51,7 +51,9 @@ def check_store(job: TrainJob) -> None:
         _experiment(_client(uri), job)
     except MissingExtraError:
         raise
-    except Exception as error:  # MLflow's own, SQLAlchemy's, requests', as the store has it.
+    except (
+        Exception
+    ) as error:  # MLflow's, SQLAlchemy's or requests' errors, depending on the store.
         where = f"mlflow_tracking_uri={shown(uri)}" if uri else "MLFLOW_TRACKING_URI"
         raise ValueError(
             f"{where}: the training's run can't be written into this MLflow store "
@@ -61,13 +63,13 @@ def check_store(job: TrainJob) -> None:
 
 
 def track(job: TrainJob, run: RunData, page: str, *, params: Mapping[str, Any]) -> None:
-    """Writes a training and its page into the MLflow store that the settings name; warns where that fails."""
+    """Writes a training and its page into the MLflow store of the settings; logs a warning if that fails."""
     if not _is_tracked(job.settings):
         return
     try:
         with phase("MLflow"):
             run_id = _write(job, run, page, params)
-    except Exception as error:  # Whatever it is, the model is trained.
+    except Exception as error:  # Any error is only logged, since the model is trained.
         absl_logging.warning(
             "%s: the run could not be written into MLflow: %s", job.node, _in_words(error)
         )
@@ -97,13 +99,13 @@ def _write(job: TrainJob, run: RunData, page: str, params: Mapping[str, Any]) ->
             _log_model(client, run_id, run)
         ended = "FAILED" if run.stopped else "FINISHED"
     finally:
-        # What is not all there must not look as if it were still running.
+        # An incomplete run must not look as if it were still running.
         client.set_terminated(run_id, ended, end_time=int(run.written * 1000))
     return run_id
 
 
 def track_verdict(model: tfx.dsl.Artifact, verdict: Verdict) -> None:
-    """Tags a model's run in MLflow with the gate's verdict on it. Where that fails there is a warning."""
+    """Tags a model's MLflow run with the gate's verdict; logs a warning if that fails."""
     run_id = model.get_string_custom_property(RUN)
     if not run_id:
         return
@@ -112,7 +114,7 @@ def track_verdict(model: tfx.dsl.Artifact, verdict: Verdict) -> None:
         blessed = "not judged" if verdict.blessed is None else str(verdict.blessed).lower()
         client.set_tag(run_id, "blessed", blessed)
         client.set_tag(run_id, "verdict", verdict.summary())
-    except Exception as error:  # Whatever it is, the model is judged.
+    except Exception as error:  # Any error is only logged, since the model is judged.
         absl_logging.warning(
             "The run %s in MLflow could not be tagged with the gate's verdict: %s",
             run_id,
@@ -125,7 +127,7 @@ def _is_tracked(settings: TrainSettings) -> bool:
 
 
 def _client(uri: str | None) -> Any:
-    # Who names a store means this store: MLflow's makers need not hear of each run.
+    # Runs go to the named store only, not to MLflow's telemetry.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     with of_extra("mlflow", for_what="TpuTrainer(mlflow_tracking_uri=..., mlflow_experiment=...)"):
         import mlflow
@@ -133,7 +135,7 @@ def _client(uri: str | None) -> Any:
 
 
 def _experiment(client: Any, job: TrainJob) -> str:
-    """Returns the id of a job's experiment, which is made where it is missing."""
+    """Returns the id of a job's experiment; makes it if it is missing."""
     name = job.settings.mlflow_experiment or job.pipeline or job.node
     found = client.get_experiment_by_name(name)
     if found is None:
@@ -159,14 +161,14 @@ def _tags(job: TrainJob, run: RunData) -> dict[str, str]:
 def _log_numbers(client: Any, run_id: str, run: RunData, params: Mapping[str, Any]) -> None:
     from mlflow.entities import Metric, Param
 
-    # Of the params each is one, as MLflow compares them.
+    # Each of the params is logged on its own, for MLflow's comparison.
     left_out = {"params", "mlflow_tracking_uri", "mlflow_experiment"}
     settings = {k: v for k, v in run.lineage.settings.items() if k not in left_out}
     settings |= {f"params.{name}": str(value) for name, value in params.items()}
     named = {_name(name): value for name, value in settings.items()}
     for batch in _batches([Param(*pair) for pair in named.items()], _MOST_PARAMETERS):
         client.log_batch(run_id, params=batch)
-    # Event files were read without the times of their steps.
+    # Event files were read without their steps' times.
     written = int(run.written * 1000)
     metrics = [
         Metric(_name(f"{series.source}/{series.name}"), value, written, step)
@@ -184,7 +186,7 @@ def _log_numbers(client: Any, run_id: str, run: RunData, params: Mapping[str, An
 
 
 def _log_model(client: Any, run_id: str, run: RunData) -> None:
-    """Writes the SavedModel as MLflow keeps models, so that `mlflow.pyfunc.load_model` opens it."""
+    """Writes the SavedModel in MLflow's model format, for `mlflow.pyfunc.load_model`."""
     from mlflow.models import Model
 
     assert run.exported is not None
@@ -194,7 +196,7 @@ def _log_model(client: Any, run_id: str, run: RunData) -> None:
     if of_cpu is None or _SIGNATURE not in {each.name for each in of_cpu.signatures}:
         return
     described = Model(artifact_path="model", run_id=run_id)
-    # MLflow's name of a SavedModel whose graph and signature are chosen by tags and name.
+    # MLflow's flavor for a SavedModel with given tags and signature.
     described.add_flavor(
         "tensorflow",
         model_type="tf1-estimator",
@@ -211,7 +213,7 @@ def _log_model(client: Any, run_id: str, run: RunData) -> None:
 
 
 def _name(name: str) -> str:
-    """Returns a name as MLflow takes names of metrics and parameters."""
+    """Returns a name that MLflow accepts for metrics and parameters."""
     return posixpath.normpath(re.sub(r"[^\w./ -]", "_", name)).lstrip("./")
 
 
@@ -222,7 +224,7 @@ def _batches(values: list[Any], most: int) -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def _on_disk(folder: str) -> Iterator[str]:
-    """Gives a folder's files a place on disk, where MLflow's client reads them."""
+    """Copies a folder's files to local disk, where MLflow's client reads them."""
     if is_local(folder):
         yield local_path(folder)
         return

@@ -1,4 +1,4 @@
-"""TrainJob: all that TFX tells an executor of one training, read once, as plain typed values."""
+"""Defines TrainJob: everything that TFX tells an executor about a training, as typed values."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _logger = logging.getLogger(__name__)
 CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
 """Key of the stock Trainer's custom_config that holds our settings."""
 
-# What is no setting: other arguments of a TpuTrainer, and what TFX and the components add.
+# Properties that are no settings: other arguments of a TpuTrainer, and those added by TFX and the components.
 _OTHER_PROPERTIES = frozenset(
     {"current_component_id", "module_hash", "module_path", "node", "run_fn", "vertex_job"}
     | {"module_file", "module", "trainer_fn", "restore_tf_estimator", "custom_config"}
     | {"train_args", "eval_args"}
 )
 
-# A stock Trainer under an entry point that tells no name.
+# A stock Trainer whose entry point passes no node name.
 _UNKNOWN_NODE = "Trainer"
 
 Artifacts = Mapping[str, Sequence[tfx.dsl.Artifact]]
@@ -44,44 +44,42 @@ Artifacts = Mapping[str, Sequence[tfx.dsl.Artifact]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """What is to be trained, from what, and where the results go."""
+    """What to train, from which data, and where the results go."""
 
-    settings: TrainSettings  # The typed parameters.
-    source: ModuleSource  # Where the user's module is.
+    settings: TrainSettings
+    source: ModuleSource  # The location of the user's module.
     restore_tf_estimator: bool  # Whether a legacy module finds `tf.estimator` while it is in use.
     node: str  # The component's name in its pipeline.
-    pipeline: str  # The pipeline's name; "" where nothing tells it.
-    pipeline_run: str  # The name of the pipeline's run; "" where nothing tells it.
-    orchestrated_by_tfx: bool  # Whether TFX's own launcher runs the job, and has chosen the URIs.
-    inputs: Artifacts  # The input artifacts by key.
-    train_steps: int  # Global step at which training ends.
+    pipeline: str  # The pipeline's name; "" if unknown.
+    pipeline_run: str  # The pipeline run's name; "" if unknown.
+    orchestrated_by_tfx: bool  # Whether TFX's own launcher runs the job, and chose the URIs.
+    inputs: Artifacts  # Input artifacts by key.
+    train_steps: int  # The global step at which training ends.
     eval_steps: int | None  # Batches to evaluate; `None` is the whole split.
-    train_splits: tuple[str, ...]  # Names of the splits to train on.
-    eval_splits: tuple[str, ...]  # Names of the splits to evaluate.
-    train_files: tuple[str, ...]  # File patterns of the splits to train on.
-    eval_files: tuple[str, ...]  # File patterns of the splits to evaluate.
-    # File patterns of the raw examples behind the eval splits; empty where the trainer has no such
-    # input.
+    train_splits: tuple[str, ...]
+    eval_splits: tuple[str, ...]
+    train_files: tuple[str, ...]
+    eval_files: tuple[str, ...]
+    # File patterns of the eval splits' raw examples; empty if the trainer has no such input.
     raw_eval_files: tuple[str, ...]
     # Reads files of the input's format as a Dataset.
     dataset_factory: Callable[..., tf.data.Dataset]
     transform_graph_path: str  # Folder of the TransformGraph artifact.
-    base_model: str | None  # A SavedModel to take the first values from, or `None`.
-    # Values of the HyperParameters artifact; they win over all other params.
+    base_model: str | None  # A SavedModel with initial values, or `None`.
+    # Values of the HyperParameters artifact; they override all other params.
     hyperparameters: Mapping[str, Any]
-    # Values for the user's functions, as the component was given them.
+    # The component's values for the user's functions.
     custom_config: Mapping[str, Any] | None
     model: tfx.dsl.Artifact  # The Model artifact to fill.
     model_run: tfx.dsl.Artifact  # The ModelRun artifact: checkpoints and events.
     evaluation: tfx.dsl.Artifact | None  # The ModelEvaluation artifact; `None` in a stock Trainer.
-    # The RunPage artifact; `None` in a stock Trainer, and in a pipeline that was compiled before it
-    # was there.
+    # The RunPage artifact; `None` in a stock Trainer, or a pipeline compiled by an older version.
     page: RunPage | None
-    serving_model_dir: str  # Where the SavedModel goes, inside of `model`'s folder.
-    eval_model_dir: str  # Where a legacy module's export for the evaluation goes, likewise.
-    # TFX's FnArgs, for the functions of the user's module and nothing else.
+    serving_model_dir: str  # Where the SavedModel goes, inside `model`'s folder.
+    eval_model_dir: str  # Where a legacy module's evaluation export goes, inside `model`'s folder.
+    # TFX's FnArgs, only for the functions of the user's module.
     fn_args: tfx.components.FnArgs
-    # File name -> text of the user's module. Read before the training: meanwhile it may be edited.
+    # File name -> text of the user's module, read before the training, during which it may be edited.
     source_texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -96,7 +94,7 @@ class TrainJob:
         pipeline_node: Any = None,
         pipeline_run: str | None = None,
     ) -> TrainJob:
-        """Reads what TFX hands to an executor."""
+        """Reads what TFX passes to an executor."""
         examples, raw_examples = inputs.get("examples") or [], inputs.get("raw_examples") or []
         train_splits = _splits(exec_properties, "train")
         eval_splits = _splits(exec_properties, "eval")
@@ -160,13 +158,13 @@ def settings_from(exec_properties: Mapping[str, Any]) -> TrainSettings:
         return TrainSettings.parse(
             custom[CUSTOM_CONFIG_SETTINGS], source=f"custom_config[{CUSTOM_CONFIG_SETTINGS!r}]"
         )
-    # Besides ours a component's properties hold the module's place, the steps and the splits.
+    # A component's properties also hold the module's location, the steps and the splits.
     names = TrainSettings.execution_types()
     return TrainSettings.parse({k: v for k, v in exec_properties.items() if k in names})
 
 
 def _tell_unknown(exec_properties: Mapping[str, Any]) -> None:
-    """Warns of properties that nothing here reads: those of a newer version change nothing."""
+    """Warns of unknown properties: those of a newer version have no effect."""
     unknown = sorted(set(exec_properties) - set(TrainSettings.model_fields) - _OTHER_PROPERTIES)
     if unknown:
         _logger.warning(
@@ -177,7 +175,7 @@ def _tell_unknown(exec_properties: Mapping[str, Any]) -> None:
 
 
 def _splits(exec_properties: Mapping[str, Any], mode: str) -> tuple[str, ...]:
-    """Reads which splits to train on or to evaluate; where none is named, that of the mode's name."""
+    """Reads the splits to train on or to evaluate; defaults to the split named after the mode."""
     name = f"{mode}_args"
     message = steps_from_json(name, exec_properties.get(name))
     check_num_steps(name, message.num_steps)

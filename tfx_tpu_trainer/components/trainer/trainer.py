@@ -1,4 +1,4 @@
-"""TpuTrainer: the TFX component."""
+"""Defines TpuTrainer, the TFX component."""
 
 from __future__ import annotations
 
@@ -312,8 +312,8 @@ class TpuTrainer(tfx.types.BaseComponent):
             TypeError: There is no such parameter, or an input is missing or of another type.
             ValueError: A parameter doesn't fit; names the value and the fix.
         """
-        # The settings are arguments by the same names (a test holds them together), so they are picked
-        # out by name. Nothing may be assigned above this line.
+        # The settings are arguments with the same names (a test compares them), so that they are picked by name. Assign
+        # nothing above this line.
         arguments = locals()
         if isinstance(tpu, (RuntimeParameter, Placeholder)):
             raise ValueError(
@@ -368,17 +368,17 @@ class TpuTrainer(tfx.types.BaseComponent):
 
     @property
     def exec_properties(self) -> dict[str, Any]:
-        """The parameters, with the name of this node: Kubeflow's entry point doesn't tell it."""
+        """The parameters, with this node's name, which Kubeflow's entry point does not pass."""
         return {**super().exec_properties, "node": self.id}
 
     @property
     def tpu(self) -> TpuSpec | None:
-        """The TPU slice that it trains on."""
+        """The TPU slice to train on."""
         return self._tpu
 
     @property
     def pod_tpu(self) -> TpuSpec | None:
-        """The TPU slice on whose nodes its own pod must run."""
+        """The TPU slice whose nodes the component's own pod needs."""
         return self._tpu
 
 
@@ -390,7 +390,7 @@ def _as_json_values(specs: Any) -> Any:
 
 
 def _check(settings: Mapping[str, Any]) -> TrainSettings:
-    """Checks the settings as far as they are known when a pipeline is made, and returns those."""
+    """Checks the settings as far as they are known when a pipeline is made, and returns them."""
     known, deferred = {}, set()
     for name, value in settings.items():
         if isinstance(value, RuntimeParameter):

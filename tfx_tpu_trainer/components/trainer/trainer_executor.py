@@ -1,4 +1,4 @@
-"""TpuTrainerExecutor: what runs when TFX runs a TpuTrainer."""
+"""Defines TpuTrainerExecutor, which runs a TpuTrainer's training."""
 
 from __future__ import annotations
 
@@ -82,15 +82,14 @@ class TpuTrainerExecutor(GenericExecutor):
             watch = ChiefWatch(model_run, start_secs=job.settings.start_timeout_secs)
             with _prepared(job, host) as training:
                 training.help_chief(watch)
-            # TFX's entry points write down what an execution has made when Do returns, and what it
-            # has made is the chief's to tell.
+            # TFX's entry points record the outputs when Do returns; only the chief knows them.
             raise SystemExit(0)
         with contextlib.ExitStack() as stack:
             status = None
             if not host.is_alone:
                 preconditions.check_writable(model_run)
                 status = stack.enter_context(ChiefStatus(model_run).reported())
-            # The terminal of a pod or of a pipeline's process is this host's alone.
+            # Only a single host may draw progress on the terminal of a pod or process.
             stack.enter_context(followed("auto", may_draw=host.is_alone))
             with phase("input check"):
                 check_store(job)
@@ -101,7 +100,7 @@ class TpuTrainerExecutor(GenericExecutor):
 
 @contextlib.contextmanager
 def _prepared(job: TrainJob, host: Host) -> Iterator[Training[Any]]:
-    """Prepares a training of the user's module, which is importable while it is in use."""
+    """Prepares a training of the user's module, which stays importable while it is in use."""
     with imported(job.source, restore_tf_estimator=job.restore_tf_estimator) as module:
         job = dataclasses.replace(job, source_texts=source_texts(job.source))
         legacy = find_legacy(module, job.source.trainer_fn)

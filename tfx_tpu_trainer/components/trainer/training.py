@@ -1,8 +1,7 @@
-"""One training from start to end, whoever's estimator does it: what both kinds of training share.
+"""Runs one training from start to end: the steps that module and legacy trainings share.
 
-A training is prepared, which checks all that can be checked beforehand, and then run: it trains,
-evaluates, publishes its checkpoints, exports and fills the artifacts. What a kind of training does in
-its own way are the steps of `run`.
+A training is prepared, which checks everything that can be checked beforehand, and then run: it trains, evaluates,
+publishes its checkpoints, exports and fills the artifacts. Subclasses define the steps of `run`.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ Trained = TypeVar("Trained")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Results:
-    """What a training has found out about its model."""
+    """A training's findings about its model."""
 
-    metrics: EvalMetrics  # The metrics of the model to export, and its checkpoint.
-    curve: LearningCurve | None = None  # Evaluations on the way, or `None`.
+    metrics: EvalMetrics  # The exported checkpoint's metrics.
+    curve: LearningCurve | None = None  # The evaluations during training, or `None`.
     rows: RowSample | None = None  # Rows of the evaluation, or `None`.
 
     def with_checkpoints_moved(self, before: str, after: str) -> Results:
-        """Returns the same results, the checkpoints named by another folder."""
+        """Returns the same results with the checkpoints' folder renamed."""
         return dataclasses.replace(
             self,
             metrics=self.metrics.with_checkpoint_moved(before, after),
@@ -66,18 +65,18 @@ class Results:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A SavedModel that has been exported, and is not yet where anybody looks for it."""
+    """An exported SavedModel before it is moved to its final place."""
 
-    path: str  # The SavedModel.
-    final: str  # Where it belongs.
-    # Makes it ready for a server; `None` where no server reads it.
+    path: str
+    final: str  # Its final place.
+    # Prepares it for a server; `None` if no server reads it.
     serving_step: ServingStep | None = None
 
 
 def writable_working_folder(
     job: TrainJob, host: Host, checkpoint_folder: CheckpointFolder | None
 ) -> str:
-    """Checks, on the chief, that all that a training writes can be written."""
+    """Checks, on the chief, that everything can be written that a training writes."""
     if host.is_chief:
         preconditions.check_writable(job.model.uri, job.model_run.uri)
         if checkpoint_folder:
@@ -93,28 +92,27 @@ def _working_folder(job: TrainJob, checkpoint_folder: CheckpointFolder | None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(abc.ABC, Generic[Trained]):
-    """A job with everything it needs resolved: ready to run."""
+    """A job with everything resolved, ready to run."""
 
-    job: TrainJob  # What is to be trained.
+    job: TrainJob
     host: Host  # This process's part in it.
-    # Takes the place of the ModelRun artifact until the training has ended, so that another attempt
-    # finds its checkpoints; `None` trains in the ModelRun artifact.
+    # Replaces the ModelRun artifact until the training has ended, so that another attempt finds its checkpoints; `None`
+    # trains in the ModelRun artifact.
     checkpoint_folder: CheckpointFolder | None = None
-    # What is read without the module's help; empty where the module reads its rows itself.
+    # The rows read without the module's input_fn; empty if the module reads its rows itself.
     rows: tuple[Rows, ...] = ()
 
     def run(self, *, training_ended: Callable[[], None] = lambda: None) -> EvalMetrics:
-        """Does the part of the only host, or of the chief of several.
+        """Runs the training as the only host, or as the chief of several.
 
-        Trains, evaluates, exports the last or the best checkpoint and fills the artifacts. On a
-        failure nothing stays behind in the folders of the model and of its evaluation; checkpoints
-        and events stay where they are.
+        Trains, evaluates, exports the last or the best checkpoint and fills the artifacts. After a failure the
+        folders of the model and its evaluation are empty; checkpoints and events remain.
         """
         with followed("auto", may_draw=self.host.is_alone) as progress:
             try:
                 return self._run(training_ended, progress)
-            # Not where a signal ends the process, which is a SystemExit: another attempt goes on
-            # from here, and writes the page in the end.
+            # Not if a signal ends the process, as a SystemExit: another attempt resumes from here, and writes the page
+            # at the end.
             except Exception as error:
                 folder = self.folder_to_resume
                 if folder is None or folder.surely_is_ours():
@@ -122,19 +120,17 @@ class Training(abc.ABC, Generic[Trained]):
                 raise
 
     def _run(self, training_ended: Callable[[], None], progress: Progress) -> EvalMetrics:
-        # The order of what follows is its meaning. The process may be killed between any two lines,
-        # another attempt may begin at any of them, and whoever reads an artifact must find all of
-        # it or nothing:
+        # The order below matters. The process may be killed between any two lines, another attempt
+        # may begin at any of them, and a reader of an artifact must find all of it or nothing:
         #   1. Train and evaluate in the working folder, which another attempt finds again.
-        #   2. Refuse a model that has diverged, before anything of it can be seen.
-        #   3. Copy checkpoints and events; export beside the model's place, check, and rename.
-        #   4. Write the metrics and properties by which gate and MLMD know the model, then the page.
-        #   5. Remove the working folder: from here on there is nothing to resume.
-        # `check_still_ours` stands before each write. It is no lock, since object stores have none:
-        # a write that has begun when a newer attempt takes the folder may finish, and writes the
-        # values that the newer one writes too.
+        #   2. Reject a diverged model before any of it becomes visible.
+        #   3. Copy checkpoints and events; export next to the model's place, check, and rename.
+        #   4. Write the metrics and properties that the gate and MLMD read, then the page.
+        #   5. Remove the working folder: nothing is left to resume.
+        # `check_still_ours` precedes each write. Object stores have no locks: a write that began
+        # before a newer attempt took the folder may finish; it writes the newer one's values.
         job, folder = self.job, self.folder_to_resume
-        # Both attempts may have been given the same artifacts, as where Kubernetes starts a pod again.
+        # Both attempts may have the same artifacts, as when Kubernetes restarts a pod.
         check_still_ours = check_before_writing(folder)
         sweep_outputs(job)
         with (
@@ -181,7 +177,7 @@ class Training(abc.ABC, Generic[Trained]):
         return results.metrics
 
     def _write_page(self, folder: str, progress: Progress, **known: Any) -> str | None:
-        """Writes the page, and the run into MLflow where the settings ask for it; returns the page's path."""
+        """Writes the page and, if the settings ask for it, the MLflow run; returns the page's path."""
         with phase("page"):
             written = write_run_page(
                 self.job, folder, progress, batch_size=self.batch_size, **known
@@ -194,44 +190,44 @@ class Training(abc.ABC, Generic[Trained]):
 
     @property
     def working_folder(self) -> str:
-        """Where checkpoints and events are until the training has ended."""
+        """The folder of checkpoints and events until the training has ended."""
         return _working_folder(self.job, self.checkpoint_folder)
 
     @property
     def folder_to_resume(self) -> CheckpointFolder | None:
-        """Where an earlier attempt may have left checkpoints; `None` where nobody would look."""
+        """Where an earlier attempt may have left checkpoints; `None` if no one would look there."""
         return self.checkpoint_folder
 
     def checked_before_training(self) -> Training[Trained]:
-        """Checks what takes long to check, as the settings ask for it. Defaults to nothing."""
+        """Runs the slow checks that the settings ask for. Defaults to none."""
         return self
 
     @abc.abstractmethod
     def help_chief(self, watch: ChiefWatch) -> None:
-        """Does the part of a host that is not the chief, until the chief has written the artifacts."""
+        """Does the part of a host other than the chief, until the chief has written the artifacts."""
 
     @abc.abstractmethod
     def train(self) -> Trained:
-        """Trains, going on from an earlier attempt's checkpoint where there is one."""
+        """Trains, resuming from an earlier attempt's checkpoint if there is one."""
 
     @abc.abstractmethod
     def evaluate(self, trained: Trained) -> Results:
-        """Returns the metrics of the model to export, measured where they are not known yet."""
+        """Returns the exported model's metrics, evaluating if necessary."""
 
     @abc.abstractmethod
     def export(
         self, trained: Trained, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
-        """Exports SavedModels, one after the other: each is in its place before the next."""
+        """Exports SavedModels one by one; each is in its place before the next."""
 
     @property
     @abc.abstractmethod
     def params(self) -> Mapping[str, Any]:
-        """The params of the model, whoever has given them."""
+        """The model's params, from all sources."""
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of a training step; `None` where only the user's code knows."""
+        """Rows per training step; `None` if only the user's code knows."""
         return None
 
     @property
@@ -240,9 +236,9 @@ class Training(abc.ABC, Generic[Trained]):
         return ()
 
     def _publish(self) -> None:
-        """Copies checkpoints and events to the ModelRun artifact, where they are not there yet."""
+        """Copies checkpoints and events to the ModelRun artifact, unless they are there already."""
         if self.checkpoint_folder:
-            # An attempt that was held up may write and remove its input's positions all the time.
+            # A delayed attempt may still be writing and removing its input's positions.
             self.checkpoint_folder.publish(
                 self.job.model_run.uri, leaving_out=(*self.unpublished_files, POSITIONS_FOLDER)
             )
@@ -259,14 +255,14 @@ class Training(abc.ABC, Generic[Trained]):
         process: FreshProcess | None,
         check_still_ours: Callable[[], None],
     ) -> None:
-        # Beside its final place, so that a server or Pusher never sees half of a model.
+        # Next to its final place, so that a server or Pusher never sees half a model.
         staging = temporary_beside(os.path.join(self.job.model.uri, "export"))
         try:
             for exported in self.export(trained, checkpoint_path, staging):
                 check_still_ours()
                 if exported.serving_step:
                     exported.serving_step.run(exported.path, checkpoint_path, process)
-                    # A process checks one model and has ended then.
+                    # A process checks one model, and then ends.
                     process = None
                     check_still_ours()
                 commit_folder(exported.path, exported.final, last=[BINARY_FILE])

@@ -1,4 +1,4 @@
-"""Values as users give them: how they are read, quoted in messages, refused, and stored by TFX."""
+"""Reads users' values, quotes and rejects them in messages, and stores them for TFX."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ import pydantic
 
 from tfx_tpu_trainer.hardware import TpuSpec
 
-# Python's own reader and writer end in a RecursionError some hundreds of levels further down.
+# Python's own JSON reader and writer raise RecursionError some hundreds of levels deeper.
 _DEEPEST = 100
-# No more than a float's, which is what other readers of JSON make of a number.
+# The range of a float, which other JSON readers use for numbers.
 _MOST_BITS = 1023
 _LONGEST = 200
 
 
 def shown(value: Any) -> str:
-    """Returns a value as a message quotes it: on one line, and not for pages."""
+    """Quotes a value for a message: one line, limited in length."""
     try:
         text = " ".join(repr(value).split())
     except (RecursionError, ValueError):
@@ -34,7 +34,7 @@ def shown(value: Any) -> str:
 
 
 def json_problem(value: Any, *, depth: int = 0) -> str | None:
-    """Returns why a value is not JSON, or `None` where it is."""
+    """Returns why a value is not JSON, or `None` if it is."""
     if depth > _DEEPEST:
         return f"is nested more than {_DEEPEST} deep"
     if value is None or isinstance(value, (bool, str)):
@@ -87,7 +87,7 @@ P = ParamSpec("P")
 
 
 def naming_the_nearest(constructor: Callable[P, None]) -> Callable[P, None]:
-    """Lets a constructor's error on an unknown argument name the nearest one, which Python 3.10 does not."""
+    """Adds the nearest argument's name to a constructor's error, as Python 3.10 does not."""
     names = inspect.signature(constructor).parameters.keys() - {"self"}
 
     @functools.wraps(constructor)
@@ -104,7 +104,7 @@ def naming_the_nearest(constructor: Callable[P, None]) -> Callable[P, None]:
 
 
 def _from_flag(value: Any) -> Any:
-    # Execution properties and RuntimeParameters know no booleans: TFX stores 0 and 1.
+    # Execution properties and RuntimeParameters have no booleans: TFX stores 0 and 1.
     return bool(value) if isinstance(value, int) and value in (0, 1) else value
 
 
@@ -134,7 +134,7 @@ def _steps_from_json(value: Any) -> Any:
 
 
 def _specs_from_json(value: Any) -> Any:
-    # Late: it needs TFMA, and configs are read without.
+    # Imported late: it imports TFMA, which reading configs does not need.
     from tfx_tpu_trainer.components.evaluation._data_slices import (
         parse_slicing_specs,
         slicing_specs_to_json,
@@ -145,9 +145,9 @@ def _specs_from_json(value: Any) -> Any:
 
 Flag = Annotated[bool, pydantic.BeforeValidator(_from_flag)]
 Name = Annotated[str, pydantic.Field(min_length=1)]
-# What ML Metadata and TensorFlow's ops take, and more than anybody means.
+# The limit of ML Metadata and TensorFlow's ops.
 _LARGEST = 2**31 - 1
-# The largest batches that servers are warmed up with; a request of many more rows is larger than gRPC takes.
+# The largest warm-up batch; a request with many more rows exceeds gRPC's limit.
 _LARGEST_REQUEST = 65_536
 
 _MASTERS = ("local", "emulated")
@@ -190,7 +190,7 @@ Sizes = Annotated[tuple[Rows, ...], pydantic.BeforeValidator(_sizes_from_json)]
 
 
 def execution_value(value: Any) -> int | str | None:
-    """Returns one setting's value in the form that TFX stores."""
+    """Returns a setting's value in the form that TFX stores."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, TpuSpec):
@@ -215,7 +215,7 @@ _FIXES: Mapping[str, str] = types.MappingProxyType(
 
 
 def first_problem(error: pydantic.ValidationError) -> str:
-    """Returns the first of pydantic's findings as one line that names the value and the fix."""
+    """Returns pydantic's first finding as one line that names the value and the fix."""
     first = error.errors()[0]
     name, value = first["loc"][0], first["input"]
     fix = _FIXES.get(first["type"], first["msg"].removeprefix("Value error, "))
@@ -235,7 +235,7 @@ def first_problem(error: pydantic.ValidationError) -> str:
 
 
 def plain_type(annotation: Any) -> type:
-    """Returns the class of an annotation's values, without `None`, bounds and choices.
+    """Returns an annotation's class, without `None`, bounds and choices.
 
     Args:
         annotation: The annotation of a setting.
@@ -251,5 +251,5 @@ def plain_type(annotation: Any) -> type:
 
 
 def stored_as(annotation: Any) -> type:
-    """Returns `int` or `str`, as which TFX stores values of an annotation; booleans are 0 and 1."""
+    """Returns `int` or `str`, the type in which TFX stores values of an annotation; booleans are 0 and 1."""
     return int if plain_type(annotation) in (int, bool) else str

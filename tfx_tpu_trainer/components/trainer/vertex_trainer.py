@@ -1,4 +1,4 @@
-"""VertexTpuTrainer: a TpuTrainer whose training is a CustomJob of Vertex AI."""
+"""Defines VertexTpuTrainer, a TpuTrainer whose training is a CustomJob on Vertex AI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tfx_tpu_trainer.hardware import TpuSpec
 
 
 class VertexTpuTrainerExecutor(BaseExecutor):
-    """Runs a TpuTrainer's executor in a CustomJob; belongs to `VertexTpuTrainer`."""
+    """Runs a TpuTrainer's executor in a CustomJob."""
 
     def Do(
         self,
@@ -73,7 +73,7 @@ class VertexTpuTrainerExecutor(BaseExecutor):
                 enable_vertex=True,
                 vertex_region=job.region,
             )
-        # What the job's process wrote on its copies of the artifacts ended with it.
+        # What the job wrote into its copies of the artifacts' properties is lost with it.
         metrics = read_eval_metrics(model.uri)
         if metrics is None:
             raise RuntimeError(
@@ -88,7 +88,7 @@ class VertexTpuTrainerExecutor(BaseExecutor):
 
 
 def _display_name(model: tfx.dsl.Artifact) -> str:
-    """Names the job after the end of the model's folder, which names node and execution."""
+    """Names the job after the last parts of the model's folder: node and execution."""
     return "tpu-trainer-" + "-".join(model.uri.rstrip("/").split("/")[-3:])[-100:]
 
 
@@ -147,7 +147,7 @@ class VertexTpuTrainer(TpuTrainer):
                 and the fix.
         """
         super().__init__(tpu=tpu, **parameters)
-        # The job itself is made when the trainer runs; here it shows whether it can be.
+        # The trainer makes the job when it runs; here it is only checked.
         custom_job(vertex_job, TpuSpec.read(tpu), display_name=self.id)
         stored = vertex_job.model_dump_json(exclude_defaults=True)
         self.spec.exec_properties["vertex_job"] = stored
