@@ -1,8 +1,7 @@
-"""What every wing needs and none is about: files, processes, text, progress, imports that wait.
+"""Provides helpers for all wings: files, processes, text, progress, delayed imports.
 
-Each module is one subject and its own face: `whole_files` writes files that appear whole or not at all, `file_systems`
-says which paths TensorFlow opens, `terminal` and `messages` show text from others as text, `waiting` logs a wait,
-`imports` delays a package's imports and names the extra that a missing module belongs to, `processes` starts a child
-and counts memory, and `progress` shows how far a run is. Nothing here imports a module of the package outside this
-folder.
+Each module is one subject with its own public names: `whole_files` writes files atomically, `file_systems` classifies
+paths, `terminal` and `messages` escape text from elsewhere, `waiting` logs long waits, `imports` delays imports and
+names the extra of a missing module, `processes` starts child processes and measures memory, and `progress` tracks a
+run's progress. Nothing here imports the package's other folders.
 """

@@ -1,4 +1,4 @@
-"""Which file systems a path may be on, and what they can do.
+"""Classifies paths by file system, and what each file system supports.
 
 TensorFlow opens a path by its scheme: local ones have none or `file://`, `gs://` is built in, and packages such as
 tensorflow-io add others.
@@ -9,32 +9,32 @@ import re
 from typing import Any, Final
 
 _LOCAL: Final = ("", "file")
-# All else is taken for an object store, where a folder is no more than the beginning of its files' names.
+# All others are treated as object stores, where a folder is only a prefix of file names.
 _RENAMES_FOLDERS: Final = (*_LOCAL, "hdfs", "viewfs")
 
-# TensorFlow writes a checkpoint under its name, and looks for it by its name as a pattern.
+# TensorFlow writes a checkpoint by its name, but reads it by a pattern.
 _PATTERN: Final = re.compile(r"[*?\\]|\[.+\]")
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """Returns the scheme of a path, such as `gs`; that of a path without one is empty."""
+    """Returns a path's scheme, such as `gs`; empty for a path without one."""
     scheme, separator, _ = os.fsdecode(path).partition("://")
     return scheme if separator else ""
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a path is one of this machine's file system, shares that are mounted included."""
+    """Returns whether a path is on this machine's file system, including mounted shares."""
     return scheme_of(path) in _LOCAL
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """Returns a local path as Python's functions take it: without `file://`."""
+    """Returns a local path without `file://`, as Python's functions take it."""
     path = os.fsdecode(path)
     return path.partition("://")[2] if scheme_of(path) == "file" else path
 
 
 def followed_link(path: str | os.PathLike[str]) -> str:
-    """Returns the path that a symbolic link names at last; of any other local path, `local_path`."""
+    """Resolves a symbolic link; returns any other local path as `local_path` does."""
     if not is_local(path):
         return os.fsdecode(path)
     path = local_path(path)
@@ -42,10 +42,10 @@ def followed_link(path: str | os.PathLike[str]) -> str:
 
 
 def is_written_through(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a path names a device, a pipe or a socket, whose place no file can take."""
+    """Returns whether a path names a device, pipe or socket, which can't be replaced by a file."""
     if not is_local(path):
         return False
-    # /dev/stdout is a link to a name that no folder has, such as /proc/1/fd/pipe:[123].
+    # /dev/stdout is a link to a name in no folder, such as /proc/1/fd/pipe:[123].
     path = local_path(path)
     return (
         os.path.exists(path)
@@ -55,7 +55,7 @@ def is_written_through(path: str | os.PathLike[str]) -> bool:
 
 
 def renames_folders(path: str | os.PathLike[str]) -> bool:
-    """Tells whether a folder there can be renamed, so that it appears whole."""
+    """Returns whether folders on a path's file system can be renamed, and so appear complete."""
     return scheme_of(path) in _RENAMES_FOLDERS
 
 
@@ -72,7 +72,7 @@ def path_text(name: str, path: Any) -> str:
 
 
 def check_is_no_pattern(name: str, path: str) -> None:
-    """Refuses a path that TensorFlow takes for a pattern.
+    """Rejects a path that TensorFlow would treat as a pattern.
 
     In a folder `run[lr=0.1]` it finds none of the checkpoints that it has written there; in `run*` it removes those
     of `run1`, too.
@@ -86,12 +86,12 @@ def check_is_no_pattern(name: str, path: str) -> None:
 
 
 def as_pattern(path: str) -> str:
-    """Returns the pattern of `tf.io.gfile.glob` that stands for one path, whatever characters it has."""
+    """Returns the `tf.io.gfile.glob` pattern that matches exactly one path."""
     return re.sub(r"[*?\\[]", r"\\\g<0>", path)
 
 
 def check_is_utf8(name: str, path: str | bytes | os.PathLike[str]) -> None:
-    """Checks that a path has no bytes that TensorFlow can't take."""
+    """Rejects a path with bytes that TensorFlow can't take."""
     try:
         os.fsdecode(path).encode()
     except UnicodeEncodeError:
@@ -103,11 +103,11 @@ def check_is_utf8(name: str, path: str | bytes | os.PathLike[str]) -> None:
 
 
 def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
-    """Checks that TensorFlow can open a path: it must be UTF-8, and have a file system; asks no server."""
+    """Checks that TensorFlow has a file system for a path, and that it is UTF-8; contacts no server."""
     check_is_utf8(name, path)
     if is_local(path):
         return
-    # The scheme of a local path needs no TensorFlow.
+    # A local path's scheme needs no TensorFlow.
     import tensorflow as tf
 
     known = sorted(filter(None, tf.io.gfile.get_registered_schemes()))
@@ -120,7 +120,7 @@ def check_can_be_opened(name: str, path: str | os.PathLike[str]) -> None:
 
 
 def exists(name: str, path: str | os.PathLike[str]) -> bool:
-    """Tells whether there is a file or folder at a path."""
+    """Returns whether a path exists."""
     check_can_be_opened(name, path)
     if is_local(path):
         return os.path.exists(local_path(path))
@@ -137,7 +137,7 @@ def exists(name: str, path: str | os.PathLike[str]) -> bool:
 
 
 def check_can_be_written(name: str, path: str | os.PathLike[str]) -> None:
-    """Finds what would keep a file from being written, before that takes the time to make what it is to hold."""
+    """Raises if a file could not be written, before its content is computed."""
     given = os.fsdecode(path)
     if not given:
         raise ValueError(f"{name}={given!r} is not a path; give the path of a file.")

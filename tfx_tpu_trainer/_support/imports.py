@@ -1,4 +1,4 @@
-"""Imports: of names when they are first used, of extras that may be missing, of TensorFlow with Keras 2."""
+"""Imports names on first use, names the extra of a missing module, and chooses Keras 2 for TensorFlow."""
 
 import contextlib
 import importlib
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 _KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
-# What `tf.keras` and `tensorflow.keras` import of Keras 3; TensorFlow itself imports only its optimizers.
+# Imported from Keras 3 by `tf.keras` and `tensorflow.keras`; TensorFlow itself imports only its optimizers.
 _KERAS_3_IN_USE = {"keras._tf_keras", "tensorflow.keras"}
-# What TensorFlow and Keras 3 say of a name that only Keras 2 has.
+# The messages of TensorFlow and Keras 3 about a name that only Keras 2 has.
 _NOT_IN_KERAS_3 = re.compile(
     r"not (available with|supported in) Keras 3|module 'keras(\._tf_keras\.keras)?(\.\w+)*' has no attribute"
 )
@@ -25,21 +25,21 @@ Function = TypeVar("Function", bound=Callable)
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """A part of this package was imported whose requirements are not installed."""
+    """A part of this package was imported without its requirements."""
 
 
 @contextlib.contextmanager
 def of_extra(extra: str, *, for_what: str) -> Iterator[None]:
-    """Names the extra to install where an import of the block fails."""
+    """Names the extra to install if an import in the block fails."""
     try:
         yield
     except ModuleNotFoundError as error:
-        # A module of this package is no requirement: where one can't be found, the installation is damaged. A package
-        # that lacks a module, such as tensorflow.python.keras, has another version, and no extra brings that.
+        # A missing module of this package means a damaged installation. A package without one of its modules, such as
+        # tensorflow.python.keras, has another version, which no extra changes.
         package, dot, _ = (error.name or "").partition(".")
         if package == __name__.partition(".")[0] or (dot and _is_installed(package)):
             raise
-        # That of a part inside too: the extra of what was asked for brings all of it.
+        # Also for nested parts: the requested part's extra includes theirs.
         raise MissingExtraError(
             f"{for_what} needs {error.name}, which is not installed: pip install 'tfx-tpu-trainer[{extra}]'",
             name=error.name,
@@ -56,7 +56,7 @@ def _is_installed(package: str) -> bool:
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], *, extra: str | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns a package's `__getattr__` and `__dir__`: they import a name's module when the name is first used."""
+    """Returns a package's `__getattr__` and `__dir__`, which import a name's module on first use."""
     modules = {name: module for module, names in homes.items() for name in names}
 
     def get(name: str) -> Any:
@@ -77,13 +77,13 @@ def lazy_names(
 
 
 class Keras2NeededError(RuntimeError):
-    """A user's function uses what only Keras 2 has, and TensorFlow has Keras 3."""
+    """A user's function needs Keras 2, but TensorFlow uses Keras 3."""
 
 
 def choose_keras_2(*, warns: bool = False) -> None:
-    """Chooses Keras 2, whose layers and optimizers programs of tf.estimator use.
+    """Chooses Keras 2, whose layers and optimizers tf.estimator programs use.
 
-    It comes too late where the program has used tf.keras. What the environment variable says stays.
+    It has no effect after the program has used tf.keras. A value of the environment variable is kept.
     """
     if _KERAS_VARIABLE not in os.environ and not _KERAS_3_IN_USE & sys.modules.keys():
         os.environ[_KERAS_VARIABLE] = "1"
@@ -104,7 +104,7 @@ def choose_keras_2(*, warns: bool = False) -> None:
 
 @contextlib.contextmanager
 def keras_2_is_asked_for(function: str) -> Iterator[None]:
-    """Says how to get Keras 2 where the block uses a name that Keras 3 does not have."""
+    """Explains how to get Keras 2 if the block uses a name that Keras 3 lacks."""
     try:
         yield
     except (AttributeError, ImportError) as error:
@@ -128,9 +128,9 @@ def _is_chosen() -> bool:
 
 
 def without_notice(function: Function) -> Function:
-    """Returns a function of TensorFlow as it was before it was deprecated.
+    """Returns a deprecated TensorFlow function without its warning.
 
-    TensorFlow logs the place of the call, which would be a line of ours that no user can change. Users who call the
-    same function themselves are still told.
+    TensorFlow's warning would quote a line of this package, which users can't change. Their own calls of the same
+    function still warn.
     """
     return inspect.unwrap(function)

@@ -1,4 +1,4 @@
-"""Messages of others made fit to be shown: text without control characters, errors with the user's line of code."""
+"""Makes text from elsewhere fit to print: escapes control characters, names the user's line of an error."""
 
 import contextlib
 import os
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-# Control characters, marks of direction and others without a shape, halves of a character, breaks of lines.
+# Control characters, direction marks and other invisible ones, surrogates, line breaks.
 _UNSEEN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _KEPT: Final = "\n\t"
 
-# Lines of TensorFlow's report of a failed node that give no reason, and how it names the node.
+# Lines of TensorFlow's report of a failed node without a reason, and its naming of the node.
 _REPORT = ("Graph execution error", "Detected at", "Node:", " ", "\t")
 _NODE = re.compile(r"'?\{\{node (\S+)\}\} = \w+\[[^\]]*\]\([^)]*\)'?")
 
@@ -25,10 +25,10 @@ _PREFIX: Final = f"{PACKAGE_FOLDER}{os.sep}"
 
 
 def printable(text: str) -> str:
-    """Returns a text with what can't be seen escaped, except for tabs and ends of lines.
+    """Escapes invisible characters, except tabs and line ends.
 
     A file's name or a message may hold escape sequences, which recolour, overwrite or retitle a terminal, and marks
-    that turn the reading direction. They are written as Python writes them: in hexadecimal.
+    that reverse the reading direction. They become Python's hexadecimal escapes.
     """
     if text.isprintable():
         return text
@@ -42,7 +42,7 @@ def _escaped(character: str) -> str:
 
 
 def is_of_this_package(path: str) -> bool:
-    """Tells whether a file, such as that of a stack frame, is one of this package's."""
+    """Returns whether a file, such as a stack frame's, belongs to this package."""
     return path.startswith(_PREFIX)
 
 
@@ -51,7 +51,7 @@ class ModuleFailedError(ValueError):
 
 
 def first_reason(message: str) -> str:
-    """Takes the reason out of TensorFlow's report of a node and of where it was defined."""
+    """Extracts the reason from TensorFlow's report of a failed node."""
     lines = [line for line in message.splitlines() if line.strip()]
     reasons = [line for line in lines if not line.startswith(_REPORT)]
     return (reasons or lines or ["no reason given"])[0].strip().removeprefix("Name: <unknown>, ")
@@ -59,9 +59,9 @@ def first_reason(message: str) -> str:
 
 @contextlib.contextmanager
 def failures_are_named(module: types.ModuleType) -> Iterator[None]:
-    """Names the line of a user's module that an exception comes from.
+    """Names the line of a user's module that raised an exception.
 
-    An OSError passes as it is: it tells of the machine, which may do better in another attempt.
+    An OSError passes unchanged: it is about the machine, and another attempt may succeed.
     """
     try:
         yield
@@ -79,7 +79,7 @@ def failures_are_named(module: types.ModuleType) -> Iterator[None]:
 
 
 def _last_of(frames: Sequence[traceback.FrameSummary], folder: str) -> traceback.FrameSummary:
-    """Returns the innermost frame of the module or of a helper next to it."""
+    """Returns the innermost frame in the module or a helper next to it."""
     return next(frame for frame in reversed(frames) if os.path.dirname(frame.filename) == folder)
 
 
@@ -87,6 +87,6 @@ def _reason(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""
-    # AutoGraph puts the frames of the function before what it raised.
+    # AutoGraph prepends the function's frames to the message.
     reason = lines[-1] if lines[0] == "in user code:" else first_reason(message)
     return ": " + _NODE.sub(r"'\1'", reason)

@@ -1,4 +1,4 @@
-"""A process: the command of a child that runs one of our modules, and the memory that may still be taken."""
+"""Starts a child process with one of our modules; reads the available memory."""
 
 import ctypes
 import pathlib
@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Final
 
-# Version 1 of cgroups writes nearly 2^63 where there is no limit.
+# cgroups version 1 writes nearly 2^63 for no limit.
 _NO_CGROUP_LIMIT = 1 << 60
 
 SAFE_PATH: Final = "import sys; sys.path[:] = filter(None, sys.path); "
@@ -19,7 +19,7 @@ _RUN_MODULE: Final = (
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """Returns the command that runs one of our modules in a process of its own.
+    """Returns the command that runs one of our modules in its own process.
 
     `python -m` and `python -c` look for modules in the working directory first, where a file called csv.py would be
     run instead of Python's own. Python's option -P, which leaves that folder out, came with 3.11.
@@ -28,7 +28,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 
 def available_memory(root: str = "/") -> int:
-    """Reads how many bytes of memory are available."""
+    """Returns the available memory in bytes."""
     found = [_of_machine(pathlib.Path(root, "proc/meminfo"))]
     cgroup = pathlib.Path(root, "sys/fs/cgroup")
     for folder, limit, usage in (
@@ -37,15 +37,14 @@ def available_memory(root: str = "/") -> int:
     ):
         most = _number(folder / limit)
         if most is not None and most < _NO_CGROUP_LIMIT:
-            # The usage counts pages of files, which the kernel drops before it kills: they are
-            # available.
+            # The usage includes page cache, which the kernel drops before it kills, so that it is available.
             used = _number(folder / usage) or 0
             found.append(most - used + _cached(folder / "memory.stat"))
     return max(0, min(found))
 
 
 def return_freed_memory() -> None:
-    """Returns to the system what the C library holds of memory that was freed.
+    """Returns memory that the C library has freed to the system.
 
     It keeps freed blocks for later ones of its own, some hundred MiB after a large graph has been built and its session
     opened; TensorFlow's tensors come from elsewhere and would be put beside it. Takes milliseconds. Does nothing
@@ -62,14 +61,14 @@ def _of_machine(path: pathlib.Path) -> int:
 
 
 def _cached(path: pathlib.Path) -> int:
-    # The total of v1 is that of the groups below, too, as the usage is.
+    # cgroups version 1 has a total that includes child groups, like its usage.
     found = re.findall(r"^(?:total_)?inactive_file (\d+)", _text(path), re.MULTILINE)
     return max(map(int, found), default=0)
 
 
 def _number(path: pathlib.Path) -> int | None:
     text = _text(path).strip()
-    # "max" where there is no limit.
+    # "max" means no limit.
     return int(text) if text.isdecimal() else None
 
 

@@ -1,4 +1,4 @@
-"""How far a run is: its phases and their seconds, the work of the phase under way, and who is shown it.
+"""Tracks a run's progress: its phases with their seconds, the work of the current phase, and its views.
 
 The views are in `progress_views.py` and `progress_bar.py`: log lines, a file for a runner, bars on a terminal or in a
 notebook. Nothing here imports TensorFlow, and nothing is computed for display.
@@ -28,7 +28,7 @@ _innermost = threading.local()
 
 
 class _Work:
-    """Something counted towards an end that may not be known."""
+    """Work counted towards an end that may be unknown."""
 
     per_second: float | None
 
@@ -38,24 +38,24 @@ class _Work:
 
     @property
     def share(self) -> float | None:
-        """The part that is done, from 0 to 1; `None` if unknown."""
+        """The finished fraction, from 0 to 1; `None` if unknown."""
         done, total = self._done_of
         return min(1.0, done / total) if total else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds to the end at the speed of now; `None` if there is no end, or none left."""
+        """Seconds left at the current speed; `None` if there is no end, or none left."""
         done, total = self._done_of
         if total is None or not self.per_second or done >= total:
             return None
         return (total - done) / self.per_second
 
     def count(self) -> str:
-        """Returns the count in words."""
+        """Formats the count."""
         raise NotImplementedError
 
     def details(self) -> list[str]:
-        """Returns what else is known, each part in words."""
+        """Formats further facts, one text each."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -65,22 +65,22 @@ class _Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps(_Work):
-    """How far a training is."""
+    """Progress of a training."""
 
-    # Global steps: reached, and at the end; None where its input or a hook ends it.
+    # Global steps: reached, and at the end; None if the input or a hook ends it.
     reached: int
     last: int | None = None
-    # Of the step reached.
+    # At the reached step.
     loss: float | None = None
-    # Steps a second, over the last 20 seconds.
+    # Steps per second, over the last 20 seconds.
     per_second: float | None = None
     # Over all replicas.
     rows_per_step: int | None = None
     # Global step of the last checkpoint.
     checkpoint: int | None = None
-    # In words that follow "next evaluation".
+    # Words to follow "next evaluation".
     next_evaluation: str | None = None
-    # Steps from one log line to the next, at least.
+    # The smallest number of steps between log lines.
     report_every: int | None = None
 
     @property
@@ -89,19 +89,19 @@ class Steps(_Work):
 
     @property
     def examples_per_second(self) -> float | None:
-        """Rows in a second over all replicas."""
+        """Rows per second over all replicas."""
         if self.per_second is None or self.rows_per_step is None:
             return None
         return self.per_second * self.rows_per_step
 
     def count(self) -> str:
-        """Returns the steps: "step 500 of 5,000 (10 %)"."""
+        """Formats the steps: "step 500 of 5,000 (10 %)"."""
         if self.share is None:
             return f"step {self.reached:,}"
         return f"step {self.reached:,} of {self.last:,} ({int(100 * self.share)} %)"
 
     def details(self) -> list[str]:
-        """Returns what else is known, each part in words."""
+        """Formats further facts, one text each."""
         parts = []
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4g}")
@@ -120,14 +120,14 @@ class Steps(_Work):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Batches(_Work):
-    """How far an evaluation or a prediction is."""
+    """Progress of an evaluation or a prediction."""
 
     done: int
-    # None goes to the end of the input.
+    # None reads the input to its end.
     total: int | None = None
-    # None or 0 where they are not counted.
+    # None or 0 if not counted.
     rows: int | None = None
-    # Batches a second.
+    # Batches per second.
     per_second: float | None = None
 
     @property
@@ -135,13 +135,13 @@ class Batches(_Work):
         return self.done, self.total
 
     def count(self) -> str:
-        """Returns the batches: "37 of 100 batches"."""
+        """Formats the batches: "37 of 100 batches"."""
         if self.total is not None:
             return f"{self.done:,} of {self.total:,} batches"
         return f"{self.done:,} batch{'' if self.done == 1 else 'es'}"
 
     def details(self) -> list[str]:
-        """Returns what else is known, each part in words."""
+        """Formats further facts, one text each."""
         parts = [f"{self.rows:,} rows"] if self.rows else []
         if self.seconds_left is not None:
             parts.append(f"{duration(self.seconds_left)} left")
@@ -149,13 +149,13 @@ class Batches(_Work):
 
 
 class Speed:
-    """How fast something counts, over the last 20 seconds."""
+    """Measures the speed of a counter over the last 20 seconds."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, int]] = deque()
 
     def at(self, now: float, count: int) -> float | None:
-        """Takes note of a count, and returns how many come in a second."""
+        """Records a count, and returns the increase per second."""
         self._marks.append((now, count))
         while len(self._marks) > 2 and now - self._marks[0][0] > _WINDOW_SECONDS:
             self._marks.popleft()
@@ -163,12 +163,12 @@ class Speed:
         return (count - first) / (now - since) if now > since and count > first else None
 
     def pause(self, seconds: float) -> None:
-        """Leaves out some time in which something else was done."""
+        """Excludes time spent on something else."""
         self._marks = deque((time + seconds, count) for time, count in self._marks)
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds in words: "14 s", "3 min 20 s", "2 h 5 min"."""
+    """Formats seconds: "14 s", "3 min 20 s", "2 h 5 min"."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -178,7 +178,7 @@ def duration(seconds: float) -> str:
 
 
 def phases_in_words(seconds: Mapping[str, float]) -> str:
-    """Returns phases with their seconds: "trace 0.8 s, train 15.3 s"."""
+    """Formats phases with their seconds: "trace 0.8 s, train 15.3 s"."""
     return ", ".join(f"{name} {spent:,.1f} s" for name, spent in seconds.items())
 
 
@@ -187,31 +187,31 @@ def _rate(number: float) -> str:
 
 
 class View(Protocol):
-    """Somebody who is shown a run's progress."""
+    """A display of a run's progress."""
 
-    # Seconds from one `shown` to the next.
+    # Seconds between calls of `shown`.
     every_secs: float
 
     def began(self, phase: str, *, is_told: bool) -> None:
-        """Is told that a phase begins, or goes on."""
+        """Called when a phase begins or resumes."""
 
     def shown(self, phase: str, work: Steps | Batches) -> None:
-        """Is shown how far a phase is."""
+        """Called with the phase's progress."""
 
     def said(self, line: str) -> None:
-        """Is told what stays to be read."""
+        """Called with a message to keep."""
 
     def close(self) -> None:
-        """Is told that the run has ended."""
+        """Called when the run has ended."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What somebody above a training knows of it, and its own call does not."""
+    """Facts about a training that its own call does not know."""
 
-    # Its last step, where the call makes a part of it; None is the call's.
+    # The training's last step, if the call runs only a part of it; None uses the call's.
     last_step: int | None = None
-    # Returns when the next evaluation is, in words that follow "next evaluation".
+    # Returns the words to follow "next evaluation".
     next_evaluation: Callable[[], str | None] = lambda: None
 
 
@@ -226,7 +226,7 @@ class _Phase:
 
 
 class Progress:
-    """How far a run is. Views are shown it at their own pace, and cost nothing in between."""
+    """A run's progress. Views are updated at their own pace, without cost in between."""
 
     def __init__(
         self,
@@ -236,10 +236,9 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begins a run."""
-        # Name of a phase -> seconds spent in it. A phase within another one, such as an evaluation while a training
-        # waits, counts for itself alone.
+        # Phase -> seconds spent in it, excluding nested phases such as an evaluation during a training.
         self.seconds: dict[str, float] = {}
-        # Name of a phase -> where it ran, in words.
+        # Phase -> where it ran, in words.
         self.ran_on: dict[str, str] = {}
         self._expected = expected
         self._views = tuple(views)
@@ -252,15 +251,15 @@ class Progress:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody is shown it."""
+        """Whether there is any view."""
         return bool(self._views)
 
     @contextlib.contextmanager
     def phase(self, name: str, *, is_told: bool = False) -> Iterator[None]:
-        """Counts the seconds of the block."""
+        """Counts the block's seconds."""
         # Phases nest: an evaluation begins while a training waits for it. The seconds so far go to the outer phase,
-        # which is resumed at the end of the inner one, so every second counts for one phase, the innermost. The
-        # outer phase's speed leaves the pause out, so that an evaluation does not look like slow steps.
+        # which resumes at the end of the inner one, so that every second counts for the innermost phase only. The outer
+        # phase's speed excludes the pause, so that an evaluation does not look like slow steps.
         began = self._clock()
         self._count_until(began)
         self._phases.append(_Phase(name, began))
@@ -278,7 +277,7 @@ class Progress:
                 self._begin(is_told=False)
 
     def place(self, words: str) -> None:
-        """Takes note of where the phase that is under way runs, such as "4 emulated TPU cores"."""
+        """Records where the current phase runs, such as "4 emulated TPU cores"."""
         self.ran_on[self._phases[-1].name] = words
 
     def trains(
@@ -289,22 +288,22 @@ class Progress:
         report_every: int | None = None,
         checkpoint: int | None = None,
     ) -> None:
-        """Is told what the phase that is under way trains."""
+        """Records the work of the current phase."""
         phase = self._phases[-1]
         phase.last, phase.rows_per_step, phase.report_every = last, rows_per_step, report_every
         if checkpoint is not None:
             self._checkpoint = checkpoint
 
     def saved(self, step: int) -> None:
-        """Is told that there is a checkpoint of a step."""
+        """Records a checkpoint's step."""
         self._checkpoint = step
 
     def is_due(self) -> bool:
-        """Tells whether somebody wants to be shown something; to be asked often, and before it costs anything."""
+        """Returns whether a view wants an update; cheap enough to be called often."""
         return self._clock() >= self._next_due
 
     def trained(self, step: int, loss: Any, *, has_ended: bool = False) -> None:
-        """Is told how far the training is."""
+        """Records the training's progress."""
         phase, now, expected = self._phases[-1], self._clock(), self._expected()
         steps = Steps(
             reached=step,
@@ -328,19 +327,19 @@ class Progress:
         total: int | None = None,
         rows: int | None = None,
     ) -> None:
-        """Is told how far an evaluation or a prediction is."""
+        """Records the progress of an evaluation or prediction."""
         phase, now = self._phases[-1], self._clock()
         speed = phase.speed.at(now, done)
         self._show(Batches(done=done, total=total, rows=rows, per_second=speed), now)
 
     def say(self, line: str) -> None:
-        """Says what stays to be read: a result."""
+        """Passes a result to the views, to be kept."""
         self._has_said = True
         for view in self._views:
             view.said(line)
 
     def close(self) -> None:
-        """Ends the run: says where it ran, and the seconds of its phases."""
+        """Ends the run: reports where it ran, and its phases' seconds."""
         if self._has_said and self.seconds:
             places = dict.fromkeys(self.ran_on.values())
             where = f"Ran on {' and '.join(places)}" if places else "Ran"
@@ -352,7 +351,7 @@ class Progress:
         for view in self._views:
             view.began(self._phases[-1].name, is_told=is_told)
         now = self._clock()
-        # The first look only sets the speed's first mark.
+        # The first update only starts the speed's clock.
         self._dues = [now for _ in self._views]
         self._next_due = min(self._dues, default=_NEVER)
 
@@ -371,13 +370,13 @@ class Progress:
 
 
 def current() -> Progress | None:
-    """Returns the progress that this thread's call is part of; `None` where nobody follows it."""
+    """Returns the progress that this thread's call belongs to; `None` if there is none."""
     return getattr(_innermost, "progress", None)
 
 
 @contextlib.contextmanager
 def followed(mode: str | None, *, may_draw: bool = True) -> Iterator[Progress]:
-    """Follows the block; as a part, where it is one of a block that is followed already."""
+    """Tracks the block, as a part of an enclosing tracked block if there is one."""
     outer = current()
     if outer is not None:
         yield outer
@@ -397,7 +396,7 @@ def expecting(
     last_step: int | None = None,
     next_evaluation: Callable[[], str | None] = lambda: None,
 ) -> Iterator[None]:
-    """Says what the calls of the block can't know of the training that they are part of; see `Expected`."""
+    """Provides facts about the training that the block's calls are part of; see `Expected`."""
     outer = _expected()
     _innermost.expected = Expected(last_step, next_evaluation)
     try:
@@ -407,7 +406,7 @@ def expecting(
 
 
 def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
-    """Returns the progress of something that other things are done beside, such as a generator's rows.
+    """Returns the progress of an interruptible call, such as a generator of rows.
 
     Nothing of it stays on a terminal between two lines. Within what is followed already it is shown to nobody.
     """
@@ -425,7 +424,7 @@ def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Counts the seconds of the block, where somebody follows it, and has a log tell that it begins."""
+    """Counts the block's seconds if its progress is tracked, and logs its beginning."""
     progress = current()
     with contextlib.nullcontext() if progress is None else progress.phase(name, is_told=True):
         yield
@@ -444,7 +443,7 @@ def _views(mode: str, *, may_draw: bool) -> list[View]:
     if path := os.environ.get(STATUS_VARIABLE):
         views.append(StatusFile(path))
     if mode != "log" and may_draw:
-        # Rich is imported where there is something to draw.
+        # Rich is imported only if there is something to draw.
         from tfx_tpu_trainer._support.progress_bar import bar_view
 
         bar = bar_view(is_forced=mode == "bar")

@@ -1,4 +1,4 @@
-"""Progress as a bar, on a terminal or in a notebook."""
+"""Draws progress as a bar on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfx_tpu_trainer._support.terminal import PlainConsole
 _REFRESHES_PER_SECOND = 4
 _BAR_WIDTH = 24
 
-# Two bars would draw over each other.
+# Two bars would overwrite each other.
 _drawing = threading.Lock()
 
 
@@ -36,7 +36,7 @@ def bar_view(*, is_forced: bool) -> BarView | None:
 
 
 def terminal(*, is_forced: bool) -> Console | None:
-    """Returns standard error as a console to draw on, or that of a notebook's cell."""
+    """Returns a console for standard error, or for a notebook's cell."""
     stream = sys.stderr
     if stream is None:
         return None
@@ -52,7 +52,7 @@ def terminal(*, is_forced: bool) -> Console | None:
 
 
 class BarView:
-    """A `View` that draws what is going on in a few lines, and lets all else that is written pass above them."""
+    """A `View` that draws progress in a few lines; all other output scrolls above them."""
 
     every_secs = 1 / _REFRESHES_PER_SECOND
 
@@ -71,23 +71,23 @@ class BarView:
             self._start()
 
     def shown(self, phase: str, work: Steps | Batches) -> None:
-        """Is drawn with the next refresh, by another thread."""
+        """Stores the progress, which another thread draws."""
         self._state = (phase, self._state[1], work)
 
     def said(self, line: str) -> None:
-        """Writes it above the bar."""
+        """Writes a message above the bar."""
         with _terminal_may_be_gone():
             self._console.print(line)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         with _terminal_may_be_gone():
             self._stack.close()
         if _drawing.locked():
             _drawing.release()
 
     def __rich__(self) -> RenderableType:
-        """What the bar looks like at this moment."""
+        """Renders the bar's current state."""
         phase, began, work = self._state
         share = None if work is None else work.share
         row = Table.grid(padding=(0, 1), expand=False)
@@ -110,7 +110,7 @@ class BarView:
             get_renderable=lambda: self,
             refresh_per_second=_REFRESHES_PER_SECOND,
             transient=True,
-            # What goes to a file or a pipe goes there.
+            # Output to a file or pipe is not redirected.
             redirect_stdout=in_terminal and _is_terminal(sys.stdout),
             redirect_stderr=in_terminal,
         )
@@ -119,7 +119,7 @@ class BarView:
         with _terminal_may_be_gone():
             live.start(refresh=True)
             self._stack.callback(live.stop)
-            # A process that is killed would leave the terminal without a cursor.
+            # A killed process would leave the terminal without a cursor.
             self._console.show_cursor(True)
             self._stack.enter_context(_handlers_moved(dict(zip(before, (sys.stdout, sys.stderr)))))
 
@@ -130,18 +130,18 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 @contextlib.contextmanager
 def _terminal_may_be_gone() -> Iterator[None]:
-    """Lets a run go on whose terminal was closed."""
+    """Lets a run continue after its terminal was closed."""
     with contextlib.suppress(OSError, ValueError):
         yield
 
 
 @contextlib.contextmanager
 def _handlers_moved(streams: dict[Any, Any]) -> Iterator[None]:
-    """Lets handlers of Python's logging write above the bar: they keep the stream that they once were given."""
+    """Makes logging handlers, which keep their original stream, write above the bar."""
     moved = []
     for name in ("", "tensorflow", "absl"):
         for handler in logging.getLogger(name).handlers:
-            # Abseil's hands its lines to another one.
+            # Abseil's handler delegates to another one.
             writer = getattr(handler, "python_handler", handler)
             stream = getattr(writer, "stream", None)
             instead = next((new for old, new in streams.items() if old is stream), None)

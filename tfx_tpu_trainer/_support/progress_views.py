@@ -1,4 +1,4 @@
-"""Progress as text: log lines, one every so many steps and at most every few seconds, and a small file for a runner."""
+"""Writes progress as text: rate-limited log lines, and a small file for a runner."""
 
 import contextlib
 import json
@@ -17,15 +17,15 @@ _LONGEST_SECONDS = 60.0
 STATUS_VARIABLE = "TFX_TPU_TRAINER_PROGRESS_FILE"
 """Environment variable: path of the file to write; without it, no file is written."""
 
-# TensorFlow's, as that of all else that is said of a training; nothing here imports TensorFlow for it.
+# TensorFlow's logger, which has all messages about a training; obtained without importing TensorFlow.
 _logger = logging.getLogger("tensorflow")
 
 
 class LinePace:
-    """Lets a line through, and then none for `LINE_SECONDS`."""
+    """Limits lines to one per `LINE_SECONDS`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begins."""
+        """Starts without a wait."""
         self._clock = clock
         self._last: float | None = None
 
@@ -35,12 +35,12 @@ class LinePace:
         return self._last is None or self._clock() - self._last >= LINE_SECONDS
 
     def logged(self) -> None:
-        """Is told that one was."""
+        """Records that a line was logged."""
         self._last = self._clock()
 
 
 class LogView:
-    """A `View` that writes lines: into the log, level INFO, or elsewhere."""
+    """A `View` that writes lines to the log, at level INFO, or elsewhere."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class LogView:
         self._last: tuple[int, float] | None = None
 
     def began(self, phase: str, *, is_told: bool) -> None:
-        """Says it, where nothing else does."""
+        """Logs the phase, unless another message does."""
         self._last = None
         if is_told:
             self._write(f"Phase: {phase}")
 
     def shown(self, phase: str, work: Steps | Batches) -> None:
-        """Writes a line; the first look at a phase is too early for one."""
+        """Writes a line; skips a phase's first update."""
         if isinstance(work, Steps):
             count, every = work.reached, work.report_every or 1
         else:
@@ -75,11 +75,11 @@ class LogView:
         self._last = count, now
 
     def said(self, line: str) -> None:
-        """Writes it."""
+        """Logs a message."""
         self._write(line)
 
     def close(self) -> None:
-        """Has nothing to do."""
+        """Does nothing."""
 
 
 def _log(line: str) -> None:
@@ -87,7 +87,7 @@ def _log(line: str) -> None:
 
 
 class StatusFile:
-    """A `View` that keeps a file of one line of text, which is there as long as the run is."""
+    """A `View` that keeps one line of text in a file while the run lasts."""
 
     every_secs = 2.0
 
@@ -101,11 +101,11 @@ class StatusFile:
         self._write(phase)
 
     def shown(self, phase: str, work: Steps | Batches) -> None:
-        """Writes how far it is."""
+        """Writes the phase's progress."""
         self._write(f"{phase}: {work}")
 
     def said(self, line: str) -> None:
-        """Leaves it to the log."""
+        """Does nothing; messages go to the log."""
 
     def close(self) -> None:
         """Removes the file."""
@@ -117,17 +117,17 @@ class StatusFile:
             return
         temporary = f"{self._path}.tmp-{os.getpid()}"
         try:
-            # Whole, but not put on the disk at once: no training waits for that.
+            # Complete, but not synced: a training does not wait for the disk.
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump({"progress": text}, file)
             os.replace(temporary, self._path)
         except OSError:
-            # A disk that is full ends no training for the sake of a line.
+            # A full disk does not end a training for a status line.
             self._is_writable = False
 
 
 def read_status(path: str | os.PathLike[str]) -> str | None:
-    """Reads what a process has written of its progress."""
+    """Reads another process's progress."""
     try:
         with open(path, encoding="utf-8") as file:
             status = json.load(file)

@@ -1,4 +1,4 @@
-"""The terminal, on which the names and messages of others are text: see `printable` of `messages.py`."""
+"""Prints names and messages from elsewhere as plain text; see `printable` in `messages.py`."""
 
 import errno
 import io
@@ -19,12 +19,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def text(value: object, style: str = "") -> Text:
-    """Returns text for a console, escaped before a table makes room for it."""
+    """Returns text for a console, escaped before a table measures it."""
     return Text(printable(str(value)), style=style)
 
 
 class PlainConsole(Console):
-    """A console on which text is text: no control characters, no markup, no smileys by name."""
+    """A console for plain text: no control characters, markup or emoji names."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
@@ -34,12 +34,12 @@ class PlainConsole(Console):
     ) -> Iterable[Segment]:
         """Renders as rich does, and escapes."""
         for segment in super().render(renderable, options):
-            # Rich's own commands to the terminal stand in segments of their own.
+            # Rich puts its own terminal commands into separate segments.
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 def standard_output(*, width: int = 120) -> PlainConsole:
-    """Returns the standard output as a console."""
+    """Returns a console for the standard output."""
     console = PlainConsole()
     if console.is_terminal:
         return console
@@ -47,7 +47,7 @@ def standard_output(*, width: int = 120) -> PlainConsole:
 
 
 class _WithoutPadding:
-    """A stream without the spaces at the ends of lines, with which tables fill their columns."""
+    """A stream that strips the spaces with which tables pad lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -56,22 +56,22 @@ class _WithoutPadding:
         return getattr(self._stream, name)
 
     def write(self, words: str) -> int:
-        """Writes lines; what follows the last of them may be the beginning of another one, and stays."""
+        """Writes complete lines; keeps an incomplete last line for the next call."""
         *lines, rest = words.split("\n")
         self._stream.write("".join(f"{line.rstrip(' ')}\n" for line in lines) + rest)
         return len(words)
 
 
 class PrintableGroup(click.Group):
-    """A group of commands whose errors are one line, without control characters."""
+    """A click group that prints errors as one line without control characters."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs a command."""
         if sys.stdout is None:
-            # Closed by the caller, as by `>&-`: nobody wants to see the output.
+            # The caller closed it, as with `>&-`, and wants no output.
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-            # Written out what the terminal's encoding has not, a tick or a name, as on stderr.
+            # Escapes characters that the terminal's encoding lacks, as on stderr.
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             try:
@@ -81,7 +81,7 @@ class PrintableGroup(click.Group):
         except OSError as error:
             if error.errno not in _FULL or error.filename is not None:
                 raise
-            # Python tries once more when it ends, and has much to say.
+            # Python flushes it again at exit, and would print an error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             click.echo(
                 f"Error: the output can't be written ({error.strerror}); free some disk space, or "
@@ -93,7 +93,7 @@ class PrintableGroup(click.Group):
             click.echo(f"Error: {error.msg}", err=True)
             raise click.exceptions.Exit(2) from None
         except click.UsageError:
-            # Click quotes what it was given.
+            # Click quotes its arguments.
             raise
         except click.ClickException as error:
             click.echo(f"Error: {printable(error.format_message())}", err=True)

@@ -1,6 +1,6 @@
-"""No silent waiting: what a process waits for is in the log after 30 seconds, and then every minute.
+"""Logs what a process waits for, after 30 seconds and then every minute.
 
-A wait that is shorter than that says nothing, and costs a thread that sleeps.
+A shorter wait logs nothing; it costs one sleeping thread.
 """
 
 import concurrent.futures
@@ -17,12 +17,12 @@ NOTICE_SECONDS = 60.0
 _CONNECT_SECONDS = 1.0
 _POLL_SECONDS = 1.0
 
-# TensorFlow's, which shows warnings wherever there are estimators; nothing here imports TensorFlow for it.
+# TensorFlow's logger, which shows warnings wherever there are estimators; obtained without importing TensorFlow.
 _logger = logging.getLogger("tensorflow")
 
 
 class HostsMissingError(RuntimeError):
-    """Hosts of a cluster that have not answered in time."""
+    """Hosts of a cluster that did not answer in time."""
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def said_while_waiting(
 
 
 def without_answer(hosts: Mapping[str, str]) -> dict[str, str]:
-    """Returns the hosts that take no connection."""
+    """Returns the hosts that accept no connection."""
     if not hosts:
         return {}
     with concurrent.futures.ThreadPoolExecutor(min(16, len(hosts)), "connect") as threads:
@@ -79,10 +79,9 @@ def wait_for_tasks(
     first_secs: float = FIRST_NOTICE_SECONDS,
     every_secs: float = NOTICE_SECONDS,
 ) -> None:
-    """Waits until all hosts take connections, and says which do not.
+    """Waits until all hosts accept connections, and names those that do not.
 
-    What TensorFlow waits for nothing can end, and Ctrl-C does not get through: so who needs hosts
-    waits for them here before.
+    TensorFlow's own wait can't be ended, not even by Ctrl-C, so that callers wait here first.
     """
     missing = without_answer(hosts)
     if not missing:
@@ -106,12 +105,12 @@ def wait_for_tasks(
 
 
 def named(hosts: Mapping[str, str]) -> str:
-    """Returns hosts in words."""
+    """Formats hosts as a list of names."""
     return ", ".join(f"{name} ({address})" for name, address in hosts.items())
 
 
 def connection_error(address: str, *, seconds: float = _CONNECT_SECONDS) -> Exception | None:
-    """Tries to connect to a host."""
+    """Returns the error of connecting to a host, if any."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError("it is not of the form HOST:PORT")

@@ -1,16 +1,16 @@
-"""Files and folders that appear whole or not at all, whenever the process that writes them is killed.
+"""Writes files and folders that appear completely or not at all, even if the process is killed.
 
-What is written goes to a temporary name beside its place, is put on the disk, and is renamed. A process
-that is killed leaves the temporary name behind; `sweep` removes it when the next attempt begins.
+Content goes to a temporary name next to its place, is synced, and renamed. A killed process leaves the temporary name
+behind; `sweep` removes it when the next attempt begins.
 
 | where | a file | a folder |
 |---|---|---|
 | a local disk, a file share, HDFS | appears whole, by one rename | appears whole, by one rename |
 | an object store (gs://, s3://) | appears whole: objects do | its files appear one by one, those named `last` last |
 
-So where a folder can't be renamed its `last` files are its marker: who reads it waits for them, by `is_whole`.
+On a file system without folder renames, the `last` files mark a complete folder: readers wait for them with `is_whole`.
 
-A symbolic link stays: what it names is written. Devices and pipes, such as /dev/null and /dev/stdout, are written to
+A symbolic link stays; its target is written. Devices and pipes, such as /dev/null and /dev/stdout, are written to
 and never replaced.
 """
 
@@ -39,7 +39,7 @@ from tfx_tpu_trainer._support.file_systems import (
 )
 
 _TEMPORARY = ".tmp-"
-# How long a reader waits for a marker, and how often it looks: files of gigabytes take their time.
+# How long a reader waits for a marker, and how often it looks; files of gigabytes take a while.
 _MARKER_SECONDS = 60.0
 _POLL_SECONDS = 1.0
 
@@ -56,7 +56,7 @@ _logger = logging.getLogger(__name__)
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Writes a file, its folder too where it is missing; one that is there is replaced, not its permissions."""
+    """Writes a file atomically, and its folder if missing; an existing file keeps its permissions."""
     data = content.encode() if isinstance(content, str) else content
     with file_written_whole(path) as temporary:
         if is_local(temporary):
@@ -69,7 +69,7 @@ def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yields a temporary name beside `path` to write to, and puts it in `path`'s place at the end.
+    """Yields a temporary name next to `path`, which replaces `path` at the end.
 
     If the block raises, what it has written is removed and `path` stays as it was.
     """
@@ -101,12 +101,12 @@ def file_written_whole(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def write_document(path: str, document: Mapping[str, Any]) -> None:
-    """Writes JSON, its folder too where it is missing."""
+    """Writes JSON atomically, and its folder if missing."""
     write_whole(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def parse_document(text: str | bytes, *, newest: int) -> dict[str, Any]:
-    """Reads what `write_document` wrote."""
+    """Parses what `write_document` wrote."""
     try:
         document = json.loads(text)
     except RecursionError:
@@ -130,7 +130,7 @@ def parse_document(text: str | bytes, *, newest: int) -> dict[str, Any]:
 def folder_written_whole(
     uri: str, *, replaceable: Collection[str] = (), last: Collection[str] = ()
 ) -> Iterator[str]:
-    """Yields a temporary folder beside `uri` to write into, and puts it in `uri`'s place at the end.
+    """Yields a temporary folder next to `uri`, which replaces `uri` at the end.
 
     If the block raises, the temporary folder is removed and `uri` stays as it was.
     """
@@ -144,16 +144,16 @@ def folder_written_whole(
 
 
 def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None:
-    """Puts a folder that has been written in its place; what is there goes.
+    """Moves a finished folder to its place, and removes what is there.
 
     What is there is a former attempt's, which was killed between this and the end of its execution.
     """
     # Whenever this process is killed, a reader of `uri` must find the old folder, the new one or none, never a part.
-    # Where folders can be renamed that takes three steps: old -> aside, new -> `uri`, remove what is aside. A kill
-    # between the first two leaves none, and both under temporary names, which `sweep` removes.
-    # An object store moves files one by one. There a folder counts only with its marker, one of `last`: the old one
-    # loses its marker before any other file, and the new one gets it after all others.
-    # The files are synced before the rename: otherwise a machine that goes down may keep the name and lose the bytes.
+    # With renames that takes three steps: old -> aside, new -> `uri`, remove the one aside. A kill between the first
+    # two leaves none, and both under temporary names, which `sweep` removes. An object store moves files one by one;
+    # there a folder counts only with its marker, one of `last`: the old one loses its marker before any other file, and
+    # the new one gets it after all others. Files are synced before the rename: otherwise a machine that loses power may
+    # keep the name and lose the bytes.
     written, uri = _without_slash(written), followed_link(_without_slash(uri))
     gfile = _gfile()
     if is_local(uri):
@@ -161,7 +161,7 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
         for name in files_below(written):
             _sync_file(os.path.join(written, name))
     if renames_folders(uri):
-        # Not removed first: between a removal and the rename nothing would be there, for as long as removing takes.
+        # Not removed first: `uri` would be missing for as long as the removal takes.
         replaced = temporary_beside(uri) if gfile.isdir(uri) else None
         if replaced:
             move_folder(uri, replaced)
@@ -169,7 +169,7 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
             move_folder(written, uri)
         except Exception:
             if replaced and gfile.isdir(uri):
-                # Another attempt has put its own there in between.
+                # Another attempt put its own folder there in between.
                 _remove(replaced)
             elif replaced:
                 move_folder(replaced, uri)
@@ -180,7 +180,7 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
             _sync_folder(os.path.dirname(uri) or ".")
         return
     if gfile.exists(uri):
-        # Without its marker it is nobody's folder any more.
+        # Without its marker the folder no longer counts.
         for name in files_below(uri):
             if os.path.basename(name) in last:
                 gfile.remove(os.path.join(uri, name))
@@ -191,7 +191,7 @@ def commit_folder(written: str, uri: str, *, last: Collection[str] = ()) -> None
 
 
 def move_folder(folder: str, target: str, *, last: Collection[str] = ()) -> None:
-    """Renames a folder; where it can't be renamed its files move one by one.
+    """Renames a folder; on an object store, moves its files one by one.
 
     An empty folder may stay behind there.
     """
@@ -202,7 +202,7 @@ def move_folder(folder: str, target: str, *, last: Collection[str] = ()) -> None
     if renames_folders(folder):
         gfile.rename(folder, target)
         return
-    # TensorFlow's ram:// drops the files when asked to rename a folder (seen with TF 2.16.2).
+    # TensorFlow's ram:// loses the files when a folder is renamed (seen with TF 2.16.2).
     names = sorted(files_below(folder), key=lambda name: os.path.basename(name) in last)
     for name in names:
         path = os.path.join(target, name)
@@ -211,7 +211,7 @@ def move_folder(folder: str, target: str, *, last: Collection[str] = ()) -> None
 
 
 def is_whole(folder: str, markers: Collection[str]) -> bool:
-    """Tells whether a folder is whole, and waits for one that is being written file by file.
+    """Returns whether a folder is complete; waits for one that is being written file by file.
 
     Where folders are renamed there is nothing to wait for, nor where a folder has no files yet.
     """
@@ -241,9 +241,9 @@ def is_whole(folder: str, markers: Collection[str]) -> bool:
 
 
 def sweep(folder: str) -> list[str]:
-    """Removes what killed processes have left in a folder and of the folder next to it; returns the paths.
+    """Removes temporary files that killed processes left in a folder or next to it; returns their paths.
 
-    Nobody else may be writing there: a temporary name looks the same while it is in use.
+    No other process may be writing there: a temporary name in use looks the same.
     """
     parent, own_name = os.path.split(followed_link(_without_slash(folder)))
     left = [
@@ -256,7 +256,7 @@ def sweep(folder: str) -> list[str]:
 
 
 def try_writing(folder: str) -> None:
-    """Makes a folder where there is none, and writes to it."""
+    """Makes a folder if missing, and tests writing to it."""
     from tensorflow import errors
 
     gfile = _gfile()
@@ -269,24 +269,24 @@ def try_writing(folder: str) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Tells whether a file or folder of this name is being written, or was when a process was killed."""
+    """Returns whether a name is a temporary one, of a write in progress or a killed process."""
     return name.startswith(_TEMPORARY)
 
 
 def _final_name(temporary: str) -> str:
-    """Returns the name that a temporary file or folder was to get: `model` of `.tmp-0a1b2c3d-model`."""
+    """Returns the final name of a temporary one: `model` for `.tmp-0a1b2c3d-model`."""
     return os.path.basename(temporary).removeprefix(_TEMPORARY).partition("-")[2]
 
 
 def _temporaries_in(folder: str) -> list[str]:
     gfile = _gfile()
-    # Object stores list folders with a slash at the end.
+    # Object stores list folders with a trailing slash.
     names = (name.rstrip("/") for name in gfile.listdir(folder)) if gfile.isdir(folder) else ()
     return [os.path.join(folder, name) for name in names if is_temporary(name)]
 
 
 def files_below(folder: str) -> list[str]:
-    """Lists the files of a folder and of those in it, by their paths from it."""
+    """Lists the files below a folder by their relative paths."""
     return [
         os.path.join(where, name)[len(folder) :].lstrip("/")
         for where, _, names in _gfile().walk(folder)
@@ -311,15 +311,15 @@ def _check_replaceable(uri: str, replaceable: Collection[str]) -> None:
 
 
 def temporary_beside(path: str) -> str:
-    """Returns a new name in the same folder, which `sweep` knows."""
-    # Not the name and a suffix: object stores go by prefixes of names, and servers by names of versions.
+    """Returns a new temporary name in the same folder, which `sweep` recognizes."""
+    # A prefix, not a suffix: object stores select by prefix, and servers read names as versions.
     parent, name = os.path.split(path.rstrip("/"))
     return os.path.join(parent, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}-{name}")
 
 
 @contextlib.contextmanager
 def _failure_explained(path: str, temporary: str) -> Iterator[None]:
-    """Names what was to be written, where the system names a temporary file or none, and what to do."""
+    """Names the target of a failed write if the system names a temporary file or none, and the fix."""
     try:
         yield
     except OSError as error:
@@ -327,14 +327,13 @@ def _failure_explained(path: str, temporary: str) -> Iterator[None]:
         about_it = at is None or str(at).startswith(temporary) or path.startswith(str(at))
         if number is None or not about_it:
             raise
-        # A folder that was to be made is there, as a file.
+        # A file has the name of the folder to make.
         raise _failed(errno.ENOTDIR if number == errno.EEXIST else number, path) from None
     except Exception as error:
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is None or not isinstance(error, tensorflow.errors.OpError):
             raise
-        # TensorFlow's local file system says `PATH; REASON`, the latter in the words of
-        # `os.strerror`.
+        # TensorFlow's local file system raises `PATH; REASON`, with the reason from `os.strerror`.
         at, _, reason = error.message.rpartition("; ")
         if not is_local(path) or not at or not (at.startswith(temporary) or path.startswith(at)):
             raise
@@ -343,7 +342,7 @@ def _failure_explained(path: str, temporary: str) -> Iterator[None]:
 
 
 def _without_slash(folder: str) -> str:
-    """Returns a folder's path without a slash at its end, but the root's as it is."""
+    """Strips a folder path's trailing slash, but not the root's."""
     return folder.rstrip("/") or folder
 
 
@@ -356,7 +355,7 @@ def _failed(number: int, path: str) -> OSError:
 def _removed_on_failure(path: str) -> Iterator[None]:
     try:
         yield
-    # Ctrl-C and a signal too. What goes wrong here must not hide what went wrong before.
+    # Includes Ctrl-C and signals. An error in the clean-up must not hide the first one.
     except BaseException:
         with contextlib.suppress(Exception):
             _remove(path)
@@ -366,7 +365,7 @@ def _removed_on_failure(path: str) -> Iterator[None]:
 def _remove(path: str) -> None:
     if not is_local(path):
         gfile = _gfile()
-        # Where folders are only prefixes of names, one is gone with its last file.
+        # Where folders are only prefixes, a folder disappears with its last file.
         if gfile.isdir(path):
             gfile.rmtree(path)
         elif gfile.exists(path):
@@ -380,14 +379,14 @@ def _remove(path: str) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    # File shares that can't sync a folder say so by an error.
+    # File shares that can't sync a folder raise an error.
     with contextlib.suppress(OSError):
         _sync_file(path)
 
 
 def _sync_file(path: str) -> None:
-    # A rename may reach the disk before what the file holds; a machine that loses its power then has the name alone.
-    # And a full disk may say so no earlier than here.
+    # A rename may reach the disk before the file's content; after a power loss only the name would be left. A full disk
+    # may also be reported only here.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -396,7 +395,7 @@ def _sync_file(path: str) -> None:
 
 
 def _gfile() -> ModuleType:
-    # Those who write to a local disk only, as the pipelines' compiler does, need not wait for TensorFlow.
+    # Writers to a local disk, such as the pipelines' compiler, do not wait for TensorFlow.
     import tensorflow as tf
 
     return tf.io.gfile

@@ -1,4 +1,4 @@
-"""The generations of TPU chips, and the slices of them that can be asked for: what GKE and Vertex call them.
+"""Lists the generations of TPU chips and the slices that can be requested, with their names on GKE and Vertex.
 
 Peak rates, memory and links are those that Google publishes for a chip
 (https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and its page for each generation). Topologies, machine
@@ -94,7 +94,7 @@ CHIPS: Mapping[str, Chip] = {
         _chip("v5e", 1, 16, 15.75, 197, 819, 200, 25, 0),
         _chip("v5p", 1, 95, 95.74, 459, 2765, 600, 50, 4),
         _chip("v6e", 1, 32, 31.25, 918, 1640, 448, 100, 2),
-        # Two devices a chip, as its compiler lists them; what a program may use is that of libtpu 0.0.42.1.
+        # Two devices per chip, as its compiler lists them; the memory limit is that of libtpu 0.0.42.1.
         _chip("tpu7x", 2, 192, 94.74, 2307, 7380, 600, 100, 4),
     )
 }
@@ -131,7 +131,7 @@ class Slice:
 
     @property
     def num_chips(self) -> int:
-        """Chips in all."""
+        """The number of chips."""
         return math.prod(map(int, self.topology.split("x")))
 
     @property
@@ -141,7 +141,7 @@ class Slice:
 
     @property
     def num_devices(self) -> int:
-        """TPU devices that TensorFlow sees: the most replicas that a model can have."""
+        """The number of TPU devices that TensorFlow sees, and so of the most replicas."""
         return self.num_chips * self.chip.devices
 
 
@@ -157,7 +157,7 @@ _LITE = ("4x4", "4x8", "8x8", "8x16", "16x16")
 
 @lru_cache(maxsize=1)
 def known_slices() -> tuple[Slice, ...]:
-    """Returns every slice of the table, smallest first within a generation."""
+    """Returns all slices, smallest first within a generation."""
     return (
         *_of_machines_with_four("v2", *_V2, vertex=("cloud-tpu", "TPU_V2")),
         Slice(
@@ -226,12 +226,12 @@ def find_slice(name: str) -> Slice:
 
 
 def _nearest(shape: str, slices: Iterable[Slice]) -> str:
-    """Names the slices whose number of chips is next to what a shape comes to."""
+    """Names the slices with the next smaller and larger number of chips."""
     slices = list(slices)
     try:
         wanted = math.prod(map(int, shape.split("x")))
     except ValueError:
-        # Machines differ within a topology, whose name is the same.
+        # Slices with different machines may share a topology's name.
         topologies = dict.fromkeys(each.topology for each in slices)
         close = difflib.get_close_matches(shape, list(topologies), 3, 0)
         return ", ".join(f"{slices[0].chip.generation}:{topology}" for topology in close)
@@ -264,7 +264,7 @@ def _of_machines_with_four(
 
 
 def _lite(generation: str, machines: str, accelerator: str) -> list[Slice]:
-    """Slices of v5e and v6e: machines of one, four and eight chips, larger ones of four each."""
+    """Returns the slices of v5e and v6e: machines of one, four and eight chips, larger ones of four each."""
 
     def of(topology: str, chips_per_host: int) -> Slice:
         chips = math.prod(map(int, topology.split("x")))
@@ -278,6 +278,6 @@ def _lite(generation: str, machines: str, accelerator: str) -> list[Slice]:
             vertex_machine_type=machine,
         )
 
-    # A 2x4 is one machine of eight chips or two of four: `find_slice` takes the former, TpuSpec(hosts=2) the latter.
+    # A 2x4 is one machine of eight chips or two of four: `find_slice` returns the former, TpuSpec(hosts=2) the latter.
     single = [of("1x1", 1), of("2x2", 4), of("2x4", 8)]
     return [*single, of("2x4", 4), *(of(topology, 4) for topology in _LITE)]

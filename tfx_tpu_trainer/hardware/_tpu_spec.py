@@ -1,4 +1,4 @@
-"""What a pipeline asks for when it asks for a TPU."""
+"""Defines TpuSpec, a pipeline's request for a TPU."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ class TpuSpec(pydantic.BaseModel):
             )
 
     def tpu_config(self, num_cores_per_replica: int | None = None) -> dict[str, int | None]:
-        """Returns the keyword arguments of a `TPUConfig` for the slice."""
+        """Returns the slice's keyword arguments for `TPUConfig`."""
         return {
             "num_shards": self.num_replicas(num_cores_per_replica),
             "num_cores_per_replica": num_cores_per_replica,
@@ -271,12 +271,12 @@ class TpuSpec(pydantic.BaseModel):
         ]
 
     def _provisioning_keys(self) -> list[str]:
-        """Returns the key of both the label and the taint of nodes that are had in this way."""
+        """Returns the key of both the label and the taint of nodes with this kind of provisioning."""
         ways = {"cloud.google.com/gke-spot": self.spot, _FLEX_START: self.flex_start}
         return [key for key, is_asked_for in ways.items() if is_asked_for]
 
     def resource_limits(self) -> dict[str, int]:
-        """Returns the resources of a pod, one on each host."""
+        """Returns a pod's resource limits, one pod per host."""
         return {"google.com/tpu": self.tpu_slice.chips_per_host}
 
     def vertex_machine_spec(self) -> dict[str, Any]:

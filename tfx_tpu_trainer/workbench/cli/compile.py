@@ -1,4 +1,4 @@
-"""The command `compile`: a project's pipeline as Kubeflow Pipelines and Vertex AI read it, in a file or sent."""
+"""`tfx-tpu-trainer compile`: compiles a project's pipeline for Kubeflow Pipelines or Vertex AI; may submit it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def compile_command(context: click.Context, **values: Any) -> None:
 
 
 def _backend(context: click.Context, values: Mapping[str, Any]) -> Any:
-    """Returns the cluster that the options name."""
+    """Returns the backend that the options name."""
     if values["kubeflow"] == values["vertex"]:
         raise click.UsageError("give --kubeflow or --vertex, and not both")
     if values["submit"] and values["dry_run"]:
@@ -162,7 +162,7 @@ def _compile(backend: Any, values: Mapping[str, Any]) -> None:
     if output is not None:
         compiled.write(output)
         said = f"{printable(output)}: compiled for {_TITLES[backend]}, image {pipeline.image}"
-        # The standard output of a dry run is JSON.
+        # A dry run prints JSON to the standard output.
         click.echo(said, err=dry_run)
     if dry_run:
         printed = {**run.describe(compiled), **pipeline.custom_job}
@@ -188,7 +188,7 @@ def _run(pipeline: ClusterPipeline, values: Mapping[str, Any]) -> KubeflowRun | 
             network=values["network"],
         )
     return KubeflowRun(
-        # The environment may name one that is not asked.
+        # The environment may name a host that is not needed here.
         host=values["host"] if values["submit"] or values["dry_run"] else None,
         namespace=values["namespace"],
         experiment=values["experiment"] or "Default",

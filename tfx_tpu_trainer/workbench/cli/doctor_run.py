@@ -1,4 +1,4 @@
-"""What `tfx-tpu-trainer doctor` does: examines the files of paths, side by side, and prints what it found."""
+"""`tfx-tpu-trainer doctor`: examines files in parallel and prints the findings."""
 
 import concurrent.futures
 import dataclasses
@@ -44,7 +44,7 @@ from tfx_tpu_trainer.compat.doctor import (
 NOTHING_TO_DO: Final = 0
 EDITS_NEEDED: Final = 1
 UNREADABLE: Final = 2
-# Bytes from which processes gain more than it takes to start them: half a second of one.
+# Total size above which parallel processes save more than their start-up costs, half a second.
 _SIDE_BY_SIDE: Final = 1_000_000
 
 _FILES_AT_ONCE: Final = 8
@@ -54,17 +54,17 @@ _STYLES: Final = {Verdict.WORKS: "green", Verdict.EDIT: "yellow", Verdict.NOTE: 
 
 @dataclasses.dataclass(frozen=True)
 class ExaminedFile:
-    """One file's findings."""
+    """The findings of one file."""
 
     path: Path
-    # What was found; with --fix what is left.
+    # With --fix, the findings that remain.
     findings: tuple[Finding, ...]
     made: tuple[Finding, ...] = ()
-    # The mechanical edits as a unified diff; "" where they were not asked for.
+    # The mechanical edits as a unified diff; "" if not requested.
     diff: str = ""
 
     def count(self, verdict: Verdict) -> int:
-        """Counts the findings of a verdict; an edit counts once for each of its lines."""
+        """Counts the findings with a verdict; an edit counts once for each of its lines."""
         return sum(
             1 + (len(each.also_lines) if verdict is Verdict.EDIT else 0)
             for each in self.findings
@@ -73,12 +73,12 @@ class ExaminedFile:
 
 
 def run(paths: Sequence[str], *, fix: bool, diff: bool, as_json: bool) -> int:
-    """Examines files and folders and prints what was found."""
+    """Examines files and folders and prints the findings."""
     files: dict[Path, None] = {}
     errors: list[str] = []
     for path in paths:
         try:
-            # A file may be given twice, by its folder too.
+            # A file may also be given by its folder.
             files |= dict.fromkeys(python_files(path))
         except UnreadableError as error:
             errors.append(str(error))
@@ -104,7 +104,7 @@ def run(paths: Sequence[str], *, fix: bool, diff: bool, as_json: bool) -> int:
 def _results(
     files: Sequence[Path], look_at: Callable[[Path], ExaminedFile | str], *, quiet: bool
 ) -> list[ExaminedFile | str]:
-    """Looks at files in as many processes as there are processors, where that is quicker."""
+    """Examines files in one process per core if that is faster."""
     stderr = Console(stderr=True)
     bar = functools.partial(
         track,
@@ -117,7 +117,7 @@ def _results(
     processes = min(os.cpu_count() or 1, len(files) // _FILES_AT_ONCE)
     if processes < 2 or sum(map(_size, files)) < _SIDE_BY_SIDE:
         return list(bar(map(look_at, files)))
-    # A process that is forked has everything imported.
+    # A forked process has all imports already.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     with concurrent.futures.ProcessPoolExecutor(processes, context) as pool:
         return list(bar(pool.map(look_at, files, chunksize=_FILES_AT_ONCE)))
@@ -128,7 +128,7 @@ def _size(file: Path) -> int:
 
 
 def _examine_or_say_why(file: Path, *, fix: bool, diff: bool) -> ExaminedFile | str:
-    """Examines a file; what is wrong with one that can't be read is told beside the others' findings."""
+    """Examines a file; an unreadable file gets a finding that says why."""
     try:
         return _examine(file, fix=fix, diff=diff)
     except UnreadableError as error:
@@ -190,7 +190,7 @@ def _as_json(
 
 
 def print_file(examined: ExaminedFile) -> None:
-    """Prints a file's findings; nothing for a file without any."""
+    """Prints a file's findings, if any."""
     if not (examined.findings or examined.made or examined.diff):
         return
     console = standard_output()
@@ -211,13 +211,13 @@ def print_file(examined: ExaminedFile) -> None:
         if console.is_terminal:
             console.print(Syntax(examined.diff, "diff", background_color="default"))
         else:
-            # To be given to `patch`: no line is to be broken or stripped, no character escaped.
+            # Input for `patch`: no line may be wrapped or stripped, and no character escaped.
             sys.stdout.write(f"{examined.diff}\n")
     console.print()
 
 
 def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
-    """Prints the last lines: how much is to be done, and how the program runs without it."""
+    """Prints the summary: how much is to be edited, and how the program runs unedited."""
     findings = [finding for each in examined for finding in each.findings]
     edits = sum(each.count(Verdict.EDIT) for each in examined)
     fixable = sum(each.fixable for each in findings)
@@ -234,7 +234,7 @@ def print_summary(examined: Sequence[ExaminedFile], *, fix: bool) -> None:
     if not fix and edits and fixable == edits:
         program = shlex.quote(str(examined[0].path)) if len(examined) == 1 else "PROGRAM"
         line = f"Run it unchanged: python -m tfx_tpu_trainer.compat --repair {program}"
-        # A command to be copied is not broken.
+        # A command to be copied is not wrapped.
         standard_output().print(text(line), soft_wrap=True)
 
 

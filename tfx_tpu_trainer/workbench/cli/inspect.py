@@ -23,7 +23,7 @@ def inspect(path: str, as_json: bool) -> None:
     PATH is a SavedModel's folder, a folder of versions (the newest is shown) or the uri of a Model
     artifact. Nothing is loaded: it works on any machine.
     """
-    # What TensorFlow says of this machine while it starts is none of the answer.
+    # Hides TensorFlow's start-up messages.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tensorflow import errors
 
@@ -45,7 +45,7 @@ def inspect(path: str, as_json: bool) -> None:
 
 
 def _print_tables(found: Mapping[str, Any]) -> None:
-    """Prints what `overview` has found."""
+    """Prints the result of `overview`."""
     console = standard_output()
     console.print(
         text(f"{found['path']}  ({_size(found['bytes'])} in {len(found['files'])} files)")

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer`: the commands' names, those on old programs and new projects, and how errors are shown."""
+"""`tfx-tpu-trainer`: registers all commands; holds those on old programs and new projects."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def doctor(paths: tuple[str, ...], fix: bool, diff: bool, as_json: bool) -> None
 @click.argument("words", metavar="[OPTIONS] [PROGRAM] [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def compat(words: Sequence[str]) -> None:
     """Runs a program that uses tf.estimator, without an edit of it."""
-    # In place of this process, in which the program would find our imports.
+    # Replaces this process, whose imports the program would find.
     os.execv(sys.executable, [sys.executable, "-m", "tfx_tpu_trainer.compat", *words])
 
 
@@ -100,7 +100,7 @@ def new(folder: Path, **options: Any) -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    # Of libraries that TFX imports.
+    # Warnings of libraries that TFX imports.
     warnings.filterwarnings("ignore")
     from tfx_tpu_trainer.workbench.new import ScaffoldError, create_project
 

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer predict`: a model's answers to rows of a file."""
+"""`tfx-tpu-trainer predict`: predicts the rows of a file with a model."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def predict(
             )
             click.echo(f"{chosen.which}: {chosen.folder}")
             predict_run.predict_rows(chosen, rows, output)
-        # Click ends quietly where nobody reads on, as of `| head`.
+        # Click ends quietly when its output is closed, as with `| head`.
         except BrokenPipeError:
             raise
-        # Of a config, a file of rows, an output or a model: each says in a line what to do.
+        # Each error's message is one line with the fix.
         except (OSError, ValueError) as error:
             raise click.ClickException(str(error).splitlines()[0]) from None

@@ -1,4 +1,4 @@
-"""Which model answers `tfx-tpu-trainer predict`, what it is asked, and what is made of its answers."""
+"""Chooses the model of `tfx-tpu-trainer predict`, sends it rows and writes its predictions."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.project import Project
 from tfx_tpu_trainer.workbench.project.roots import Root
 
-# As `components.inputs` exports them.
+# The names that `components.inputs` exports.
 _DEFAULT, _RAW, _EXAMPLES = "serving_default", "predict_raw", "examples"
 _PROBABILITIES, _CLASS_ID = "probabilities", "class_id"
 
-# Columns of predictions.
+# The columns of predictions.
 _PREDICTION, _PROBABILITY, _MOST = "prediction", "probability_", "probability"
 
 _ROWS_AT_ONCE = 1_000
 _SHOWN_ROWS = 10
-# With more, only the most probable class is shown.
+# With more classes, only the most probable one is shown.
 _SHOWN_CLASSES = 6
 _SHOWN_NAMES = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class ChosenModel:
-    """A model that is asked."""
+    """A model to predict with."""
 
-    # With its SavedModel.
+    # The folder with its SavedModel.
     folder: str
-    # Which one it is, in words.
+    # Describes which model it is.
     which: str
-    # The names of its classes, in their order; empty where nobody has named them.
+    # Its class names in order; empty if unknown.
     classes: tuple[str, ...] = ()
-    # The column that it predicts, where it is known.
+    # The column that it predicts, if known.
     label: str | None = None
 
 
@@ -75,7 +75,7 @@ def choose_model(
     root: str | None,
     model: str | None,
 ) -> ChosenModel:
-    """Finds the model that the options mean: that of a folder, or the project's."""
+    """Finds the model of the options: in the given folder, or the project's."""
     try:
         project = find_project(folder, name)
     except ConfigError as error:
@@ -92,7 +92,7 @@ def choose_model(
 
 
 def _names(project: Project) -> tuple[tuple[str, ...], str | None]:
-    """Reads the names of the classes and of the label, which a project that `new` has made has."""
+    """Reads the names of classes and label, which a project made by `new` has."""
     path = project.folder / "transform" / "columns.py"
     if not path.is_file():
         return (), None
@@ -106,7 +106,7 @@ def _names(project: Project) -> tuple[tuple[str, ...], str | None]:
 
 
 def _model_of(config: PipelineConfig) -> tuple[str, str]:
-    """Finds the model that a project pushed last, or else blessed last, or else trained last; says which."""
+    """Finds the project's model last pushed, or else last blessed, or else last trained; describes which."""
     with contextlib.suppress(FileNotFoundError):
         return find_saved_model(config.push_folder), "The model pushed last"
     none = ConfigError(
@@ -122,7 +122,7 @@ def _model_of(config: PipelineConfig) -> tuple[str, str]:
     store = root.store()
     trained = None
     for run in reversed(metadata.run_names(store)):
-        # `clean` removes what old runs have left.
+        # `clean` removes old runs' files.
         with contextlib.suppress(FileNotFoundError):
             made = find_artifacts(store, run)
             if made.model is not None and was_blessed(made.blessing):
@@ -135,7 +135,7 @@ def _model_of(config: PipelineConfig) -> tuple[str, str]:
 
 
 def predict_rows(model: ChosenModel, path: Path, output: str | None) -> None:
-    """Predicts for the rows of a file, shows the first ones and writes all."""
+    """Predicts the rows of a file, shows the first ones and writes all."""
     if output is not None and os.path.exists(output) and os.path.samefile(path, output):
         raise ValueError(f"--output {output!r} is the file of rows; give another one")
     serving, columns = _signature(model.folder)
@@ -144,7 +144,7 @@ def predict_rows(model: ChosenModel, path: Path, output: str | None) -> None:
     if first is None:
         raise ValueError(f"{path} has no rows; give a file with at least one")
     _check_columns(path, first, columns)
-    # TensorFlow's loader warns of columns whose names are none of Python.
+    # TensorFlow's loader warns of columns whose names are no Python identifiers.
     logging.getLogger("absl").setLevel(logging.ERROR)
     signature = load_serving(model.folder).signatures[_DEFAULT]
     shown: list[Mapping[str, Any]] = []
@@ -178,7 +178,7 @@ def predict_rows(model: ChosenModel, path: Path, output: str | None) -> None:
 
 
 def _signature(folder: str) -> tuple[SignatureDescription, Mapping[str, TensorDescription]]:
-    """Returns the signature to call, and the types of the columns that it reads, by name."""
+    """Returns the signature to call, and its columns' types by name."""
     graphs = {graph.tags: graph.signatures for graph in describe_saved_model(folder)}
     signatures = graphs.get((tf.saved_model.SERVING,), {})
     if _DEFAULT not in signatures:
@@ -197,7 +197,7 @@ def _signature(folder: str) -> tuple[SignatureDescription, Mapping[str, TensorDe
 
 
 def _rows(path: Path, columns: Mapping[str, TensorDescription]) -> Iterator[Row]:
-    """Reads rows as `new` does: as text, as it is in the copy that CsvExampleGen gets."""
+    """Reads rows as text, as `new` does and the copy for CsvExampleGen holds them."""
     if is_record_file(path):
         yield from record_rows(path)
         return
@@ -209,7 +209,7 @@ def _rows(path: Path, columns: Mapping[str, TensorDescription]) -> Iterator[Row]
             name = csv_files.on_one_line(name)
             if value is not None:
                 value = csv_files.on_one_line(value)
-                # With commas as delimiters there are no decimal ones.
+                # With commas as delimiters, decimal commas are impossible.
                 if name in numbers and form.delimiter != ",":
                     value = csv_files.with_point(value)
             plain[name] = value
@@ -238,7 +238,7 @@ def _listed(names: Sequence[str]) -> str:
 def _values(
     where: str, row: Row, columns: Mapping[str, TensorDescription], serving: SignatureDescription
 ) -> dict[str, Any]:
-    """Returns a row's values in the types of the model's columns; `None` is a missing one."""
+    """Returns a row's values in the model's types; `None` is a missing one."""
     values: dict[str, Any] = {}
     for name, tensor in columns.items():
         given = row.get(name)
@@ -250,7 +250,7 @@ def _values(
             raise ValueError(
                 f"{where} has {name!r} as {given!r}, but the model takes {what}; correct it, or leave it empty"
             ) from None
-        # Those of a tf.Example may be missing; what a tensor says for it is the model's own business.
+        # A tf.Example may lack a value; how a tensor marks a missing value depends on the model.
         if values[name] is None and columns is serving.inputs:
             raise ValueError(f"{where} has no value of {name!r}, which the model needs; add it")
     return values
@@ -288,7 +288,7 @@ def _example(values: Mapping[str, Any]) -> bytes:
 
 
 def _named(answers: Mapping[str, np.ndarray], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields each row's answer: a class and the probability of each, or the outputs as they are."""
+    """Yields each row's prediction: a class with each class's probability, or the outputs as they are."""
     answers = dict(answers)
     columns: dict[str, list[Any]] = {}
     probabilities = answers.get(_PROBABILITIES)
@@ -309,7 +309,7 @@ def _named(answers: Mapping[str, np.ndarray], classes: Sequence[str]) -> Iterato
 
 
 def _plain(value: Any) -> Any:
-    """Returns an output's value as JSON has it: a float32 with the digits that tell it from others."""
+    """Returns an output's value as JSON; a float32 with its shortest distinct digits."""
     if isinstance(value, np.ndarray):
         return [_plain(each) for each in value]
     if isinstance(value, bytes):
@@ -321,7 +321,7 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def _written(output: str | None) -> Iterator[Callable[[Row, Mapping[str, Any]], None]]:
-    """Yields a function that writes a row with its answer; the file appears whole, at the end, or not at all."""
+    """Yields a function that writes a row with its prediction; the file appears complete at the end, or not at all."""
     if output is None:
         yield lambda row, answer: None
         return
@@ -359,7 +359,7 @@ def _show(
     answered: Sequence[str],
     label: str | None,
 ) -> None:
-    """Prints rows as a table: the first column, which often is a name, the label where there is one, the answers."""
+    """Prints rows as a table: the first column, which often is a name, the label if any, and the predictions."""
     many = sum(name.startswith(_PROBABILITY) for name in answered) > _SHOWN_CLASSES
     if many:
         answered = [name for name in answered if not name.startswith(_PROBABILITY)]

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer preflight`: the TPU compiler on a model, before there is a TPU."""
+"""`tfx-tpu-trainer preflight`: compiles a model with the TPU compiler, without a TPU."""
 
 import os
 import re
@@ -15,7 +15,7 @@ _SHOWN = 100
 
 
 class _Sizes(click.ParamType):
-    """One integer or a list of them, as "1024" or "1024,2048"."""
+    """An integer or a list of them, such as "1024" or "1024,2048"."""
 
     name = "ROWS[,ROWS...]"
 
@@ -37,7 +37,7 @@ class _Sizes(click.ParamType):
 
 
 class _Names(click.ParamType):
-    """Names with commas between."""
+    """Comma-separated names."""
 
     name = "NAME[,NAME...]"
 
@@ -203,10 +203,10 @@ def preflight(**options: Any) -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    # Of Google's client libraries, which nothing here calls.
+    # Warnings of Google's client libraries, which are not used here.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     with of_extra("preflight", for_what="The preflight"):
-        # What is missing is told before TensorFlow is imported, which takes seconds and logs lines of its own.
+        # Reports a missing extra before importing TensorFlow, which takes seconds and logs messages.
         from tfx_tpu_trainer.hardware import TpuSpec  # noqa: F401
         from tfx_tpu_trainer.workbench.cli.preflight_run import run
 

@@ -1,4 +1,4 @@
-"""What `tfx-tpu-trainer preflight` need not be told in a project: model, params, batches, slice, features, length."""
+"""Fills in the options of `tfx-tpu-trainer preflight` from a project's config and pipeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _PROJECT = ("folder", "name", "config_file")
 _INSTEAD = ("module_file", "module", "function")
-# Of the chips on which TensorFlow trains and that anybody can order.
+# Chips on which TensorFlow trains and that anyone can order.
 _SWEPT = ("v5e", "v6e", "v5p")
 _FOLDER = "preflight"
 
@@ -43,7 +43,7 @@ def project_of(options: Mapping[str, Any]) -> Project | None:
     here = all(os.path.isfile(name) for name in ("config.yaml", "pipeline.py"))
     if not named and (not here or instead or options["saved_model"]):
         return None
-    # Who has no project needs no TFX.
+    # Other models need no TFX.
     with runner_extra():
         return find_project(options["folder"], options["name"])
 

@@ -1,4 +1,4 @@
-"""What `tfx-tpu-trainer preflight` does once its options are read."""
+"""Runs `tfx-tpu-trainer preflight` with its parsed options."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
 
 class PreflightFailed(click.ClickException):
-    """No report could be made; with an exit code other than that of a report that is not ok."""
+    """No report could be made; has its own exit code."""
 
     exit_code = 2
 
@@ -79,7 +79,7 @@ def run(options: Mapping[str, Any]) -> bool:
             options = completed(options, project)
         steps = _steps(options)
         _check(options, steps)
-        # Before TensorFlow is asked for anything: without a compiler nothing is of use.
+        # Checked before TensorFlow is imported: nothing works without a compiler.
         compiler = libtpu_version(options["libtpu_path"])
         if options["function"]:
             report = _of_function(options)
@@ -106,7 +106,7 @@ def _user_code(options: Mapping[str, Any]) -> Iterator[Project | None]:
     with _errors_in_one_line(code), contextlib.ExitStack() as folders:
         project = project_of(options)
         below = project.import_root if project is not None else file and os.path.dirname(file)
-        # As TFX does it: what a model imports is beside it, or below the folder that one works in.
+        # As in TFX: a model's imports are next to it, or in the working directory.
         for folder in (os.getcwd(), None if below is None else os.path.abspath(below)):
             if folder:
                 folders.enter_context(imported_from(folder))
@@ -128,7 +128,7 @@ def _steps(options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
-    """Checks what can be said of the options without looking anything up."""
+    """Checks the options as far as possible without reading files."""
     of_model = [step for step in steps if step != "serve"]
     if options["module_file"] and options["module"]:
         raise PreflightFailed("Give one of --module_file and --module, not both.")
@@ -241,7 +241,7 @@ def _of_function(options: Mapping[str, Any]) -> PreflightReport:
 
 
 def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
-    """Reads what a training costs by, so that a mistake is found before anything is compiled."""
+    """Reads the prices before anything is compiled, so that a mistake shows early."""
     given = [name for name in _OF_COST if options[name] is not None]
     if options["price_file"] is None and given and not options["sweep"]:
         raise PreflightFailed(f"--{given[0]} needs --price: give a price file.")
@@ -257,7 +257,7 @@ def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
 
 
 def _length(options: Mapping[str, Any]) -> TrainingLength | None:
-    """Returns the length that is given, else the project's; `None` where nobody asks."""
+    """Returns the given length, else the project's; `None` if neither is needed."""
     if not any(options[name] is not None for name in _LENGTHS):
         if (declared := options.get("declared_length")) is not None:
             return TrainingLength(train_steps=declared[0], rows_per_step=declared[1])
@@ -309,14 +309,14 @@ def _config(options: Mapping[str, Any]) -> RunConfig | None:
     if cores is None:
         raise PreflightFailed("--input_partition_dims needs --num_cores_per_replica: give both.")
     example = "a JSON list for features and labels, such as '[{\"image\": [1, 4, 1]}, null]'"
-    # TensorFlow's own lines of its import must not come before the one that names a missing extra.
+    # A missing extra must be reported before TensorFlow's own messages.
     from tfx_tpu_trainer.estimator.tpu import InputPipelineConfig, RunConfig, TPUConfig
 
     return RunConfig(
         tpu_config=TPUConfig(
             num_cores_per_replica=int(cores),
             input_partition_dims=_json("input_partition_dims", dims, kind=list, example=example),
-            # The one that takes partitions; for one host it is like the others.
+            # PER_HOST_V2 supports partitions; for one host it is like the others.
             per_host_input_for_training=InputPipelineConfig.PER_HOST_V2,
         )
     )
@@ -327,7 +327,7 @@ def _json(name: str, text: str | None, *, kind: type, example: str) -> Any:
         return None
     try:
         values = json.loads(text)
-        # NaN and infinity, which Python reads, are none of JSON's values.
+        # Python's reader accepts NaN and infinity, which JSON lacks.
         json.dumps(values, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise PreflightFailed(
@@ -384,7 +384,7 @@ def _with_input(
 
 
 def _cost(report: PreflightReport, options: Mapping[str, Any]) -> TrainingCost | None:
-    """Returns what the training costs; `None` where nobody asks, or where it can't train."""
+    """Returns the training's cost; `None` if not requested, or if it can't train."""
     prices, length = _prices(options), _length(options)
     trains = any(step.name == "train" and step.ok for step in report.steps)
     if prices is None or length is None or not trains:
@@ -420,7 +420,7 @@ def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequ
     if options["html_file"]:
         write_html(found, options["html_file"])
     _say_page(options)
-    # Of slices that nobody has named, one that fits is enough.
+    # Of slices that the user did not name, one that fits is enough.
     return found.ok or (bool(options.get("own_slices")) and any(found.largest.values()))
 
 
@@ -433,7 +433,7 @@ def _write(report: PreflightReport, options: Mapping[str, Any], cost: TrainingCo
 
 
 def _say_page(options: Mapping[str, Any]) -> None:
-    """Names the page that nobody has asked for by its name."""
+    """Prints the path of a page that the user did not name."""
     if options.get("own_page"):
         path = options["html_file"]
         standard_output().print(
@@ -453,7 +453,7 @@ def _compiler_options(options: Mapping[str, Any]) -> CompilerOptions:
 
 @contextlib.contextmanager
 def _errors_in_one_line(module: str | None) -> Iterator[None]:
-    """Turns errors into one line each: ours as they are, those of the user's code with their line."""
+    """Turns errors into one line each; those of the user's code name their line."""
     try:
         yield
     except click.ClickException:

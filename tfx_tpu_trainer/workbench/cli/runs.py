@@ -74,7 +74,7 @@ def project_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a run on this machine to a command, those of the project among them."""
+    """Adds the options of a local run, including the project's, to a command."""
     return _with_options(command, _RUN_OPTIONS)
 
 
@@ -87,7 +87,7 @@ def _with_options(
 
 
 def check_one_project(folder: str | None, name: str | None) -> None:
-    """Checks that two options don't name two projects."""
+    """Checks that two options do not name different projects."""
     if folder is not None and name is not None:
         raise click.UsageError(
             f"--project {folder!r} and --pipeline {name!r} each name a project; give one of them"
@@ -95,14 +95,14 @@ def check_one_project(folder: str | None, name: str | None) -> None:
 
 
 def find_project(folder: str | None, name: str | None) -> Project:
-    """Returns the project that the options mean: without any, that of the working directory."""
+    """Returns the project of the options; defaults to that of the working directory."""
     from tfx_tpu_trainer.workbench.project.project import find_pipeline, load_project
 
     return find_pipeline(name) if name is not None else load_project(folder or ".")
 
 
 def root_of(root: str | None, **project: Any) -> Root:
-    """Returns the root that the options mean: one of its own, or that of a project's config."""
+    """Returns the root of the options: given itself, or by a project's config."""
     check_one_project(project["folder"], project["name"])
     with runner_extra():
         from tfx_tpu_trainer.workbench.project.config import ConfigError
@@ -114,18 +114,18 @@ def root_of(root: str | None, **project: Any) -> Root:
         found = find_project(project["folder"], project["name"])
         return Root.of(found.config(config_file=project["config_file"]))
     except ConfigError as error:
-        # The first of several problems.
+        # Only the first of several problems.
         raise click.ClickException(f"{str(error).splitlines()[0]}; or give --root") from None
 
 
 def runner_extra() -> Any:
-    """Names the extra of what the runner imports."""
+    """Names the extra for the runner's imports."""
     return of_extra("tfx", for_what="The runner of pipelines")
 
 
 @contextlib.contextmanager
 def _in_one_line(*kinds: type[Exception]) -> Iterator[None]:
-    """Ends the command with the message of an error that a user can understand."""
+    """Ends the command with the message of an expected error."""
     try:
         yield
     except kinds as error:
@@ -134,13 +134,13 @@ def _in_one_line(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Silences what TensorFlow says of this machine while it starts, and libraries of versions that end.
+    """Silences TensorFlow's start-up messages, and libraries' warnings of deprecated versions.
 
     The block imports what it needs: nothing of TensorFlow may have been imported before.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    # Transform logs by absl.
+    # Transform logs with absl.
     loggers = [logging.getLogger(name) for name in ("tensorflow", "absl")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -244,7 +244,7 @@ def show(run: str | None, root: str | None, **project: Any) -> None:
 
 
 class _Format(click.Choice):
-    """The forms of a diagram."""
+    """The formats of a diagram."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         if value == "svg":
@@ -388,7 +388,7 @@ def report(
             f"{what!r} is a folder, which can't be combined with --root {root!r}; leave --root out"
         )
     with quiet_tensorflow():
-        # Before the reading takes its time.
+        # Checked before the slow reading.
         with _in_one_line(ValueError):
             file_systems.check_can_be_opened("--output", output or ".")
         if what is not None and _is_folder(what):
@@ -402,7 +402,7 @@ def report(
             with _in_one_line(ConfigError):
                 _, name, _ = open_run(found, what)
                 run = read_report(found, name)
-            # One card for all runs: people's answers stay in it.
+            # One card for all runs, which keeps people's answers.
             page = output or str(found.report_folder(name))
             card = output or str(found.reports)
         from tfx_tpu_trainer.components.report import write_model_card, write_page
@@ -456,7 +456,7 @@ def compare(whats: tuple[str, ...], root: str | None, output: str | None, **proj
 def _to_compare(
     whats: tuple[str, ...], root: str | None, project: dict[str, Any]
 ) -> tuple[list[RunData], str]:
-    """Returns trainings, and the folder for a page about them."""
+    """Returns trainings, and a folder for their page."""
     if whats and all(map(_is_folder, whats)):
         return [_gathered(what) for what in whats], "."
     found = root_of(root, **project)
@@ -473,7 +473,7 @@ def _to_compare(
 
 
 def _gathered(folder: str) -> RunData:
-    """Gathers what is known of a folder of checkpoints."""
+    """Gathers a folder of checkpoints."""
     from tfx_tpu_trainer.components.report import gather_folder
 
     with _in_one_line(ValueError):
@@ -481,5 +481,5 @@ def _gathered(folder: str) -> RunData:
 
 
 def _is_folder(what: str) -> bool:
-    # No run's name has one.
+    # A run's name never contains one.
     return os.sep in what or os.path.isdir(what)

@@ -42,7 +42,7 @@ def tune(
     with runner_extra():
         from tfx_tpu_trainer.workbench.run.local_runner import run_to_end
     with of_extra("tune", for_what="tfx-tpu-trainer tune"):
-        # The run's own process imports it.
+        # Imported by the run's own process.
         if importlib.util.find_spec("keras_tuner") is None:
             raise ModuleNotFoundError(name="keras_tuner")
     sys.exit(

@@ -1,1 +1,1 @@
-"""What runs have left: shown, listed, compared, drawn as graphs and pages, and removed."""
+"""Reads what runs left: shows, lists, compares, draws and removes it."""

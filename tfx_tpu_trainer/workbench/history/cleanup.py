@@ -1,4 +1,4 @@
-"""Finds what old runs have left below a root that no later run needs, lists it and removes it."""
+"""Finds files of old runs that no later run needs; lists or removes them."""
 
 import dataclasses
 import os
@@ -34,7 +34,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def clean(folder: Path, *, keep: int, remove: bool) -> None:
-    """Lists what old runs have left in a root, or in a folder of roots, and removes it where asked to."""
+    """Lists the leftovers of runs in a root, or in a folder of roots; removes them on request."""
     console = standard_output()
     removal = (
         f"{program('tfx-tpu-trainer')} clean --root {short_path(folder)} --keep {keep} --remove"
@@ -70,7 +70,7 @@ def _roots(folder: Path) -> list[Path]:
 
 
 def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> None:
-    """Cleans a root; with the command that would remove what is listed, only lists it."""
+    """Cleans a root; given the command that would remove the leftovers, only lists them."""
     store = metadata.open_store(root / METADATA_FILE, read_only=removal is not None)
     found = find(root, store, keep=keep)
     console.print(Text(f"{short_path(root)}: keeps {_kept_in_words(found)}"), soft_wrap=True)
@@ -109,30 +109,30 @@ class Leftover:
 
     path: Path
     size: int
-    # What it is, where its path does not say.
+    # Describes it if its path does not.
     why: str = ""
-    # The ids of the artifacts that are in it.
+    # The ids of the artifacts in it.
     artifacts: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Leftovers:
-    """What is left below a root."""
+    """The leftovers below a root."""
 
     runs: int
-    # Those that are kept since they are the newest.
+    # Runs kept because they are the newest.
     newest: Sequence[str]
-    # The run that blessed a model last, None where none has.
+    # The run with the last blessing; None if there is none.
     blessed: str | None
-    # The run that pushed a model last, None where none has.
+    # The run with the last push; None if there is none.
     pushed: str | None
     left: Sequence[Leftover]
-    # The trainings that stay, since the same command continues with them.
+    # Trainings that stay because the same command resumes them.
     resumable: Sequence[UnfinishedTraining]
 
 
 def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftovers:
-    """Finds what can go."""
+    """Finds what can be removed."""
     runs = metadata.run_names(store)
     began = {run: _began(store, run) for run in runs}
     newest = _newest(store, runs, keep)
@@ -152,9 +152,9 @@ def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftover
 
 
 def remove(root: Path, store: ml_metadata.MetadataStore, left: Iterable[Leftover]) -> None:
-    """Removes what was found, and says so in ML Metadata, so that TFX takes nothing of it from its cache."""
+    """Removes the leftovers, and marks them in ML Metadata so that TFX's cache ignores them."""
     for leftover in left:
-        # First, so that a folder that is gone by half is never taken for a whole one.
+        # Marked first, so that a half-removed folder is never used as a complete one.
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.MARKED_FOR_DELETION)
         shutil.rmtree(leftover.path)
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.DELETED)
@@ -170,8 +170,8 @@ def _mark(store: ml_metadata.MetadataStore, artifacts: Collection[int], state: i
 
 
 def _newest(store: ml_metadata.MetadataStore, runs: Sequence[str], keep: int) -> list[str]:
-    # Only complete runs count, and what came after the oldest of them stays as well. Example: of
-    # the runs [complete, failed, complete, failed] and keep=1, the last two.
+    # Only complete runs count, and everything after the oldest of them stays, too. Example: with keep=1, the last two
+    # of the runs [complete, failed, complete, failed] stay.
     complete = [index for index, run in enumerate(runs) if _is_complete(store, run)]
     return list(runs[complete[-keep] :] if len(complete) >= keep else runs)
 
@@ -187,7 +187,7 @@ def _began(store: ml_metadata.MetadataStore, run: str) -> float:
 
 
 def _last_run_with(store: ml_metadata.MetadataStore, kind: str, flag: str) -> str | None:
-    """Returns the run that has made the newest artifact of a type whose custom property is 1."""
+    """Returns the run that made the newest artifact of a type whose custom property is 1."""
     found = [
         artifact
         for artifact in _artifacts_of_type(store, kind)
@@ -207,7 +207,7 @@ def _last_run_with(store: ml_metadata.MetadataStore, kind: str, flag: str) -> st
 def _artifacts_of_type(
     store: ml_metadata.MetadataStore, kind: str
 ) -> list[metadata_store_pb2.Artifact]:
-    """Returns the artifacts of a type that are there, as far as ML Metadata knows."""
+    """Returns a type's existing artifacts, according to ML Metadata."""
     if kind not in {known.name for known in store.get_artifact_types()}:
         return []
     return [artifact for artifact in store.get_artifacts_by_type(kind) if artifact.state == _LIVE]
@@ -216,8 +216,8 @@ def _artifacts_of_type(
 def _old_artifacts(
     root: Path, store: ml_metadata.MetadataStore, kept: Collection[str]
 ) -> Iterator[Leftover]:
-    # TFX's cache points to artifacts of older runs, so the age of a folder says nothing: kept is what any kept run
-    # made, read or took from the cache, and all folders above and below it. Links are resolved on both sides.
+    # TFX's cache points to artifacts of older runs, so that a folder's age is irrelevant: everything that a kept run
+    # made, read or took from the cache stays, with all folders above and below it. Links are resolved on both sides.
     used = {os.path.realpath(uri) for uri in _used_by(store, kept)}
     below = os.path.realpath(root / _ARTIFACTS)
     by_folder: dict[str, list[int]] = {}
@@ -226,7 +226,7 @@ def _old_artifacts(
         if "://" not in artifact.uri and _is_inside(folder, below) and os.path.isdir(folder):
             by_folder.setdefault(folder, []).append(artifact.id)
     for folder, artifacts in sorted(by_folder.items()):
-        # An artifact may be a folder of another one, as the baseline that was blessed last is.
+        # An artifact's folder may be inside another one's, as that of the last blessed baseline is.
         if not any(
             folder == one or _is_inside(folder, one) or _is_inside(one, folder) for one in used
         ):
@@ -235,7 +235,7 @@ def _old_artifacts(
 
 
 def _used_by(store: ml_metadata.MetadataStore, runs: Collection[str]) -> list[str]:
-    """Returns the folders of all artifacts that runs have made, read or taken from the cache."""
+    """Returns the folders of all artifacts that runs made, read or took from the cache."""
     executions = []
     for run in runs:
         context = store.get_context_by_type_and_name(metadata.RUN_CONTEXT, run)
@@ -250,7 +250,7 @@ def _used_by(store: ml_metadata.MetadataStore, runs: Collection[str]) -> list[st
 def _trainings(
     root: Path, store: ml_metadata.MetadataStore
 ) -> tuple[list[Leftover], list[UnfinishedTraining]]:
-    """Returns the folders of checkpoints that nobody will continue with, and the others."""
+    """Returns the checkpoint folders that no training will resume from, and the other ones."""
     finished: dict[str, float] = {}
     for artifact in _artifacts_of_type(store, "ModelRun"):
         # <node>/model_run/<execution>
@@ -277,7 +277,7 @@ def _why_abandoned(training: UnfinishedTraining, finished: float) -> str | None:
 
 
 def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Leftover]:
-    """Yields the logs of runs before a time, except for those that began just before one of some other times."""
+    """Yields runs' logs from before a time, except those that began just before one of the other times."""
     folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=made)
     of_kept = {
         max((f for f in folders if made(f) <= began), key=made, default=None) for began in kept

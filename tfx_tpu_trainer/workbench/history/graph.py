@@ -1,4 +1,4 @@
-"""A pipeline as a graph, declared or run, and its text in Mermaid and DOT."""
+"""Draws a pipeline, declared or run, as a graph in Mermaid or DOT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfx_tpu_trainer.workbench.project.roots import Root
 
 _LONGEST_NAME = 36
 
-# State -> mark, border and fill of its box; None is a pipeline that is only declared.
+# State -> mark, border and fill of the box; None for a pipeline that is only declared.
 _LOOKS: Mapping[State | None, tuple[str, str, str]] = MappingProxyType(
     {
         None: ("", "#6e7781", "#f6f8fa"),
@@ -38,26 +38,26 @@ _LOOKS: Mapping[State | None, tuple[str, str, str]] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True)
 class Edge:
-    """What goes from one component to another, by their ids."""
+    """The connection of two components, given by their ids."""
 
     source: str
     target: str
-    # Output keys of the source, such as `examples`; none where the target only waits for it.
+    # Output keys of the source, such as `examples`; none if the target only waits for it.
     keys: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """A pipeline: its components' ids in an order in which they may run, and what goes between them."""
+    """A pipeline: its components' ids in a valid order, and their connections."""
 
     name: str
     nodes: tuple[str, ...]
     edges: tuple[Edge, ...] = ()
-    # Where components stand, by id; empty for a pipeline that is only declared.
+    # Component -> its status; empty for a pipeline that is only declared.
     statuses: Mapping[str, NodeStatus] = dataclasses.field(default_factory=dict)
 
     def of_run(self, statuses: Iterable[NodeStatus]) -> Graph:
-        """Returns the graph with where its components stand; those that never began are skipped."""
+        """Returns the graph with a run's statuses; components that never began are skipped."""
         found = {status.node: status for status in statuses}
         nodes = (*self.nodes, *(node for node in found if node not in self.nodes))
         return dataclasses.replace(
@@ -73,7 +73,7 @@ class Graph:
 
     @classmethod
     def read(cls, path: Path) -> Graph | None:
-        """Reads a graph; `None` if there is none, or none that can be understood."""
+        """Reads a graph; `None` if there is none that can be read."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             edges = [Edge(e["source"], e["target"], tuple(e["keys"])) for e in values["edges"]]
@@ -90,7 +90,7 @@ def graph_of_pipeline(pipeline: Any) -> Graph:
         for above in component.upstream_nodes:
             edges[above.id, component.id] = set()
         for channel in component.inputs.values():
-            # A union has several; what a Resolver finds, for one, has no key.
+            # A union has several channels; some, such as a Resolver's, have no key.
             for each in getattr(channel, "channels", [channel]):
                 ends = getattr(each, "producer_component_id", ""), component.id
                 key = getattr(each, "output_key", None)
@@ -100,13 +100,13 @@ def graph_of_pipeline(pipeline: Any) -> Graph:
 
 
 def graph_of_run(root: Root, name: str | None) -> Graph:
-    """Returns the graph of a run, with where each of its components stands."""
+    """Returns the graph of a run with its components' statuses."""
     store, run, statuses = open_run(root, name)
     found = {status.node for status in statuses}
     folder = root.log_folder(min((status.started for status in statuses), default=0.0))
     declared = Graph.read(folder / GRAPH_FILE) if folder is not None else None
     if declared is None or not found <= set(declared.nodes):
-        # It was run by another program or an older version, or the folder is another run's.
+        # Another program or an older version ran it, or the folder belongs to another run.
         nodes = tuple(status.node for status in statuses)
         declared = Graph("", nodes, _edges_of_run(store, statuses))
     named = dataclasses.replace(declared, name=f"Run {run}")
@@ -116,7 +116,7 @@ def graph_of_run(root: Root, name: str | None) -> Graph:
 def _edges_of_run(
     store: ml_metadata.MetadataStore, statuses: Collection[NodeStatus]
 ) -> tuple[Edge, ...]:
-    """Finds what went between the components of a run by the artifacts that they wrote and read."""
+    """Finds the connections of a run's components by the artifacts that they wrote and read."""
     events = store.get_events_by_execution_ids([status.execution_id for status in statuses])
     nodes = {status.execution_id: status.node for status in statuses}
     written = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.DECLARED_OUTPUT)
@@ -140,7 +140,7 @@ def _edges(keys: Mapping[tuple[str, str], Iterable[str]]) -> tuple[Edge, ...]:
 
 
 def to_mermaid(graph: Graph) -> str:
-    """Writes a graph as a Mermaid flowchart, which Markdown on GitHub and in editors shows as a picture."""
+    """Formats a graph as a Mermaid flowchart, which GitHub and editors draw in Markdown."""
     ids = {node: f"n{number}" for number, node in enumerate(graph.nodes)}
     lines = ["flowchart TB"]
     states = {node: status.state for node, status in graph.statuses.items()}
@@ -156,12 +156,12 @@ def to_mermaid(graph: Graph) -> str:
 
 
 def to_dot(graph: Graph) -> str:
-    """Writes a graph in Graphviz's language."""
+    """Formats a graph in Graphviz's language."""
     lines = [f"digraph {_dot_text(graph.name)} {{", '  node [shape=box, style="rounded,filled"];']
     for node in graph.nodes:
         status = graph.statuses.get(node)
         _, border, fill = _LOOKS[status.state if status else None]
-        # `\n` is Graphviz's own escape, so it is made after backslashes are doubled.
+        # `\n` is Graphviz's own escape, so that it is made after backslashes are doubled.
         label = _dot_text("\n".join(_lines(graph, node))).replace("\n", "\\n")
         lines.append(f'  {_dot_text(node)} [label={label}, color="{border}", fillcolor="{fill}"];')
     for edge in graph.edges:
@@ -177,7 +177,7 @@ FORMATS: Mapping[str, Callable[[Graph], str]] = MappingProxyType(
 
 
 def _lines(graph: Graph, node: str) -> Sequence[str]:
-    """Returns the lines of a box: the component, and where it stands."""
+    """Returns the lines of a box: the component and its status."""
     name = printable(node)
     name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
     status = graph.statuses.get(node)
@@ -188,10 +188,10 @@ def _lines(graph: Graph, node: str) -> Sequence[str]:
 
 
 def _mermaid_text(text: str) -> str:
-    """Returns a text as Mermaid shows it in quotes: marks that mean something to it are numbers there."""
+    """Escapes a text for a Mermaid label: its special characters become numeric codes."""
     return "".join(c if c.isalnum() or c in " .,-_" else f"#{ord(c)};" for c in text)
 
 
 def _dot_text(text: str) -> str:
-    # Backslashes begin Graphviz's own escapes.
+    # A backslash begins Graphviz's escapes.
     return '"' + printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'

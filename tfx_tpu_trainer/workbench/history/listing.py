@@ -1,7 +1,7 @@
-"""Runs side by side in a terminal: a root's list of them, and what differs between some.
+"""Lists and compares a root's runs in a terminal.
 
-A row of the list says what the gate said, the key metrics, what was changed since the run before and how long it took.
-All of it is in ML Metadata and in the folders of the runs' logs, so that nobody waits for TensorFlow or TFX.
+Each row has the gate's verdict, key metrics, changes since the previous run, and the duration, all read from ML
+Metadata and the runs' logs without importing TensorFlow or TFX.
 """
 
 import dataclasses
@@ -39,38 +39,38 @@ _MOST_METRICS = 3
 _WIDE = 110
 _METRIC = "eval_"
 _STYLES = {"blessed": "green", "not blessed": "yellow", "failed": "red", "killed": "red"}
-# Among the settings of a config: where a run's files are is none of its model's.
+# Config settings that say where a run's files are, not what its model is.
 _PLACES = ("root", "metadata_path", "serving_dir")
-# Among the properties of an execution, what tells the user's code; among those of examples, the files that they are of.
+# Execution properties that describe the user's code, and the files of examples.
 _CODE = ("module_hash", "module_path", "custom_config.code")
 _DATA = "input_fingerprint"
 
-# Component -> key -> artifact.
+# Component -> output key -> artifact.
 _Outputs = Mapping[str, Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """What the list says of a run."""
+    """A run's row in the list."""
 
     name: str
-    # The gate's word; of a run that has not ended well, its state.
+    # The gate's verdict; for a run that failed or still runs, its state.
     verdict: str
-    # Those that decide, by name.
+    # The deciding metrics.
     metrics: Mapping[str, float]
-    # What differs from the run before, in words; None of the first run.
+    # Differences to the previous run, in words; None for the first run.
     changed: tuple[str, ...] | None
     seconds: float
-    # Why it has not ended well.
+    # Why it failed, if it did.
     failure: str | None
 
 
 def read_rows(root: Root, store: ml_metadata.MetadataStore, *, last: int) -> list[RunRow]:
-    """Reads the newest runs of a root, the newest last."""
+    """Reads a root's newest runs, the newest last."""
     rows = []
     before: _Made | None = None
     names = metadata.run_names(store)
-    # One more: the oldest row, too, says what was changed.
+    # One more run: the oldest row also shows its changes.
     for number, name in enumerate(names[-last - 1 :]):
         statuses = seen_from_outside(metadata.node_statuses(store, name).values(), root.folder)
         outputs = {status.node: metadata.outputs(store, status.execution_id) for status in statuses}
@@ -82,12 +82,12 @@ def read_rows(root: Root, store: ml_metadata.MetadataStore, *, last: int) -> lis
 
 
 def print_history(root: Root, *, last: int) -> None:
-    """Shows the newest runs of a root, the newest last."""
+    """Prints a root's newest runs, the newest last."""
     console = standard_output(width=140)
     rows = read_rows(root, root.store(), last=last)
     if not rows:
         return
-    # Beside the other columns a setting with its values takes so many.
+    # Changed settings with their values need this width next to the other columns.
     has_room = console.width >= _WIDE
     console.print(_table(rows, with_changes=has_room))
     for row in rows:
@@ -124,19 +124,19 @@ def _table(rows: Sequence[RunRow], *, with_changes: bool) -> Table:
 
 
 def metric_names(rows: Sequence[RunRow]) -> list[str]:
-    """Returns the metrics that decide about the newest of some runs."""
+    """Returns the deciding metrics of the newest run that has any."""
     return list(dict.fromkeys(name for row in reversed(rows) for name in row.metrics))[
         :_MOST_METRICS
     ]
 
 
 def metric_text(row: RunRow, name: str) -> str:
-    """Returns a metric of a run; a dash where it has none."""
+    """Formats a run's metric; a dash if it has none."""
     return f"{row.metrics[name]:.4f}" if name in row.metrics else NONE
 
 
 def changes_text(row: RunRow, separator: str) -> str:
-    """Returns what was changed for a run, in words."""
+    """Describes a run's changes."""
     if row.changed is None:
         return "first run"
     return separator.join(row.changed) or "nothing"
@@ -165,7 +165,7 @@ def _row(
 
 
 def _key_metrics(model: Any, properties: Mapping[str, Mapping[str, str]]) -> dict[str, float]:
-    """Returns the metrics of a model that decide: the gate's, that of the best checkpoint, or else the first ones."""
+    """Returns a model's deciding metrics: the gate's, the best checkpoint's, or else the first ones."""
     if model is None:
         return {}
     found = {
@@ -186,15 +186,15 @@ def _key_metrics(model: Any, properties: Mapping[str, Mapping[str, str]]) -> dic
 
 def _number(value: Any) -> float:
     kind = value.WhichOneof("value")
-    # A metric that is not finite is a text.
+    # A metric that is not finite is stored as text.
     return float(getattr(value, kind)) if kind else math.nan
 
 
 @dataclasses.dataclass(frozen=True)
 class _Made:
-    """With what a run was made."""
+    """The settings and data of a run."""
 
-    # Setting -> value, as the config has it; None where the run has no log, as that of another runner.
+    # Setting -> value in the config; None for a run without a log, as of another runner.
     config: Mapping[str, str] | None
     # Component -> property of its execution -> value.
     properties: Mapping[str, Mapping[str, str]]
@@ -208,7 +208,7 @@ class _Made:
         statuses: Sequence[NodeStatus],
         outputs: _Outputs,
     ) -> "_Made":
-        # Of the artifacts: a component from the cache does not say it.
+        # Read from the artifacts: a cached component does not record it.
         data = {
             node: {_DATA: artifact.custom_properties[_DATA].string_value}
             for node, of_node in outputs.items()
@@ -232,7 +232,7 @@ class _Made:
 
 
 def settings_of(root: Root, run: str, statuses: Sequence[NodeStatus]) -> dict[str, str] | None:
-    """Returns the settings of a run as its config has them, by the names that `run --set` takes; None without a log."""
+    """Returns a run's config settings by their `run --set` names; None without a log."""
     folder = log_of(root, run, began(statuses))
     config = folder / "config.json" if folder is not None else None
     if config is None or not config.exists():
@@ -250,7 +250,7 @@ def settings_of(root: Root, run: str, statuses: Sequence[NodeStatus]) -> dict[st
 
 
 def _read(value: Any) -> Any:
-    """Reads a property that is JSON."""
+    """Parses a property that is JSON."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             return json.loads(value)
@@ -260,7 +260,7 @@ def _read(value: Any) -> Any:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yields a setting, or those that are in it, by their names with dots."""
+    """Yields a setting, or those nested in it, with dotted names."""
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         value = dict(enumerate(value))
     if isinstance(value, dict):
@@ -271,13 +271,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _changes(before: _Made, now: _Made) -> Iterator[str]:
-    """Yields what differs in a run from the one before, in words."""
+    """Yields a run's differences to the previous one, in words."""
     both = before.config is not None and now.config is not None
     if before.config is not None and now.config is not None:
         yield from _differences(before.config, now.config)
     for node in now.properties:
         if node not in before.properties:
-            # One of the two has not come so far.
+            # One of the two runs has not got this far.
             continue
         one, other = before.properties[node], now.properties[node]
         if any(one.get(name) != other.get(name) for name in _CODE):
@@ -307,11 +307,10 @@ _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def print_comparison(sections: Sequence[Section]) -> None:
-    """Prints what differs between runs: the page's tables, without its charts."""
+    """Prints the page's tables of differences between runs."""
     console = standard_output(width=140)
     for section in sections:
         if section.charts and not section.tables:
-            # Curves.
             continue
         style = {"warn": "yellow"}.get(section.mood, "")
         title = Text(section.title, style="bold")

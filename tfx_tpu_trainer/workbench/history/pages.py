@@ -1,4 +1,4 @@
-"""The pages of a root's runs: one about the training of a run, one that compares the newest runs."""
+"""Makes pages of a root's runs: on one training, or comparing the newest ones."""
 
 import dataclasses
 import time
@@ -10,7 +10,7 @@ from ml_metadata.proto import metadata_store_pb2
 
 from tfx_tpu_trainer._support.progress import duration
 
-# Its names are imported when they are used: some need TensorFlow.
+# Its names are imported on first use, since some need TensorFlow.
 from tfx_tpu_trainer.components import report
 from tfx_tpu_trainer.components.report import RunData, Section, Table, Verdict
 from tfx_tpu_trainer.workbench.history.listing import (
@@ -40,7 +40,7 @@ _EXAMPLES, _STATISTICS = "Examples", "ExampleStatistics"
 
 
 def gather_run(root: Root, name: str | None) -> RunData:
-    """Gathers what is known of the training of a run."""
+    """Gathers the facts about a run's training."""
     store, run, statuses = open_run(root, name)
     failure = failure_of(statuses)
     try:
@@ -88,13 +88,13 @@ def _verdict(store: ml_metadata.MetadataStore, blessing: Any) -> Verdict:
 
 
 def _model_at(store: ml_metadata.MetadataStore, uri: str | None) -> Any:
-    """Returns the newest artifact in a folder; `None` where ML Metadata knows of none."""
+    """Returns the newest artifact in a folder; `None` if ML Metadata has none."""
     found = store.get_artifacts_by_uri(uri) if uri else []
     return max(found, key=lambda artifact: artifact.id, default=None)
 
 
 def _stopped_training(root: Root, statuses: Sequence[NodeStatus], failure: Failure) -> str | None:
-    """Returns the folder of checkpoints of the training that a run failed in: TFX removes its artifacts."""
+    """Returns the checkpoint folder of the training that failed a run: TFX removes its artifacts."""
     began = next((each.started for each in statuses if each.node == failure.node), None)
     if began is None:
         return None
@@ -108,12 +108,12 @@ def _stopped_training(root: Root, statuses: Sequence[NodeStatus], failure: Failu
 
 
 def write_report(root: Root, run: str) -> str:
-    """Writes the page of a run below the root; returns its path."""
+    """Writes a run's page below the root; returns its path."""
     return report.write_page(gather_run(root, run), str(root.report_folder(run)))
 
 
 def read_report(root: Root, run: str) -> RunData:
-    """Returns what a run's page shows: what the run has written down at its end, or else what is gathered anew."""
+    """Returns the content of a run's page: as written at the run's end, or gathered again."""
     try:
         known = report.read_run_data(str(root.report_folder(run)))
     except ValueError:
@@ -122,7 +122,7 @@ def read_report(root: Root, run: str) -> RunData:
 
 
 def read_runs(root: Root, names: Sequence[str]) -> list[RunData]:
-    """Reads what trainings have said of themselves, without TensorFlow where they have."""
+    """Reads trainings' records, without TensorFlow if the runs wrote them."""
     runs, settings = [], []
     for name in names:
         store, run, statuses = open_run(root, name)
@@ -131,7 +131,7 @@ def read_runs(root: Root, names: Sequence[str]) -> list[RunData]:
             settings.append(found)
     if len(settings) < len(runs):
         return runs
-    # By the names that `run --set` takes, and with those of the gate.
+    # By their `run --set` names, with the gate's included.
     return [
         dataclasses.replace(run, lineage=dataclasses.replace(run.lineage, settings=of_run))
         for run, of_run in zip(runs, settings, strict=True)
@@ -143,13 +143,13 @@ def _read_run(root: Root, store: ml_metadata.MetadataStore, run: str) -> RunData
         made = find_artifacts(store, run)
         known = made.model_run and report.read_run_data(made.model_run.uri)
     except (FileNotFoundError, ValueError):
-        # `gather_run` says what is missing, or makes anew what can't be read.
+        # `gather_run` reports what is missing, or gathers what can't be read.
         known = None
     return known or gather_run(root, run)
 
 
 def last_trained(root: Root, count: int) -> list[str]:
-    """Returns the newest runs that have trained a model, the newest last."""
+    """Returns the newest runs with a trained model, the newest last."""
     store = root.store()
     found: list[str] = []
     for name in reversed(metadata.run_names(store)):
@@ -190,7 +190,7 @@ def history_page(root: Root, *, last: int) -> str:
             },
         )
     ]
-    # Those that have trained the same model, from the cache, differ in nothing.
+    # Runs that took the same model from the cache do not differ.
     if len(runs) > 1:
         sections += report.comparison_sections(report.compare(runs))
     return report.render_sections(
@@ -202,7 +202,7 @@ def history_page(root: Root, *, last: int) -> str:
 
 
 def _project_name(root: Root) -> str:
-    """Returns what a root is called: the root of a project of its own is `<project>/runs`."""
+    """Returns a root's name: the root of a project is `<project>/runs`."""
     folder = root.folder
     return folder.parent.name if folder.name == "runs" and folder.parent.name else folder.name
 
@@ -224,7 +224,7 @@ class Provenance:
         self._store = store
 
     def run_of(self, artifact: Any) -> str | None:
-        """Returns the name of the pipeline run that has made an artifact; `None` where none has."""
+        """Returns the name of the pipeline run that made an artifact; `None` if there is none."""
         for execution in self._executions([artifact], _OUT):
             for context in self._store.get_contexts_by_execution(execution):
                 if context.type == metadata.RUN_CONTEXT:

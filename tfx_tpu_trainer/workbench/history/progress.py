@@ -1,4 +1,4 @@
-"""A live view of a run that another process makes, read from ML Metadata."""
+"""Displays the progress of another process's run, read from ML Metadata."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROGRESS_SECONDS = 30.0
 
 
 class RunMonitor:
-    """Reads how far a run in another process has come, without ever holding it up.
+    """Reads the progress of a run in another process without blocking it.
 
     Make it before the other process starts: the run it follows is the first one it has not seen
     yet.
@@ -55,7 +55,7 @@ class RunMonitor:
         return self._run
 
     def statuses(self, nodes: Sequence[str]) -> list[NodeStatus] | None:
-        """Returns where each component stands."""
+        """Returns each component's status."""
         if not nodes:
             return []
         try:
@@ -64,7 +64,7 @@ class RunMonitor:
             self._run = self._run or metadata.newest_run(self._store, known=self._known)
             found = metadata.node_statuses(self._store, self._run) if self._run else {}
         except (metadata.UnreadableError, ml_metadata.errors.StatusError):
-            # The writer holds the file at this moment; the next poll will see more.
+            # The writer holds the file just now; the next poll will see more.
             return None
         return [found.get(node, NodeStatus(node)) for node in nodes]
 
@@ -79,7 +79,7 @@ class LiveDisplay:
     def update(
         self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
     ) -> None:
-        """Shows the components, in `note` what else is going on, and how far the running one says it is."""
+        """Shows the components, another activity in `note`, and the running component's own progress."""
         table = Table.grid(padding=(0, 2))
         for status in statuses:
             mark = (
@@ -90,7 +90,7 @@ class LiveDisplay:
                 mark, status.node, status.state.value, seconds, style=STYLES.get(status.state, "")
             )
         if progress is not None:
-            # Below the table, where a line has room.
+            # Below the table, where a long line fits.
             self._live.update(Group(table, Text(progress, overflow="fold")))
             return
         self._live.update(Group(table, Text(note, style="dim")))
@@ -119,7 +119,7 @@ class PlainDisplay:
     def update(
         self, statuses: Iterable[NodeStatus], note: str, progress: str | None = None
     ) -> None:
-        """As `LiveDisplay` does; how far a component is stands in a line each half minute."""
+        """As in `LiveDisplay`; the running component's progress is one line every 30 seconds."""
         if note != self._note:
             self._note = note
             self._print(note)
@@ -147,5 +147,5 @@ Display = LiveDisplay | PlainDisplay
 
 
 def make_display(console: Console, *, plain: bool) -> Display:
-    """Returns the display that suits the console: live on a terminal unless lines are requested."""
+    """Returns a display for the console: live on a terminal unless lines are requested."""
     return PlainDisplay(console) if plain or not console.is_terminal else LiveDisplay(console)

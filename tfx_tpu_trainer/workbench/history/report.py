@@ -1,4 +1,4 @@
-"""What came out of a run, gathered from ML Metadata and the model itself into one plain value."""
+"""Gathers a run's results from ML Metadata and the model into plain values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 REPORT = "report.json"
 """Name of the file, in the folder of the run's log."""
 
-# As estimators name the step among the metrics.
+# The step's name among an estimator's metrics.
 STEP = "global_step"
 
-# The row that is shown is the most complete of the first so many: a row of missing values says little.
+# The most complete of this many rows is shown: a row of missing values is no example.
 ROWS_TO_CHOOSE_FROM = 50
 
 
@@ -42,9 +42,9 @@ class Failure:
 class Prediction:
     """One real row of the eval split and what the model answers."""
 
-    # The features the model was given, shortened to text.
+    # The model's features, as short texts.
     row: dict[str, str]
-    # The features it was not given, such as what the label is made from.
+    # Features that the model does not get, such as the label's sources.
     withheld: dict[str, str]
     # Each output's values as text.
     outputs: dict[str, str]
@@ -52,50 +52,50 @@ class Prediction:
 
 @dataclasses.dataclass(frozen=True)
 class RunReport:
-    """What came out of a run."""
+    """The results of a run."""
 
     failure: Failure | None = None
-    # Its name in ML Metadata; None where TFX has not begun one.
+    # Its name in ML Metadata; None if TFX has not begun one.
     run: str | None = None
-    # The loss of the last training step that was recorded.
+    # The last recorded training loss.
     train_loss: float | None = None
     train_step: int | None = None
-    # The step of the evaluated checkpoint; None where none was evaluated.
+    # The step of the evaluated checkpoint; None if there is none.
     trained_steps: int | None = None
-    # Where it was trained, such as "4 emulated TPU cores"; None where nobody has said.
+    # Where it was trained, such as "4 emulated TPU cores"; None if unknown.
     ran_on: str | None = None
     eval_metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    # How many rows they were measured on.
+    # The number of evaluated rows.
     eval_examples: int | None = None
-    # The metrics of each evaluation in training, by name, with its step as `global_step`.
+    # The metrics of each evaluation in training, with its step as `global_step`.
     learning_curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
-    # The step of the best of them; None where none was to be found.
+    # The step of the best evaluation; None if unknown.
     best_step: int | None = None
-    # The params that a search of hyperparameters found best, and among how many trials; empty where none was made.
+    # The best params of a hyperparameter search with its number of trials; empty without a search.
     best_params: dict[str, Any] = dataclasses.field(default_factory=dict)
     trials: int = 0
-    # Whether the gate blessed the model; None where it judged nothing.
+    # Whether the gate blessed the model; None if it did not judge.
     blessed: bool | None = None
     verdict: str = ""
-    # What the losses of a model that was not blessed point to; None where one is unknown.
+    # A diagnosis, from the losses, of a model that was not blessed; None if a loss is unknown.
     advice: str | None = None
     pushed: str | None = None
-    # The component that pushes blessed models; None where the pipeline has none.
+    # The component that pushes blessed models; None if there is none.
     pusher: str | None = None
-    # The folder of the exported model that is described and asked: the pushed one where there is one.
+    # The folder of the described model: the pushed one if there is one.
     model: str | None = None
     # Signature names by tags, such as `serve, tpu`.
     signatures: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     prediction: Prediction | None = None
     # The folder of checkpoints and TensorBoard events.
     model_run: str | None = None
-    # The folder to start TensorBoard with; None where it is `model_run`.
+    # The folder for TensorBoard; None if it is `model_run`.
     tensorboard: str | None = None
-    # The page about it.
+    # The path of the run's page.
     page: str | None = None
 
     def compared_losses(self) -> str | None:
-        """Says what the losses of a model that was not blessed point to; None where one is unknown."""
+        """Returns a diagnosis, from the losses, of a model that was not blessed; None if a loss is unknown."""
         from tfx_tpu_trainer.components.evaluation import compare_losses
 
         measured = self.learning_curve[-1] if self.learning_curve else self.eval_metrics
@@ -104,12 +104,12 @@ class RunReport:
         return compare_losses(self.train_loss, measured["loss"])
 
     def write(self, path: Path) -> None:
-        """Writes the report as JSON, whole or not at all."""
+        """Writes the report as JSON, completely or not at all."""
         write_whole(path, json.dumps(dataclasses.asdict(self), indent=1))
 
     @classmethod
     def read(cls, path: Path) -> RunReport | None:
-        """Reads a report; None where the run ended before it could write one."""
+        """Reads a report; None if the run ended before writing one."""
         if not path.exists():
             return None
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -122,25 +122,25 @@ class RunReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunArtifacts:
-    """Artifacts of a run, as ML Metadata knows them; `None` where there are none."""
+    """A run's artifacts in ML Metadata; `None` where there are none."""
 
     model: Any
-    # Its checkpoints and TensorBoard events.
+    # Checkpoints and TensorBoard events.
     model_run: Any
-    # The gate's word.
+    # The gate's blessing.
     blessing: Any
-    # What the Pusher did.
+    # The Pusher's result.
     pushed_model: Any
-    # The name of the Pusher.
+    # The Pusher's node name.
     pusher: str | None
     examples: Any
-    # The Tuner's.
+    # The Tuner's result.
     best_hyperparameters: Any
     tuner_results: Any
 
 
 def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
-    """Finds what a run has made."""
+    """Finds a run's artifacts."""
     produced = {
         node: metadata.outputs(store, status.execution_id)
         for node, status in metadata.node_statuses(store, run).items()
@@ -165,7 +165,7 @@ def find_artifacts(store: ml_metadata.MetadataStore, run: str) -> RunArtifacts:
 def collect(
     store: ml_metadata.MetadataStore, run: str, *, serving_absent: Collection[str]
 ) -> RunReport:
-    """Gathers the report of a run that has ended well."""
+    """Gathers the report of a successful run."""
     from tfx_tpu_trainer.components.evaluation import read_eval_metrics, read_learning_curve
 
     made = find_artifacts(store, run)
@@ -201,21 +201,21 @@ def collect(
         else None,
         model_run=model_run.uri if model_run else None,
     )
-    # Here and not where it is printed: the runner, which prints it, imports no TensorFlow.
+    # Computed here, since the runner that prints it imports no TensorFlow.
     return dataclasses.replace(report, advice=report.compared_losses())
 
 
 def failed_nodes(statuses: Mapping[str, NodeStatus]) -> list[NodeStatus]:
-    """Returns the components that failed: TFX's local runner goes on after one whose inputs it cannot resolve."""
+    """Returns the failed components; TFX's local runner continues after one whose inputs it can't resolve."""
     return [status for status in statuses.values() if status.state is State.FAILED]
 
 
 def last_scalar(folder: str, tag: str) -> tuple[int | None, float | None]:
-    """Returns the last step at which TensorBoard's events below a folder hold a scalar, and its value."""
+    """Returns a scalar's last step and value in the TensorBoard events below a folder."""
     import tensorflow as tf
 
     last: tuple[int | None, float | None] = (None, None)
-    # Evaluations write their own events into folders named eval*; the training's stand at the top.
+    # Evaluations write into folders named eval*; the training's events are at the top.
     for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))):
         for event in tf.compat.v1.train.summary_iterator(path):
             for value in event.summary.value:
@@ -225,7 +225,7 @@ def last_scalar(folder: str, tag: str) -> tuple[int | None, float | None]:
 
 
 def predict_one(model: str, examples: str, absent: Collection[str]) -> Prediction:
-    """Asks an exported model for a real row of the eval split, as a client of a server would."""
+    """Sends a real row of the eval split to an exported model, as a server's client would."""
     import tensorflow as tf
 
     from tfx_tpu_trainer.serving import load_serving
@@ -256,7 +256,7 @@ def predict_one(model: str, examples: str, absent: Collection[str]) -> Predictio
 def _artifact(
     produced: Mapping[str, Mapping[str, Any]], key: str, *, node_with: str | None = None
 ) -> Any:
-    """Returns the artifact of an output key; where `node_with` is given, of a component that has that key too."""
+    """Returns the artifact of an output key; with `node_with`, of a component that also has that key."""
     for outputs in produced.values():
         if key in outputs and (node_with is None or node_with in outputs):
             return outputs[key]
@@ -264,7 +264,7 @@ def _artifact(
 
 
 def _read_json(artifact: Any, otherwise: Any) -> Any:
-    """Returns what is in the only file of an artifact."""
+    """Returns the content of an artifact's only file."""
     if artifact is None:
         return otherwise
     (file,) = (path for path in Path(artifact.uri).iterdir() if path.is_file())
@@ -285,7 +285,7 @@ def _points(curve: Any) -> list[dict[str, float]]:
 
 
 def was_blessed(artifact: Any) -> bool | None:
-    """Returns what a gate's ModelBlessing says; `None` if there is none, or it judged nothing."""
+    """Returns whether a gate blessed a model; `None` if there is no ModelBlessing, or no judgement."""
     if artifact is None or "blessed" not in artifact.custom_properties:
         return None
     return bool(artifact.custom_properties["blessed"].int_value)

@@ -1,4 +1,4 @@
-"""The two logs of a run: `log.txt`, which a person reads, and `debug.txt`, which has everything.
+"""Writes a run's two logs: `log.txt` for people, and `debug.txt` with everything.
 
 The log has a line for each message, with its time, level and component: what our code and the user's say, what TFX's
 components say of their work and TensorFlow's sessions of theirs, and errors, whoever logs them. The debug log has each
@@ -23,10 +23,10 @@ from tfx_tpu_trainer._support.messages import is_of_this_package, printable
 
 LOG = "log.txt"
 DEBUG_LOG = "debug.txt"
-# The pipeline as declared, and the run as a Mermaid diagram.
+# The declared pipeline, and the run as a Mermaid diagram.
 GRAPH_FILE, DIAGRAM_FILE = "graph.json", "graph.mmd"
 
-# A line that is longer is there for a program, or is a dump.
+# A longer line is a dump, or meant for a program.
 LINE_LIMIT = 300
 
 BEFORE_COMPONENTS = "runner"
@@ -35,16 +35,16 @@ _TIME = "%Y-%m-%d %H:%M:%S"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + os.sep
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
-# Which other packages tell what they do in words for users; of the rest the errors are enough.
+# Other packages whose messages are for users; of all others only errors are logged.
 _TOLD = ("tfx/components/", "tfx/extensions/", "tensorflow/python/training/")
-# Of these, what comes again and again and tells a user nothing.
+# Repeated messages of those packages that do not help a user.
 _IDLE = ("Saver not created because", "udf_utils.get_fn", "Excluding no splits")
-# The local runner of TFX, whose other messages are of its bookkeeping.
+# TFX's local runner, whose other messages are internal.
 _RUNNING, _FINISHED = "Component %s is running.", "Component %s is finished."
 
 
 def start(folder: Path) -> RunLog:
-    """Sends what this process logs, warns of and prints to the logs of a run.
+    """Sends this process's logging, warnings and output to a run's logs.
 
     Call it before TensorFlow, TFX and Beam are imported: each of them adds a handler where it finds none.
     """
@@ -65,7 +65,7 @@ def start(folder: Path) -> RunLog:
 
 
 class RunLog(logging.Handler):
-    """Writes the log of a run."""
+    """Writes a run's log."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class RunLog(logging.Handler):
         """Writes a message, or leaves it to the debug log."""
         try:
             self._follow(record)
-        # As of any handler: what can't be logged ends no run.
+        # As in any handler, a logging failure ends no run.
         except Exception:
             self.handleError(record)
 
@@ -114,7 +114,7 @@ class RunLog(logging.Handler):
             self._write(record, _shortened(lines))
 
     def _left_out_since(self) -> str:
-        """Returns how many warnings are in the debug log alone, since this was said last."""
+        """Returns how many warnings only the debug log has, since the last call."""
         number, self._left_out = self._left_out, 0
         if not number:
             return ""
@@ -131,7 +131,7 @@ class RunLog(logging.Handler):
 
 
 def package_of(path: str) -> str | None:
-    """Returns the place of a source file below the folder that its package is installed in."""
+    """Returns a source file's path below the folder where its package is installed."""
     if is_of_this_package(path):
         return None
     for folder in _INSTALLED:
@@ -144,7 +144,7 @@ def package_of(path: str) -> str | None:
 
 
 def _lines_of(record: logging.LogRecord) -> list[str]:
-    """Returns a message and its traceback, without lines that are empty."""
+    """Returns the non-empty lines of a message and its traceback."""
     text = record.getMessage()
     if record.exc_info:
         text += "\n" + logging.Formatter().formatException(record.exc_info)
@@ -152,7 +152,7 @@ def _lines_of(record: logging.LogRecord) -> list[str]:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    """Returns one line of a message, and how much more the debug log has."""
+    """Shortens a message to one line, with the number of lines left to the debug log."""
     first, *rest = lines
     more = [f"{len(rest):,} more line{'s' if len(rest) > 1 else ''}"] if rest else []
     if len(first) > LINE_LIMIT:
@@ -169,7 +169,7 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Logs a warning of Python's `warnings`, in the name of the line that it blames."""
+    """Logs a Python warning under the line that caused it."""
     del line
     if file is not None:
         file.write(warnings.formatwarning(message, category, filename, lineno))
@@ -183,7 +183,7 @@ def _log_warning(
 
 
 class _Printed(io.TextIOBase):
-    """Python's standard output: a printed line is a message of whoever prints it."""
+    """Python's standard output, logged under the name of the module that prints."""
 
     encoding = "utf-8"
 
@@ -204,7 +204,7 @@ class _Printed(io.TextIOBase):
 
     def write(self, text: str) -> int:
         for line in self._whole_lines(text):
-            # 2: the line of source that prints.
+            # 2: the source line that prints.
             self._logger.info("%s", line, stacklevel=2)
         return len(text)
 

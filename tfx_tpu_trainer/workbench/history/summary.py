@@ -1,4 +1,4 @@
-"""A run in a terminal: what came out of it, with where to look further."""
+"""Prints a run in a terminal: its results, and commands to look further."""
 
 import dataclasses
 import datetime
@@ -37,14 +37,14 @@ from tfx_tpu_trainer.workbench.project.metadata import NodeStatus, State
 from tfx_tpu_trainer.workbench.project.roots import METADATA_FILE, TENSORBOARD, Root
 
 _SHOWN = 5
-# The table of a search, below its folder.
+# The file of a search's table, in its folder.
 _TRIALS = "results.txt"
 
 
 def open_run(
     root: Root, name: str | None
 ) -> tuple[ml_metadata.MetadataStore, str, list[NodeStatus]]:
-    """Opens ML Metadata, and finds the run that a name means and how its components stand."""
+    """Opens ML Metadata, and finds a run by name with its components' statuses."""
     store = root.store()
     run = _find_run(metadata.run_names(store), name, root)
     statuses = metadata.node_statuses(store, run).values()
@@ -71,21 +71,21 @@ def _find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
 
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
-    """Returns the components of a run as they are, whatever a killed process has left in ML Metadata."""
-    # A killed process can't record its end, so ML Metadata says "running" for ever. The lock tells the truth: if
-    # nobody holds the root, or its holder began after these components, what is "running" here was killed.
+    """Returns a run's statuses with those of a killed process corrected."""
+    # A killed process can't record its end, so that ML Metadata says "running" for ever. The lock decides: if no
+    # process holds the root, or its holder began after these components, a "running" component was killed.
     statuses = list(statuses)
     try:
         since = roots.held_since(root)
     except OSError:
         return statuses
-    # The run that goes on just now need not have begun its first component: then the newest run is another one.
+    # A run in progress may not have begun its first component; the newest recorded run is then an older one.
     goes_on = since is not None and any(status.started >= since for status in statuses)
     return statuses if goes_on else [metadata.killed_if_running(status) for status in statuses]
 
 
 def in_words(statuses: Sequence[NodeStatus]) -> str:
-    """Returns a run's state, when it began and how long its components took."""
+    """Describes a run's state, start and duration."""
     if not statuses:
         return "no component has started"
     time = datetime.datetime.fromtimestamp(began(statuses))
@@ -106,21 +106,21 @@ def began(statuses: Sequence[NodeStatus]) -> float:
 
 
 def log_of(root: Root, run: str, began: float) -> Path | None:
-    """Returns the folder of a run's log, config and report; None for a run of another runner."""
+    """Returns the folder of a run's log, config and report; None for another runner's run."""
     folder = root.log_folder(began)
     report = None if folder is None else RunReport.read(folder / REPORT)
     return None if report is not None and report.run not in (None, run) else folder
 
 
 _BARS = "▁▂▃▄▅▆▇█"
-# A terminal of 80 columns has room for as many beside their names and ends.
+# This many points fit into 80 columns next to their names and ends.
 _MOST_POINTS = 20
 
 _WIDTH = 140
 
 
 def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] = ()) -> None:
-    """Shows a run as its own summary did."""
+    """Prints a run as its own summary did."""
     store, run, statuses = open_run(root, name)
     folder = log_of(root, run, began(statuses))
     failure = failure_of(statuses)
@@ -156,22 +156,22 @@ def print_run(root: Root, name: str | None, *, serving_absent: Collection[str] =
 def _report_of(
     store: ml_metadata.MetadataStore, run: str, folder: Path | None, absent: Collection[str]
 ) -> RunReport:
-    """Returns what the run has written down of itself; of a run of another runner, what its artifacts say."""
+    """Returns a run's own report; for another runner's run, one made from its artifacts."""
     written = None if folder is None else RunReport.read(folder / REPORT)
     if written is None or written.run != run:
         return collect(store, run, serving_absent=_absent(folder, absent))
-    # A run whose model has been removed is refused here too.
+    # Also fails here if the run's model has been removed.
     find_artifacts(store, run)
     gone = written.page is not None and not os.path.exists(written.page)
     return dataclasses.replace(written, page=None) if gone else written
 
 
 def _is_empty(artifact: Any) -> bool:
-    """Tells whether an artifact is a folder without anything, as a Pusher's is that has pushed nothing."""
+    """Returns whether an artifact is an empty folder, as of a Pusher that pushed nothing."""
     try:
         return not any(os.scandir(artifact.uri))
     except OSError:
-        # A file, or gone, or in a bucket.
+        # A file, a missing folder, or a path in a bucket.
         return False
 
 
@@ -184,7 +184,7 @@ def print_summary(
     log: Path | None,
     artifacts: Sequence[tuple[str, str, str]] = (),
 ) -> None:
-    """Prints what came out of a run; with artifacts, by component and key, where they are."""
+    """Prints a run's results; with artifacts, their locations by component and key."""
     console.print(components_table(statuses, report))
     cached = [status.node for status in statuses if status.state is State.CACHED]
     if cached:
@@ -204,7 +204,7 @@ def print_summary(
         console.print(line.append(short_path(uri), style="not dim"), soft_wrap=True)
     console.print(Text("Look further", style="italic"))
     for name, command in commands(report, metadata_file=metadata_file, log=log):
-        # Never folded: a command is there to be copied.
+        # Never wrapped: a command is there to be copied.
         console.print(
             Text(f"{name:<12}  ", style="dim").append(command, style="not dim"), soft_wrap=True
         )
@@ -217,7 +217,7 @@ def print_summary(
 
 
 def _search_in_words(report: RunReport) -> str:
-    """Says what a search of hyperparameters has found, as it is written into a config."""
+    """Describes the result of a hyperparameter search as config settings."""
     found = yaml.safe_dump({"model": report.best_params}, default_flow_style=None, sort_keys=False)
     return (
         f"The best settings of {report.trials:,} trials, with which the model above was trained. For all later runs, "
@@ -290,16 +290,16 @@ def results_table(report: RunReport) -> Table:
 
 
 def _recorded_step(report: RunReport) -> str:
-    """Says at which step a loss was recorded: every save_summary_steps there is one, and seldom at the end."""
+    """Describes the step of a recorded loss: one is written every save_summary_steps, seldom at the end."""
     step, steps = report.train_step or 0, report.trained_steps or 0
     return f"step {step:,} of {steps:,}, the last recorded" if step < steps else f"step {step:,}"
 
 
 def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
-    """Returns a learning curve in a terminal: a line for each metric, with its ends."""
+    """Draws a learning curve in the terminal: one line per metric, with its first and last value."""
     if len(points) < 2:
         return []
-    # From the end, so that the last one is always there.
+    # From the end, so that the last value is always included.
     stride = -(-len(points) // _MOST_POINTS)
     points = points[::-1][::stride][::-1]
     first, last = points[0], points[-1]
@@ -310,14 +310,14 @@ def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
         values = [point.get(name, math.nan) for point in points]
         ends = " to ".join(f"{end[name]:.4f} (step {end[STEP]:,.0f})" for end in (first, last))
         line = f"{_sparkline(values)}  {ends}"
-        # A mean loss has several names in some models.
+        # Some models have several names for the mean loss.
         if line not in (known for _, known in lines):
             lines.append((name, line))
     return lines
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    """Returns a character for each value, from the lowest to the highest; of one that is not a number, a space."""
+    """Returns one character per value, from lowest to highest; a space for NaN."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     top = len(_BARS) - 1
@@ -330,7 +330,7 @@ def _sparkline(values: Sequence[float]) -> str:
 
 
 def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list[tuple[str, str]]:
-    """Returns the commands to look further: what each shows, and the line to type."""
+    """Returns further commands, each with its purpose."""
     found = []
     if events := report.tensorboard or report.model_run:
         found.append(("TensorBoard", f"{program('tensorboard')} --logdir {short_path(events)}"))
@@ -338,7 +338,7 @@ def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list
         shown = f"{program('tfx-tpu-trainer')} inspect {short_path(report.model)}"
         found.append(("the model", shown))
     root = Path(metadata_file)
-    # By its folder, unless the file has another name or place.
+    # By its folder, unless the file has a different name or place.
     root = root.parent if root.name == METADATA_FILE else root
     tables = sorted(root.glob(f"tuning/*/{_TRIALS}"), key=os.path.getmtime)
     if report.best_params and tables:
@@ -356,7 +356,7 @@ def commands(report: RunReport, *, metadata_file: str, log: Path | None) -> list
 
 
 def program(name: str) -> str:
-    """Returns a program of this environment, as it is to be typed here."""
+    """Returns a program of this environment as typed from here."""
     path = Path(sys.executable).parent / name
     found = shutil.which(name)
     return name if found is not None and Path(found) == path else short_path(path)
@@ -377,7 +377,7 @@ def _pairs(title: str) -> Table:
 
 
 def _add(table: Table, name: str, value: str) -> None:
-    """Adds a row unchanged: rich would take brackets in a plain string for markup."""
+    """Adds a row unchanged: rich would read brackets in a plain string as markup."""
     table.add_row(Text(name), Text(value))
 
 
@@ -386,14 +386,14 @@ def _joined(values: Mapping[str, str], sign: str = "=") -> str:
 
 
 def short_path(path: str | Path) -> str:
-    """Returns the path as seen from the current folder where that is shorter."""
+    """Returns a path relative to the current folder if that is shorter."""
     path = str(path)
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
 
 
 def failure_of(statuses: Sequence[NodeStatus]) -> Failure | None:
-    """Returns why a run has not ended well, or not yet; `None` for one that has."""
+    """Returns why a run did not succeed; `None` for one that did."""
     for status in failed_nodes({status.node: status for status in statuses}):
         return Failure(status.node, status.error or "its inputs could not be resolved; see the log")
     for status in statuses:
@@ -412,13 +412,13 @@ def _absent(folder: Path | None, otherwise: Collection[str]) -> Collection[str]:
 
 
 def _with_the_rest(statuses: Sequence[NodeStatus], folder: Path | None) -> list[NodeStatus]:
-    """Returns the components with those that never began, where the run's plan names them."""
+    """Adds the components that never began, if the run's plan names them."""
     plan = folder / "plan.json" if folder is not None else None
     if plan is None or not plan.exists():
         return list(statuses)
     found = {status.node: status for status in statuses}
     nodes = json.loads(plan.read_text(encoding="utf-8"))
     if not set(found) <= set(nodes):
-        # Another run's plan.
+        # The plan of another run.
         return list(statuses)
     return [found.get(node, NodeStatus(node, State.SKIPPED)) for node in nodes]

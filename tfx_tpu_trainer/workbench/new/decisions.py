@@ -1,4 +1,4 @@
-"""What becomes of each column: a number, a word, the label, or nothing; and how long the model trains.
+"""Decides how a project uses each column (number, word, label, or not at all) and how long its model trains.
 
 Nothing here knows TensorFlow: the decisions are made from what TFDV has measured.
 """
@@ -19,13 +19,13 @@ Task = Literal["regression", "classification"]
 MOST_CLASSES = 100
 """Largest number of label values that still count as classes."""
 
-# An integer label with more values than these is a quantity, unless the task is given.
+# An integer label with more distinct values is a quantity, unless the task is given.
 _MOST_INTEGER_CLASSES = 20
-# A column of which most rows have a word of their own identifies rows: nothing in it is seen again.
+# A column where most rows have a unique word identifies rows: new rows share none of its words.
 _MOST_WORDS_PER_ROW = 0.5
-# More values are not counted in a column of integers.
+# Integers are counted up to this many distinct values.
 _MANY_VALUES = 10_001
-# An integer with such a name, as user_id or userId, is a name and no quantity.
+# An integer column with such a name, as user_id or userId, holds identifiers, not quantities.
 _ID_NAME = re.compile(r"(^|[^A-Za-z])[Ii][Dd]$|[a-z]I[Dd]$")
 _MOST_WORDS, _FEWEST_WORDS, _ROWS_PER_WORD = 5_000, 20, 20
 _MOST_CROSSED_WORDS = 100
@@ -38,10 +38,10 @@ class Feature:
     """A column that the model reads."""
 
     name: str
-    # The name that features and variables are made from.
+    # The base of the names of features and variables.
     key: str
     missing: bool
-    # How many values it has; `None` if they are too many to tell apart.
+    # The number of distinct values; `None` if too many were found to count.
     values: int | None
 
 
@@ -50,24 +50,24 @@ class DateFeature:
     """A column of dates, which the model reads as numbers."""
 
     name: str
-    # The name that features and variables are made from.
+    # The base of the names of features and variables.
     key: str
     missing: bool
-    # In which order it gives year, month and day.
+    # The order of year, month and day.
     order: Order
-    # The day from which days are counted, as 2024-03-01.
+    # The day from which days are counted, such as 2024-03-01.
     first_day: str
-    # Which of "year", "month", "weekday" and "hour" vary, so that they are numbers as well.
+    # Those of "year", "month", "weekday" and "hour" that vary, and so become numbers as well.
     parts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """Which words of a column get an id of their own."""
+    """Limits the words of a column that get their own ids."""
 
-    # The number of ids, at most.
+    # The largest number of ids.
     most: int
-    # The rows of the training split that a word must be in.
+    # The smallest number of training rows with a word.
     fewest_rows: int
 
 
@@ -80,12 +80,12 @@ class Label:
     key: str
     # Its values, in the order of their ids; empty for a regression.
     classes: tuple[str | int, ...]
-    # Whether the classes are integers in the data.
+    # Whether the data's classes are integers.
     integers: bool
-    # Of a regression.
+    # The mean, for a regression.
     mean: float
     deviation: float
-    # The loss of a model that knows only how often each class comes, or the mean.
+    # The loss of the constant model, which predicts the classes' frequencies or the mean.
     loss_to_beat: float
     # The share of the most frequent class; 0 for a regression.
     most_frequent: float
@@ -93,34 +93,34 @@ class Label:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How the model is trained."""
+    """The settings of the model's training."""
 
     batch_size: int
     steps: int
     eval_every_steps: int
     buckets: int
     hidden_units: tuple[int, ...]
-    # The share of their outputs that a training step leaves out.
+    # The dropout rate.
     dropout: float
-    # Adam's, at the beginning.
+    # Adam's initial learning rate.
     learning_rate: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """What the project is made of."""
+    """All decisions for a project."""
 
     label: Label
-    # Columns that are scaled and cut into buckets.
+    # Columns that are scaled and bucketed.
     numbers: tuple[Feature, ...]
-    # Columns that become numbers of days and parts of the calendar.
+    # Columns that become numbers of days and calendar parts.
     dates: tuple[DateFeature, ...]
     # Columns that get ids from a vocabulary.
     words: tuple[Feature, ...]
     vocabulary: Words
-    # Pairs of words, by key, that the wide half sees together.
+    # Pairs of word columns, by key, that the wide half crosses.
     crosses: tuple[tuple[str, str], ...]
-    # Why columns are left out, by name.
+    # Column -> why it is left out.
     dropped: Mapping[str, str]
     training: Training
 
@@ -133,7 +133,7 @@ def decide(
     kinds: Mapping[str, Kind] | None = None,
     types: Mapping[str, Kind] | None = None,
 ) -> Decisions:
-    """Decides about each column."""
+    """Decides how each column is used."""
     asked = dict(types or {})
     _check_kinds(table, kinds, label, "the schema file")
     _check_kinds(table, asked, label, "--type")
@@ -193,7 +193,7 @@ def decide(
 
 
 def _check_kinds(table: Table, kinds: Mapping[str, Kind] | None, label: str, given_by: str) -> None:
-    """Refuses kinds that the columns can't have."""
+    """Rejects kinds that do not fit the columns."""
     if kinds is None:
         return
     columns = {column.name: column for column in table.columns}
@@ -228,7 +228,7 @@ def _check_kinds(table: Table, kinds: Mapping[str, Kind] | None, label: str, giv
 
 
 def _kind(column: Column) -> Kind:
-    """Returns what a column looks like."""
+    """Returns a column's kind, judging by its values."""
     if column.dates:
         return "dates"
     if column.type == "string" or (column.type == "integer" and _ID_NAME.search(column.name)):
@@ -262,7 +262,7 @@ def _why_dropped(column: Column, rows: int, *, kind: Kind, is_asked: bool) -> st
         return "it numbers the rows"
     if kind == "numbers":
         return None
-    # The words of few rows may all differ by chance.
+    # In a few rows all words may differ by chance.
     distinct = _distinct(column)
     if (distinct or _MANY_VALUES) > _MOST_WORDS_PER_ROW * present:
         return "most rows have a unique value, like an id or free text"
@@ -285,14 +285,14 @@ def _date_feature(column: Column, key: str, kind: Kind) -> DateFeature:
 
 
 def _vocabulary(rows: int) -> Words:
-    """As many words as the rows can teach something about."""
+    """Limits the vocabulary to words that occur often enough to learn from."""
     training_rows = rows * (1 - _EVAL_SHARE)
     most = min(_MOST_WORDS, max(_FEWEST_WORDS, round(training_rows / _ROWS_PER_WORD)))
     return Words(most=most, fewest_rows=2 if rows < 2_000 else 5)
 
 
 def _numbers_rows(column: Column, present: int) -> bool:
-    """Tells whether a column's integers are some number and its followers, each once."""
+    """Returns whether a column's integers are consecutive, each once."""
     if column.type != "integer" or column.least is None or column.greatest is None:
         return False
     if column.greatest - column.least + 1 != present:
@@ -355,7 +355,7 @@ def _task(column: Column, kind: Kind | None) -> Task:
 
 
 def _all_integers(column: Column) -> bool:
-    """Tells whether numbers are integers, if only by value: pandas writes 1.0 where a column once had gaps."""
+    """Returns whether all numbers are whole: pandas writes 1.0 if a column had gaps."""
     if column.type != "float":
         return column.type == "integer"
     return column.counts is not None and all(float(text).is_integer() for text in column.counts)
@@ -365,7 +365,7 @@ def _classes(column: Column, counts: Mapping[str, int], rows: int, key: str) -> 
     integers = column.type != "string"
     merged: dict[str | int, int] = {}
     for text, number in counts.items():
-        # 1 and 01 are one integer.
+        # 1 and 01 are the same integer.
         value = int(float(text)) if integers else text
         merged[value] = merged.get(value, 0) + number
     shares = [number / rows for number in merged.values()]
@@ -375,25 +375,25 @@ def _classes(column: Column, counts: Mapping[str, int], rows: int, key: str) -> 
 
 
 def _crosses(words: list[Feature]) -> tuple[tuple[str, str], ...]:
-    """Pairs of the columns with the fewest words: of those every pair of values is seen often."""
+    """Returns pairs of the columns with the fewest words, whose combinations occur often."""
     few = [word for word in words if 2 < (word.values or 0) + word.missing <= _MOST_CROSSED_WORDS]
     few = sorted(few, key=lambda word: (word.values, word.name))[:_MOST_CROSSES]
     return tuple((one.key, other.key) for one, other in itertools.combinations(few, 2))
 
 
 def _training(rows: int) -> Training:
-    """Decides how long to train: small tables overfit in a few hundred steps, large ones take fewer epochs."""
+    """Decides how long to train: small tables overfit within a few hundred steps, large ones need fewer epochs."""
     training_rows = rows * (1 - _EVAL_SHARE)
     batch_size = 32 if rows < 2_000 else 128 if rows < 50_000 else 512
-    # The training ends early where the evaluation says so. With 20 epochs, what varies from week to week was
-    # not learned on 4,000 rows: R² 0.30 in place of 0.38.
+    # The evaluations end the training early. With 20 epochs, weekly patterns were not learned from 4,000 rows: R² 0.30
+    # instead of 0.38.
     epochs = 30 if rows < 2_000 else 60 if rows < 50_000 else 8
     steps = min(10_000, max(300, round(epochs * training_rows / batch_size / 100) * 100))
     return Training(
         batch_size=batch_size,
         steps=steps,
         eval_every_steps=max(50, steps // 20),
-        # As fine as those of gradient boosting: what a day of a year tells about flights is lost in 20.
+        # As fine as gradient boosting's bins: with 20 buckets, what a day of the year says about flights is lost.
         buckets=10 if rows < 2_000 else 255,
         hidden_units=(32, 16) if rows < 2_000 else (64, 32) if rows < 50_000 else (128, 64),
         dropout=0.2 if rows < 50_000 else 0.0,
@@ -402,7 +402,7 @@ def _training(rows: int) -> Training:
 
 
 def _keys(names: list[str]) -> Callable[[str], str]:
-    """Names for features, files and variables, one for each column: letters, digits and underscores."""
+    """Returns names for features, files and variables, one per column: letters, digits and underscores."""
     keys: dict[str, str] = {}
     for name in names:
         key = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").lower() or "column"

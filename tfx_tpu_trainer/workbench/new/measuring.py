@@ -1,4 +1,4 @@
-"""What TFDV finds in the columns: their types, means and schema, as TFX's StatisticsGen and SchemaGen would."""
+"""Measures columns with TFDV: their types, means and schema, as TFX's StatisticsGen and SchemaGen would."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ Type = Literal["integer", "float", "string"]
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column as TFDV sees it."""
+    """A column's statistics from TFDV."""
 
     name: str
-    # What Transform will get: 64-bit integers, floats or strings.
+    # The type that Transform gets: 64-bit integers, floats or strings.
     type: Type
-    # Rows without a value, or with one that is not a number where numbers stand.
+    # Rows without a value, or with text in a column of numbers.
     missing: int
-    # Rows of each value, as text; `None` if there are too many values to tell apart.
+    # Value, as text -> rows; `None` if there are too many values to count.
     counts: Mapping[str, int] | None
-    # How its values are dates; `None` if not all of them are.
+    # The form of its dates; `None` if not all values are dates.
     dates: Dates | None = None
-    # How many values it has; `None` if that was not counted.
+    # The number of distinct values; `None` if not counted.
     distinct: int | None = None
     # The most values in one row; more than 1 in TFRecords only.
     most_values: int = 1
-    # The least number; `None` for strings, as `greatest`, `mean` and `deviation`.
+    # The smallest number; `None` for strings, like `greatest`, `mean` and `deviation`.
     least: float | None = None
     greatest: float | None = None
     mean: float | None = None
@@ -52,7 +52,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The data as TFDV sees it.
+    """A data file's statistics from TFDV.
 
     Attributes:
         source: The file.
@@ -74,7 +74,7 @@ def measure(source: Source) -> Table:
             else:
                 statistics = tfdv.generate_statistics_from_tfrecord(str(source.path))
             schema = tfdv.infer_schema(statistics, infer_feature_shape=False)
-    except Exception as error:  # Beam raises what its workers raise, of any kind
+    except Exception as error:  # Beam raises its workers' exceptions, of any type
         reason = " ".join(str(error).split())[:200]
         raise ScaffoldError(
             f"TFDV can't read {source.path} ({type(error).__name__}: {reason}): correct the data"
@@ -127,7 +127,7 @@ def _column(name: str, feature: Any, source: Source) -> Column:
 
 
 def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Schema:
-    """Returns the schema without what only these rows say: their number, their days, and that no value is missing.
+    """Removes from the schema what only holds for these rows: their number, their days, and that no value is missing.
 
     The share of rows with a value stays a bound for columns that are always there: that of the label is.
     """
@@ -143,7 +143,7 @@ def _without_bounds(schema: schema_pb2.Schema, source: Source) -> schema_pb2.Sch
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Runs the block without the warnings of TFDV and Beam, which are about their own code."""
+    """Runs the block without TFDV's and Beam's warnings, which are about their own code."""
     loggers = [
         logging.getLogger(),
         logging.getLogger("tensorflow"),

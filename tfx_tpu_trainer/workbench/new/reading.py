@@ -1,4 +1,4 @@
-"""Which data there is, in which columns, and which of these hold dates: read once, row by row, before TFDV measures it.
+"""Reads a data file once, row by row: its columns, their values, and which of them are dates.
 
 `transform/dates.py` of a made project reads the same forms of dates in TensorFlow.
 """
@@ -29,24 +29,24 @@ _PATTERNS: dict[Order, re.Pattern[str]] = {
     "day-first": re.compile(_SEPARATOR.join([_DAY, _MONTH, _SHORT_YEAR]) + _TIME),
     "month-first": re.compile(_SEPARATOR.join([_MONTH, _DAY, _SHORT_YEAR]) + _TIME),
 }
-# POSIX: 69 to 99 are of the 20th century.
+# As in POSIX: 69 to 99 are of the 20th century.
 _FIRST_SHORT_YEAR = 69
 
 
 @dataclasses.dataclass(frozen=True)
 class Dates:
-    """How a column's values are dates."""
+    """The form of a column's dates."""
 
-    # The orders of year, month and day in which all values are dates; two if no value decides.
+    # The orders of year, month and day in which all values are dates; two if the values are ambiguous.
     orders: tuple[Order, ...]
-    # The earliest day, in the first of these orders.
+    # The earliest day, in the first order.
     first: datetime.date
-    # Which of "year", "month", "weekday" and "hour" take several values.
+    # Those of "year", "month", "weekday" and "hour" that vary.
     parts: tuple[str, ...]
 
 
 class DateSearch:
-    """Reads a column's values one by one while all of them are dates."""
+    """Reads a column's values one by one as long as all of them are dates."""
 
     def __init__(self) -> None:
         self._possible: dict[Order, _Seen] = {order: _Seen() for order in _PATTERNS}
@@ -63,9 +63,9 @@ class DateSearch:
                 self._dotted = self._dotted or "." in text[:6]
 
     def result(self) -> Dates | None:
-        """Returns how the values are dates; `None` if one is not, or there was none."""
+        """Returns the form of the dates; `None` if a value is no date, or there is none."""
         possible = {order: seen for order, seen in self._possible.items() if seen.first}
-        # 03.04.2024 is the third of April wherever dates have dots.
+        # Dates with dots are day-first: 03.04.2024 is the third of April.
         if self._dotted and "day-first" in possible:
             possible = {"day-first": possible["day-first"]}
         if not possible:
@@ -75,7 +75,7 @@ class DateSearch:
 
 
 class _Seen:
-    """The values that the parts of a column's dates take."""
+    """The values of a column's date parts."""
 
     def __init__(self) -> None:
         self.first: datetime.date | None = None
@@ -96,7 +96,7 @@ class _Seen:
 
 
 def read_date(text: str, order: Order) -> datetime.datetime | None:
-    """Reads a date, with or without a time, as its clock showed it."""
+    """Reads a date, with or without a time, in its own time zone."""
     found = _PATTERNS[order].fullmatch(text.strip())
     if found is None:
         return None
@@ -113,7 +113,7 @@ def read_date(text: str, order: Order) -> datetime.datetime | None:
         )
     except ValueError:
         return None
-    # A leap second, as 23:59:60, is the next day's first.
+    # A leap second, as 23:59:60, counts as the next second.
     return moment + datetime.timedelta(seconds=second)
 
 
@@ -129,7 +129,7 @@ FEWEST_ROWS = 20
 MOST_COUNTED = 10_000
 """Largest number of distinct values that are counted in a column."""
 
-# The row that is shown is the most complete of the first so many.
+# The most complete of this many rows is shown.
 _ROWS_TO_CHOOSE_FROM = 50
 
 _SHOWN = 8
@@ -142,17 +142,17 @@ Row = Mapping[str, str | None]
 class Values:
     """The values of a column."""
 
-    # Rows without one.
+    # Rows without a value.
     missing: int
-    # Rows of each value, as text; `None` if there are more than `MOST_COUNTED` values.
+    # Value, as text -> rows; `None` for more than `MOST_COUNTED` values.
     counts: Mapping[str, int] | None
-    # How its values are dates; `None` where not all of them are.
+    # The form of its dates; `None` if not all values are dates.
     dates: Dates | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A file of rows that can be read.
+    """A readable file of rows.
 
     Attributes:
         path: The file, absolute: the user's, or a copy that CsvExampleGen can read.
@@ -172,7 +172,7 @@ class Source:
 
 
 def read_source(path: Path, *, label: str, scratch: Path) -> Source:
-    """Reads and counts all rows of a file, and refuses data that no project can be made of.
+    """Reads and counts all rows of a file; rejects data that no project can be made of.
 
     A CSV file that CsvExampleGen can't read is copied to `scratch` in a form that it can.
     """
@@ -216,12 +216,12 @@ def _read_csv(path: Path, label: str, scratch: Path) -> Source:
 
 
 def is_record_file(path: Path) -> bool:
-    """Tells whether a file is one of TFRecords, by its name or its first bytes."""
+    """Returns whether a file holds TFRecords, by its name or first bytes."""
     if path.name.lower().endswith(_RECORD_ENDINGS):
         return True
     if csv_files.has_byte_order_mark(path):
         return False
-    # A record begins with its length, in eight bytes of which most are 0; no text has such a byte.
+    # A record begins with its length in eight bytes, most of them 0; text has no zero bytes.
     with path.open("rb") as file:
         return b"\0" in file.read(8)
 
@@ -233,7 +233,7 @@ def _count(
     label: str,
     rows: Callable[[], Iterator[Row]],
 ) -> Source:
-    """Counts the values of each column, those of `names` first."""
+    """Counts each column's values, those of `names` first."""
     counts: dict[str, dict[str, int] | None] = {name: {} for name in names}
     present = dict.fromkeys(counts, 0)
     dates = {name: DateSearch() for name in counts}
@@ -297,7 +297,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
 
 
 def record_rows(path: Path) -> Iterator[Row]:
-    """Reads the rows of a TFRecord file; TensorFlow is imported here, so that a wrong CSV is told in a moment."""
+    """Reads a TFRecord file's rows; imports TensorFlow here, so that a wrong CSV file is reported at once."""
     import tensorflow as tf
 
     compression = "GZIP" if path.name.endswith(".gz") else ""
@@ -331,7 +331,7 @@ def _text(feature: tf.train.Feature) -> str | None:
     values = getattr(feature, kind).value if kind else ()
     if not values:
         return None
-    # What is no text is shown, and still counted as one value.
+    # Bytes that are no text are shown escaped, and count as one value.
     return (
         values[0].decode("utf-8", errors="backslashreplace")
         if kind == "bytes_list"

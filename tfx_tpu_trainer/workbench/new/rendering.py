@@ -1,4 +1,4 @@
-"""From decisions to a folder of files, which cookiecutter renders aside: the whole folder appears at once."""
+"""Renders decisions into a project's folder with cookiecutter; the folder appears complete."""
 
 import json
 import math
@@ -20,18 +20,18 @@ _TEMPLATE = Path(__file__).parent / "templates" / "project"
 _FOLDER = "project"
 _LONGEST_TUPLE = 60
 _SHOWN_CLASSES = 20
-# How a request gives a column's values, and says that one is missing.
+# How a request gives a column's values and marks a missing one.
 _READ: Mapping[str, Callable[[str], Any]] = {"integer": int, "float": float, "string": str}
 _MISSING = {"integer": -(2**63), "float": math.nan, "string": ""}
 
 
 def render(folder: Path, table: Table, decisions: Decisions) -> None:
-    """Writes the project, all of it or nothing; raises ScaffoldError where its folder has appeared meanwhile."""
+    """Writes the project atomically; raises ScaffoldError if its folder exists by now."""
     target = folder.absolute()
     filled = {"cookiecutter": context(target, table, decisions)}
     try:
         with folder_written_whole(str(target)) as aside:
-            # cookiecutter makes a folder of its own in the one that it is given.
+            # cookiecutter makes its own folder inside the given one.
             generate_files(str(_TEMPLATE), filled, aside, accept_hooks=False)
             made = Path(aside) / _FOLDER
             for path in list(made.iterdir()):
@@ -54,7 +54,7 @@ def render(folder: Path, table: Table, decisions: Decisions) -> None:
 
 
 def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
-    """Returns what the templates are filled with: names, and literals of Python and YAML."""
+    """Returns the templates' variables: names, and literals of Python and YAML."""
     label, training = decisions.label, decisions.training
     source = table.source
     return {
@@ -114,7 +114,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
 
 
 def request(table: Table, decisions: Decisions) -> dict[str, Any]:
-    """Returns a request to TensorFlow Serving by REST: a row of the data, as the model's `predict_raw` takes it."""
+    """Returns a TensorFlow Serving REST request with a row of the data, for the model's `predict_raw`."""
     types = {column.name: column.type for column in table.columns}
     names = [each.name for each in decisions.numbers]
     names += [each.name for each in decisions.dates]
@@ -129,7 +129,7 @@ def request(table: Table, decisions: Decisions) -> dict[str, Any]:
 
 
 def column_table(decisions: Decisions) -> list[dict[str, str]]:
-    """Returns what became of each column, in words: of the label, the numbers, the words and what is left out."""
+    """Describes the use of each column: label, numbers, words, and those left out."""
     label = decisions.label
     kinds = {0: "a quantity", 2: "two classes"}
     what = kinds.get(len(label.classes), f"{len(label.classes)} classes")
@@ -159,12 +159,12 @@ def _calendar(feature: DateFeature) -> str:
 
 
 def _prose(text: str) -> str:
-    """Returns a name on one line, without what Markdown and docstrings would take for their own."""
+    """Returns a name on one line, escaped for Markdown and docstrings."""
     return re.sub(r"[\x00-\x1f\x7f\\`\"]", "?", text)
 
 
 def _text(text: str) -> str:
-    """Returns a literal that Python and YAML read alike."""
+    """Returns a text literal that is valid in Python and YAML."""
     return re.sub(
         r"[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]",
         lambda found: f"\\u{ord(found[0]):04x}",

@@ -11,7 +11,7 @@ import os
 
 from tfx_tpu_trainer._support.imports import of_extra
 
-# Else what TensorFlow's C++ code says of this machine as it starts is the first that a notebook shows.
+# Hides the start-up messages of TensorFlow's C++ code from the first cell.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 with of_extra("notebook", for_what="tfx_tpu_trainer.workbench.notebook"):

@@ -32,7 +32,7 @@ from tfx_tpu_trainer.workbench.notebook.pages import (
 from tfx_tpu_trainer.workbench.notebook.tfx_private import InteractiveContext
 
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-# What led to a failure is at the end.
+# A failure's cause is at the end.
 _LAST_LINES = 40
 
 _DESCRIPTORS = (1, 2)
@@ -40,14 +40,14 @@ _DESCRIPTORS = (1, 2)
 
 _HOOKS = (
     ("pre_run_cell", lambda *_: register()),
-    # Every new InteractiveContext registers TFX's own formatters again.
+    # Each new InteractiveContext registers TFX's formatters again.
     ("pre_run_cell", lambda *_: _fold_executions(get_ipython())),
     ("post_run_cell", lambda ran: _show_results(ran)),
 )
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Shows what this package makes as pages, and the results of a component below the cell that has run it.
+    """Shows this package's artifacts as pages, and a component's results below its cell.
 
     Of TensorFlow's and TFX's log lines there are left, from now on, errors and the warnings of this package and of the
     notebook's own modules. What C++ and child processes print while a component runs is shown if it fails.
@@ -65,7 +65,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Leaves cells as they are again; what `InteractiveContext.show` shows stays.
+    """Restores the cells; `InteractiveContext.show` keeps its pages.
 
     Args:
         shell: IPython's shell, which calls this.
@@ -83,7 +83,7 @@ def _loggers() -> tuple[logging.Logger, ...]:
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Leaves out what is not for the reader of a cell: news, and what one library has to tell another."""
+    """Filters out log lines that a cell's reader does not need: INFO, and warnings between libraries."""
     if record.levelno >= logging.ERROR:
         return True
     of_a_library = any(part in record.pathname for part in _LIBRARIES)
@@ -93,7 +93,7 @@ def _is_worth_a_line(record: logging.LogRecord) -> bool:
 
 
 def _fold_executions(shell: InteractiveShell | None) -> None:
-    """Shows TFX's table of an execution's objects, a cell's value, as a line that opens: the results are below it."""
+    """Folds TFX's table of an execution's objects, a cell's value, into one line above the results."""
     shown = _shows_executions(shell)
     if shell is not None and shown is not None and not hasattr(shown, "__wrapped__"):
         _html_of(shell).for_type(tfx_private.ExecutionResult, _folded(shown))
@@ -110,7 +110,7 @@ def _html_of(shell: InteractiveShell) -> Any:
 
 
 def _shows_executions(shell: InteractiveShell | None) -> Any:
-    """Returns what makes HTML of an execution; `None` before TFX has registered it."""
+    """Returns the HTML formatter of executions; `None` before TFX has registered it."""
     try:
         return shell and _html_of(shell).lookup_by_type(tfx_private.ExecutionResult)
     except KeyError:
@@ -127,7 +127,7 @@ def _folded(shown: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _show_results(ran: Any) -> None:
-    """Displays the results of the component that a cell's last expression has run, where it has made a model."""
+    """Displays the results of the component that a cell's last expression ran, if it made a model."""
     if not isinstance(ran.result, tfx_private.ExecutionResult):
         return
     made = {
@@ -155,7 +155,7 @@ def _uri(artifact: tfx.dsl.Artifact | None) -> str | None:
 
 
 def quiet_runs() -> None:
-    """Keeps what is written to the file descriptors of stdout and stderr out of the cells that run a component.
+    """Hides output to the file descriptors of stdout and stderr in cells that run a component.
 
     ipykernel shows it in the cell: the wheel that TFX builds of a module file, in some forty lines, and TensorFlow's
     C++ log. What Python prints and logs does not go that way, and is shown as before. After a failure the last lines
@@ -206,20 +206,20 @@ def _descriptors_to(file: int) -> Iterator[None]:
 
 
 def is_blessed(blessing: tfx.dsl.Artifact) -> bool | None:
-    """Tells whether a ModelBlessing blesses its model; `None` where nobody has judged it."""
+    """Returns whether a ModelBlessing blesses its model; `None` if the model was not judged."""
     if not blessing.has_custom_property(BLESSED_PROPERTY):
         return None
     return bool(blessing.get_int_custom_property(BLESSED_PROPERTY))
 
 
 def verdict_of(blessing: tfx.dsl.Artifact) -> str:
-    """Returns the verdict of a ModelBlessing in words; `""` where it has none."""
+    """Returns a ModelBlessing's verdict in words; `""` if it has none."""
     has_one = blessing.has_custom_property(VERDICT_PROPERTY)
     return blessing.get_string_custom_property(VERDICT_PROPERTY) if has_one else ""
 
 
 def _visualization(kind: Any, page: Callable[[Any], str]) -> Any:
-    """Makes what `InteractiveContext.show` looks for: a class that displays the page of a type of artifacts."""
+    """Makes a class for `InteractiveContext.show` that displays the page of an artifact type."""
 
     def shown(_: object, artifact: Any) -> None:
         display(HTML(page(artifact)))
@@ -234,7 +234,7 @@ _OURS = (
     _visualization(tfx.types.standard_artifacts.Model, lambda model: model_page(model.uri)),
     _visualization(tfx.types.standard_artifacts.ModelRun, lambda run: model_run_page(run.uri)),
     _visualization(RunPage, lambda page: run_page(page.path)),
-    # TFX's own needs TFMA's widgets, and Jupyter's extension for them.
+    # TFX's own visualization needs TFMA's widgets and their Jupyter extension.
     _visualization(
         tfx.types.standard_artifacts.ModelEvaluation, lambda found: evaluation_page(found.uri)
     ),
@@ -246,7 +246,7 @@ _OURS = (
 
 
 def register() -> None:
-    """Makes `InteractiveContext.show` show these pages.
+    """Makes `InteractiveContext.show` display these pages.
 
     Every new InteractiveContext registers TFX's own visualization of a ModelEvaluation again: call this after it has
     been made. `%load_ext tfx_tpu_trainer.workbench.notebook` sees to it by itself.

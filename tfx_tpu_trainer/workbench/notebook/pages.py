@@ -1,4 +1,4 @@
-"""Artifacts as pieces of HTML: what each has to tell, read from its files."""
+"""Renders artifacts as HTML fragments from their files."""
 
 import dataclasses
 import io
@@ -37,7 +37,7 @@ class _Table:
 
 
 def model_page(uri: str) -> str:
-    """Shows a Model: the metrics that it was exported with, and the signatures of its SavedModel.
+    """Shows a Model: its exported metrics and its SavedModel's signatures.
 
     Args:
         uri: Folder of the artifact.
@@ -176,7 +176,7 @@ def results_page(
 
 
 def _read_evaluation(uri: str) -> EvalMetrics | None:
-    """Reads a ModelEvaluation, where TFMA has the number of rows among the metrics."""
+    """Reads a ModelEvaluation, in which TFMA lists the number of rows among the metrics."""
     metrics = read_model_evaluation(uri)
     if metrics is None or _EXAMPLE_COUNT not in metrics.overall:
         return metrics
@@ -250,7 +250,7 @@ def _page(
 
 
 def draw_curve(curve: LearningCurve) -> str:
-    """Draws the metrics of a training's evaluations over its steps, each in axes of its own."""
+    """Draws the metrics of a training's evaluations over the steps, each with its own axes."""
     names = _names(curve)
     figure = Figure(figsize=(4 * len(names), 2.8), layout="constrained")
     steps = [point.step for point in curve.points]
@@ -263,14 +263,14 @@ def draw_curve(curve: LearningCurve) -> str:
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
     drawn = io.StringIO()
-    # The same curve is the same text: no date, and no ids by chance.
+    # Reproducible output: no date, and no random ids.
     with matplotlib.rc_context({"svg.hashsalt": __name__}):
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     return drawn.getvalue()[drawn.getvalue().index("<svg") :]
 
 
 def _names(curve: LearningCurve) -> list[str]:
-    """Returns the metrics that all points have, as many as are drawn."""
+    """Returns the metrics that all points have, up to the number of plots."""
     common = set.intersection(*(set(point.metrics.overall) for point in curve.points))
     first = [curve.goal.metric] if curve.goal is not None else []
     ordered = [*first, _LOSS, *sorted(common)]

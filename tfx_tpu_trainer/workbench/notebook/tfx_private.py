@@ -1,4 +1,4 @@
-"""What TFX does not export of its notebooks' context.
+"""Imports what TFX does not export of its notebook context.
 
 `InteractiveContext` itself stands below `tfx.orchestration.experimental` and nowhere in `tfx.v1`; so do the registry
 in which `context.show` looks, and what `context.run` returns.

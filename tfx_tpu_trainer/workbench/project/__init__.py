@@ -1,7 +1,6 @@
-"""A project on disk: its config, its pipeline, its root with the runs' metadata, and who has locked it.
+"""Defines a project on disk: its config, its pipeline, and its root with the runs' metadata and lock.
 
-A project's `config.py` and `pipeline.py` import what they need from here; `components` has the components that its
-pipelines end with.
+A project's `config.py` and `pipeline.py` import from here; `components` makes the last components of a pipeline.
 """
 
 from __future__ import annotations

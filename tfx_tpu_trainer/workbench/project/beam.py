@@ -1,7 +1,7 @@
-"""The Beam arguments of a config: checked when it is read, and their services asked before a run and after a failure.
+"""Checks a config's Beam arguments when it is read, and their services before a run and after a failure.
 
-Beam itself says late what is missing: when the first job starts, in a pod, or after a minute as "FutureTimeoutError".
-An option that it does not know it passes over.
+Beam itself reports a missing service late: when the first job starts, in a pod, or after a minute as
+"FutureTimeoutError". It ignores unknown options.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from tfx_tpu_trainer._support.waiting import connection_error
 
-# Runner -> what it cannot do without, each with an example.
+# Runner -> required options, each with an example.
 _NEEDED: Mapping[str, Mapping[str, str]] = {
     "direct": {},
     "dataflow": {
@@ -25,11 +25,11 @@ _NEEDED: Mapping[str, Mapping[str, str]] = {
     "spark": {"spark_master_url": "spark://spark-master:7077"},
 }
 
-# Workers that are there already, with what they need.
+# Environments of existing workers, with what they need.
 _ENVIRONMENTS_WITH_CODE = ("EXTERNAL", "LOOPBACK", "PROCESS")
 
 CONNECT_SECONDS = 5.0
-# The cause is all that a job server hands on, so that the two connections below can't be told apart.
+# A job server only forwards the cause, so that the two connections below look alike.
 _NO_CONNECTION = re.compile(
     r"Connection refused|Connection reset|StatusRuntimeException: UNAVAILABLE|Network closed"
 )
@@ -38,7 +38,7 @@ _DESCRIBE = "/org.apache.beam.model.job_management.v1.JobService/DescribePipelin
 
 
 def beam_options(arguments: Sequence[str]) -> dict[str, str]:
-    """Returns the options that Beam arguments set; a flag's value is "true"."""
+    """Returns the options in Beam arguments; a flag's value is "true"."""
     options: dict[str, str] = {}
     for argument in arguments:
         name, separator, value = argument.removeprefix("--").partition("=")
@@ -49,7 +49,7 @@ def beam_options(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def check_beam_arguments(arguments: Sequence[str], *, code_is_imported: bool) -> None:
-    """Checks Beam arguments for what would fail late."""
+    """Rejects Beam arguments that would fail late."""
     options = beam_options(arguments)
     runner = options.get("runner", "DirectRunner")
     kind = runner.lower().removesuffix("runner")
@@ -85,7 +85,7 @@ def _workers_have_code(options: Mapping[str, str]) -> bool:
 
 
 def beam_problem(arguments: Sequence[str]) -> str | None:
-    """Tells why a job can't be handed in, as far as that can be seen from this machine."""
+    """Describes why a job can't be submitted, as far as this machine can see."""
     options = beam_options(arguments)
     kind = options.get("runner", "DirectRunner").lower().removesuffix("runner")
     if kind not in ("portable", "flink"):
@@ -99,7 +99,7 @@ def beam_problem(arguments: Sequence[str]) -> str | None:
 
 
 def job_problem(arguments: Sequence[str], message: str) -> str | None:
-    """Tells that a job has failed for want of a cluster behind the job server, or of workers behind the cluster.
+    """Describes a job's failure if the job server had no cluster, or the cluster no workers.
 
     Neither can be asked from here: where they are, such as at `localhost:50000`, is for other hosts.
     """
@@ -124,7 +124,7 @@ def _job_server_problem(address: str) -> str | None:
             f"no job server answers at --job_endpoint={address} ({reason}): start Beam's job server there, or "
             "correct the address (docs/beam.md)"
         )
-    # Late: most runs have no job server.
+    # Imported late: most runs have no job server.
     import grpc
 
     with grpc.insecure_channel(address) as channel:
@@ -153,7 +153,7 @@ def _flink_problem(master: str, asked: str | None) -> str | None:
             f"what answers at --flink_master={master} is not Flink: give the address of the "
             "JobManager's REST API, such as flink-jobmanager:8081"
         )
-    # Late: it takes seconds, and most runs have no Flink.
+    # Imported late: it takes seconds, and most runs do not use Flink.
     from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
     known = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS
@@ -172,7 +172,7 @@ def _flink_problem(master: str, asked: str | None) -> str | None:
 
 
 def _not_answering(address: str) -> str | None:
-    """Returns why a TCP connection to HOST:PORT can't be made; None where it can."""
+    """Returns why a TCP connection to HOST:PORT fails; None if it succeeds."""
     try:
         error = connection_error(address, seconds=CONNECT_SECONDS)
     except ValueError as malformed:

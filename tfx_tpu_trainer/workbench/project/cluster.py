@@ -1,4 +1,4 @@
-"""A project's pipeline on its way to a cluster: where it runs, what its image must hold, its compiled form."""
+"""Prepares a project's pipeline for a cluster: where it runs, what its image must hold, its compiled form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tfx_tpu_trainer.workbench.project.project import Project
 Backend = Literal["kubeflow", "vertex"]
 
 EXECUTORS = "tfx_tpu_trainer.components.trainer.trainer_executor"
-# The options of `compile` that stand for settings of `cluster`.
+# Options of `compile` and the `cluster` settings they stand for.
 PLACES = {
     "root": "--root",
     "data": "--data",
@@ -39,7 +39,7 @@ PLACES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPipeline:
-    """A pipeline with all that compiling it needs; its config's root and data are those on the cluster."""
+    """A pipeline and the settings to compile it with; its config's root and data are the cluster's."""
 
     definition: Project
     config: PipelineConfig
@@ -79,7 +79,7 @@ class ClusterPipeline:
         check_image(image)
         config = config.model_copy(
             update={
-                # The only letter of a pipeline's name that clusters do not take.
+                # The only valid letter of a pipeline's name that clusters reject.
                 "name": config.name.replace("_", "-"),
                 "root": where.root,
                 "data": where.data,
@@ -110,14 +110,14 @@ class ClusterPipeline:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What the image must hold: modules, and TFX of the line that compiles, whose executors it runs."""
+        """Contents that the image must have: modules, and TFX of the compiling line, whose executors it runs."""
         own = filter(None, (self.definition.package, self.config.trainer.module))
         line = ".".join(importlib.metadata.version("tfx").split(".")[:2])
         return ("tfx", EXECUTORS, *own, f"tfx=={line}")
 
     @property
     def bucket_paths(self) -> dict[str, str]:
-        """The paths that pods read and write, by the names of their settings."""
+        """The paths that pods read and write, by setting."""
         paths = {"root": self.config.root, "data": self.config.data or ""}
         if self.config.serving_dir:
             paths["serving_dir"] = self.config.serving_dir
@@ -125,7 +125,7 @@ class ClusterPipeline:
 
     @property
     def later_setting(self) -> str | None:
-        """The first setting for which Kubeflow Pipelines must be of version 2.2 or later."""
+        """The first setting that needs Kubeflow Pipelines 2.2 or later."""
         tpu = self.config.trainer.tpu
         if tpu and tpu.tolerations():
             return "trainer.tpu.spot" if tpu.spot else "trainer.tpu.flex_start"
@@ -133,11 +133,11 @@ class ClusterPipeline:
 
     @property
     def custom_job(self) -> dict[str, Any]:
-        """What the trainer's task starts on Vertex AI, except for the command of its containers."""
+        """The Vertex AI job of the trainer's task, except for its containers' command."""
         return _custom_job(self.config) if self.backend == "vertex" else {}
 
     def check_images(self, deadline: Deadline) -> list[str]:
-        """Looks into the images; returns a line for each that could not be looked into."""
+        """Checks the images' contents; returns a line for each image that could not be checked."""
         images = {self.image}
         tpu = self.config.trainer.tpu
         if tpu is not None and tpu.runtime_image:
@@ -156,7 +156,7 @@ class ClusterPipeline:
             pipeline = self.definition.create_pipeline(self.config)
         except ValueError:
             raise
-        # Whatever else a project's own code raises, or ends with.
+        # A project's own code may raise anything, or exit.
         except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
@@ -175,7 +175,7 @@ class ClusterPipeline:
 def _where(
     config: PipelineConfig, given: Mapping[str, str | None], *, backend: Backend, path: Path
 ) -> ClusterSettings:
-    """Returns where a pipeline runs: what was given, else what `cluster` says, else the rest of the config."""
+    """Returns where a pipeline runs: by option, else by `cluster`, else by the rest of the config."""
     found = {"project": os.environ.get("GOOGLE_CLOUD_PROJECT")}
     if config.vertex:
         found.update(config.vertex.model_dump(include={"project", "region", "image"}))
@@ -204,7 +204,7 @@ def _listed(words: Sequence[str]) -> str:
 def _with_custom_job(
     config: PipelineConfig, *, service_account: str | None, network: str | None
 ) -> PipelineConfig:
-    """Lets a trainer that asks for a TPU start a CustomJob, whose settings are `cluster`'s and `pods`'."""
+    """Makes a trainer with a TPU start a CustomJob, with the settings of `cluster` and `pods`."""
     if config.trainer.tpu is None:
         return config
     pod = config.pods.of_trainer()
@@ -215,10 +215,10 @@ def _with_custom_job(
         service_account=service_account,
         network=network,
     )
-    # What is said of this job alone wins.
+    # The job's own settings win.
     own = {"env": {**pod.env, **job.env}, "labels": {**pod.labels, **job.labels}}
     config = config.model_copy(update={"vertex": job.model_copy(update=own)})
-    # Made here only to be refused, if it must be, before TFX is imported.
+    # Checks the job before TFX is imported.
     _custom_job(config)
     return config
 
@@ -231,7 +231,7 @@ def _custom_job(config: PipelineConfig) -> dict[str, Any]:
 
 
 def _name_files_of_the_image(pipeline: Any, folder: Path) -> None:
-    """Names the project's own files, such as a schema, from the working directory: in the image that is the folder."""
+    """Makes paths of the project's files relative to the working directory, the project's folder in the image."""
     for node in pipeline.components:
         properties = getattr(node, "exec_properties", {})
         for name, value in properties.items():

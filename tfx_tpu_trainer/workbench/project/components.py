@@ -1,6 +1,6 @@
-"""The part that every pipeline here ends with: train, gate, push, after a search; how its user code is given to TFX.
+"""Makes the last components of a pipeline (tune, train, gate, push) and passes user code to TFX.
 
-Nothing in it belongs to a runner: the same components run locally, on Kubeflow and on Vertex.
+The same components run locally, on Kubeflow and on Vertex AI.
 """
 
 import functools
@@ -24,7 +24,7 @@ from tfx_tpu_trainer.workbench.project.config import GateSettings, PipelineConfi
 
 
 def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
-    """Transform's arguments for a module with a `preprocessing_fn`."""
+    """Returns Transform's arguments for a module with a `preprocessing_fn`."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ValueError(
@@ -35,13 +35,13 @@ def preprocessing(config: PipelineConfig, module: str) -> dict[str, Any]:
         return {"module_file": spec.origin}
     return {
         "preprocessing_fn": f"{module}.preprocessing_fn",
-        # TFX's cache compares arguments, and the import path stays when the code changes.
+        # TFX's cache compares arguments; the import path does not change with the code.
         "custom_config": {"code": _fingerprint(Path(spec.origin).parent)},
     }
 
 
 def _fingerprint(folder: Path) -> str:
-    """Hashes the Python files of a folder, their names and their contents."""
+    """Hashes the names and contents of a folder's Python files."""
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.py")):
         content = path.read_bytes()
@@ -50,7 +50,7 @@ def _fingerprint(folder: Path) -> str:
 
 
 def data_folder(config: PipelineConfig) -> str:
-    """Returns the folder of input data; pipelines are declared for data that is known."""
+    """Returns the folder of input data, which must be known when a pipeline is declared."""
     if not config.data:
         raise ValueError(
             f"data of pipeline {config.name!r} is null; set it to the folder of the input data"
@@ -117,7 +117,7 @@ def tuner(
     transform_graph: Any,
     params: Mapping[str, Any],
 ) -> Any:
-    """Returns TFX's Tuner, whose trials train as the trainer will: on this host, or on emulated cores."""
+    """Returns TFX's Tuner, whose trials train like the trainer, on this host or on emulated cores."""
     trainer = config.trainer
     steps = settings.train_steps or trainer.train_steps
     emulated = {"use_tpu": trainer.use_tpu, "master": "emulated", "num_shards": trainer.num_shards}
@@ -128,15 +128,15 @@ def tuner(
         "eval_batch_size": trainer.eval_batch_size,
         "iterations_per_loop": trainer.iterations_per_loop,
         "tf_random_seed": trainer.tf_random_seed,
-        # A cluster gives slices to trainers only.
+        # A cluster has slices for trainers only.
         **(emulated if trainer.master == "emulated" else {}),
     }
-    # A trial ends where the training with its values would.
+    # A trial ends early where the training with its values would.
     like_training: dict[str, Any] = {"patience": trainer.early_stopping_patience}
     if trainer.eval_every_steps and settings.oracle != "hyperband":
         like_training["evaluations"] = max(1, steps // trainer.eval_every_steps)
     search = settings.model_dump(exclude={"enabled", "train_steps"}, exclude_none=True)
-    # TFX's cache compares arguments, and an import path stays when the code changes.
+    # TFX's cache compares arguments; an import path does not change with the code.
     modules = filter(None, (tuner_fn.rpartition(".")[0], trainer.module))
     return tfx.components.Tuner(
         examples=examples,
@@ -153,7 +153,7 @@ def tuner(
 
 
 def last_blessed(config: PipelineConfig) -> Any:
-    """Returns the node that finds the model to compare with."""
+    """Returns the node that finds the baseline model."""
     if config.blessed_pointer is not None:
         return LastBlessedModel(pointer=config.blessed_pointer)
     return tfx.dsl.Resolver(
@@ -164,7 +164,7 @@ def last_blessed(config: PipelineConfig) -> Any:
 
 
 def gate_config(settings: GateSettings) -> tfma.EvalConfig:
-    """Returns the gate's thresholds as TFMA writes them: by the name of the metric."""
+    """Returns the gate's thresholds by metric name, as TFMA's config."""
     thresholds = {}
     for name in sorted({*settings.at_least, *settings.at_most, *settings.max_drop}):
         threshold = tfma.MetricThreshold()
@@ -182,7 +182,7 @@ def gate_config(settings: GateSettings) -> tfma.EvalConfig:
 
 
 def pipeline(config: PipelineConfig, components: Sequence[Any]) -> tfx.dsl.Pipeline:
-    """Returns the pipeline of some components, with the config's root and Beam arguments.
+    """Returns a pipeline with the config's root and Beam arguments.
 
     Where ML Metadata is belongs to a runner: the local one names its SQLite file.
     """

@@ -1,4 +1,4 @@
-"""Typed, validated pipeline configs: frozen objects that `config_file.py` reads from YAML and the command line."""
+"""Defines typed, validated pipeline configs: frozen objects that `config_file.py` reads from YAML and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfx_tpu_trainer.components import TrainSettings, broken_rule, plain_type
 from tfx_tpu_trainer.components.clusters import Pods, VertexJob
 from tfx_tpu_trainer.workbench.project.beam import check_beam_arguments
 
-# A message shows no more of a value: a file may hold anything.
+# A message quotes a value up to this length.
 _MAX_SHOWN = 200
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel = 4
@@ -22,23 +22,23 @@ _SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 20
 _SHOWN.maxstring = _SHOWN.maxlong = _SHOWN.maxother = _MAX_SHOWN
 
 
-# What ML Metadata and TensorFlow's ops take, and more than anybody means.
+# The limit of ML Metadata and TensorFlow's ops.
 _LARGEST = 2**31 - 1
 _LARGEST_SEED = 2**63 - 1
 _PIPELINE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,127}")
 
 
 class ConfigError(ValueError):
-    """A config that cannot be used; the message names each bad value, where it stands and the fix."""
+    """An invalid config; the message names each bad value, its place and the fix."""
 
 
 def shown(value: Any) -> str:
-    """Returns a value as a message shows it."""
+    """Quotes a value for a message."""
     return cut(_SHOWN.repr(value))
 
 
 def cut(text: str) -> str:
-    """Returns a text that a message has room for."""
+    """Shortens a text for a message."""
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
@@ -98,7 +98,7 @@ class Settings(pydantic.BaseModel):
 
 
 class SliceSettings(Settings):
-    """Slices of the eval split, as of tfma.SlicingSpec.
+    """Slices of the eval split, as in tfma.SlicingSpec.
 
     Attributes:
         feature_keys: Features whose values each make a slice.
@@ -117,7 +117,7 @@ _FLAGS = tuple(
 
 
 class TrainerSettings(TrainSettings):
-    """What `TpuTrainer` is told, beside the model's own settings: all of its parameters that are no artifacts.
+    """Settings of `TpuTrainer`, except the model's own.
 
     docs/component.md lists them. These differ from the component's:
 
@@ -165,7 +165,7 @@ class TrainerSettings(TrainSettings):
     @pydantic.field_validator(*_FLAGS, mode="before")
     @classmethod
     def _is_flag(cls, value: Any) -> Any:
-        # TFX stores them as 0 and 1; nobody writes them so.
+        # TFX stores booleans as 0 and 1; users don't write them so.
         if value is not None and not isinstance(value, bool):
             raise ValueError(f"{shown(value)} is not a boolean; give true or false")
         return value
@@ -183,7 +183,7 @@ class TrainerSettings(TrainSettings):
 
     @pydantic.model_validator(mode="after")
     def _rules_hold(self) -> TrainerSettings:
-        # Also of a trainer_fn, for which few of them have a meaning: what is not set breaks none.
+        # With a trainer_fn most of them have no meaning; unset ones do no harm.
         update = {"use_tpu": self._on_tpu}
         resolved = typing.cast(TrainSettings, self.model_copy(update=update))
         if problem := broken_rule(resolved):
@@ -195,7 +195,7 @@ class TrainerSettings(TrainSettings):
         return self.tpu is not None if self.use_tpu is None else self.use_tpu
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the settings as `TpuTrainer` takes them, without `params`, the steps and the splits.
+        """Returns `TpuTrainer`'s arguments, without `params`, the steps and the splits.
 
         Returns:
             Its parameters by name, except for those that have its defaults.
@@ -210,14 +210,14 @@ class TrainerSettings(TrainSettings):
         ]
         own = ("module", "module_file", "trainer_fn", "restore_tf_estimator", "custom_config")
         given.pop("params", None)
-        # A trainer_fn's estimator decides it; a model for TPU hosts alone has no other graph.
+        # A trainer_fn's estimator decides this itself, and a model for TPU hosts only has no other graph.
         if self.trainer_fn is None and self.export_to_cpu and not self._on_tpu:
             given.setdefault("export_to_tpu", False)
         return {**given, **{name: getattr(self, name) for name in own}}
 
 
 class GateSettings(Settings):
-    """What a model must reach to be blessed, by the name of its eval metric.
+    """Requirements for a blessing, by eval metric.
 
     Attributes:
         at_least: Lower bounds, e.g. `{auc: 0.9}`.
@@ -252,7 +252,7 @@ class GateSettings(Settings):
 
 
 class ClusterSettings(Settings):
-    """Where a pipeline runs that `tfx-tpu-trainer compile` has compiled.
+    """Where a compiled pipeline runs.
 
     Attributes:
         root: Bucket under which everything is written there; the config's own `root` where that is in a bucket.
@@ -349,32 +349,32 @@ class PipelineConfig(Settings):
 
     @property
     def pipeline_root(self) -> str:
-        """Where TFX puts the artifacts."""
+        """The folder for TFX's artifacts."""
         return f"{self.root}/artifacts"
 
     @property
     def checkpoint_root(self) -> str:
-        """Where checkpoints are until their training has ended, so that a retry finds them."""
+        """The folder for checkpoints until their training has ended, where a retry finds them."""
         return self.trainer.checkpoint_root or f"{self.root}/checkpoints/{self.name}"
 
     @property
     def blessed_pointer(self) -> str | None:
-        """The file that names the last blessed model; `None` where ML Metadata is asked."""
+        """The file that names the last blessed model; `None` if ML Metadata is used."""
         return f"{self.root}/{self.name}/blessed.json" if self.baseline == "pointer" else None
 
     @property
     def metadata_file(self) -> str:
-        """The SQLite file of ML Metadata."""
+        """ML Metadata's SQLite file."""
         return self.metadata_path or f"{self.root}/metadata.sqlite"
 
     @property
     def push_folder(self) -> str:
-        """Where Pusher puts blessed models, one folder per push."""
+        """The folder for blessed models, with one subfolder per push."""
         return self.serving_dir or f"{self.root}/serving"
 
 
 class ProjectConfig(PipelineConfig):
-    """The config of a project without a config class of its own.
+    """The config of a project without its own config class.
 
     Attributes:
         model: What the model_fn finds in its `params`: any JSON values, by name.

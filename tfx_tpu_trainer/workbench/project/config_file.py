@@ -1,6 +1,6 @@
-"""Reads a config: a YAML file, values set on the command line, errors in one line each.
+"""Reads a config from a YAML file and command-line overrides, with errors in one line each.
 
-It imports neither TensorFlow nor TFX, so a wrong key or type is reported in a fraction of a second.
+It imports neither TensorFlow nor TFX, so that a wrong key or type is reported in a fraction of a second.
 """
 
 import difflib
@@ -24,15 +24,15 @@ from tfx_tpu_trainer.workbench.project.config import (
 
 ConfigT = TypeVar("ConfigT", bound="PipelineConfig")
 
-# More valid keys than these are not listed beside a near one.
+# Longer lists of valid keys are omitted if there is a near match.
 _MOST_LISTED = 20
-# A pipeline's own settings may have groups of groups.
+# A pipeline's own settings may nest groups.
 _MAX_DEPTH = 8
-# `<<`, which takes another mapping's keys in.
+# `<<` merges another mapping's keys.
 _MERGE = "tag:yaml.org,2002:merge"
-# YAML 1.1 reads 010 as octal and 1:30 in base 60: eight steps, or ninety, where nobody meant them.
+# YAML 1.1 reads 010 as octal and 1:30 in base 60, as eight or ninety steps that no one meant.
 _OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+)")
-# Brackets within brackets of a setting's value: more than any value needs.
+# The deepest nesting of brackets in a value.
 _MOST_BRACKETS = 100
 
 
@@ -71,7 +71,7 @@ def load_config(
         return config_class.model_validate(tree)
     except pydantic.ValidationError as error:
         items = error.errors()
-        # A list whose only item is refused is not too short besides.
+        # A list whose only item is invalid is not reported as too short, too.
         refused = {item["loc"][:-1] for item in items}
         lines = [
             _explain(item, config_class, str(path), origin)
@@ -82,10 +82,10 @@ def load_config(
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that reads numbers as they look, 1e-3 among them, and refuses a key given twice."""
+    """A YAML loader that reads numbers such as 1e-3 and rejects duplicate keys."""
 
     def fetch_flow_collection_start(self, token_class: Any) -> None:
-        # PyYAML takes seconds to read a thousand brackets, and only then runs out of stack.
+        # PyYAML takes seconds to read a thousand brackets before its stack overflows.
         if self.flow_level >= _MOST_BRACKETS:
             raise RecursionError
         super().fetch_flow_collection_start(token_class)
@@ -152,7 +152,7 @@ def _parse(text: str, what: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
-        # ValueError: 2020-99-01, and numbers of thousands of digits, for which Python's hint is no help.
+        # ValueError: 2020-99-01, and numbers with thousands of digits, for which Python's hint is no help.
         reason = " ".join(str(error).partition("; use sys.")[0].split())
     except RecursionError:
         reason = "it is nested too deeply"
@@ -192,10 +192,10 @@ def _explain(
     path: str,
     origin: Mapping[tuple[str, ...], str],
 ) -> str:
-    """Returns one line for one of pydantic's errors: where, what, which fix."""
+    """Turns a pydantic error into one line: place, problem and fix."""
     location = tuple(str(part) for part in item["loc"])
     if location[-1:] == ("[key]",):
-        # Of a key that is wrong, the mapping is the place.
+        # A wrong key's place is its mapping.
         location = location[:-2]
     where = next(
         (text for keys, text in origin.items() if keys[: len(location)] == location[: len(keys)]),
@@ -209,7 +209,7 @@ def _explain(
         hint = f"did you mean {nearest[0]!r}? Valid" if nearest else "valid"
         place = f" in {'.'.join(location[:-1])!r}" if location[:-1] else ""
         said = f"{where}: unknown key {location[-1]!r}{place}; {hint}"
-        # Where one is near, a long list hides it.
+        # A long list would hide a near match.
         return (
             said.removesuffix(" Valid")
             if nearest and len(valid) > _MOST_LISTED
@@ -228,11 +228,11 @@ def _explain(
 def _group_at(
     config_class: type[Settings], location: Sequence[str]
 ) -> type[pydantic.BaseModel] | None:
-    """Returns the class of settings that stands at a path of keys, if there is one."""
+    """Returns the settings class at a path of keys, if there is one."""
     group: type[pydantic.BaseModel] = config_class
     for key in location:
         if key.isdecimal():
-            # Of a list, each of whose items is such a group.
+            # The index of a list whose items are such groups.
             continue
         field = group.model_fields.get(key)
         found = _settings_in(field.annotation) if field else None
@@ -243,7 +243,7 @@ def _group_at(
 
 
 def _settings_in(annotation: Any) -> type[pydantic.BaseModel] | None:
-    """Returns the class of settings of a field's annotation: itself, an arm of `Settings | None`, or a list's items."""
+    """Returns the settings class in a field's annotation: itself, an arm of `Settings | None`, or a list's items."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return annotation
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, tuple):

@@ -1,4 +1,4 @@
-"""What ML Metadata knows of a pipeline's runs: one reader for the progress display, the report and the history."""
+"""Reads a pipeline's runs from ML Metadata, for the progress display, the report and the history."""
 
 import dataclasses
 import enum
@@ -9,7 +9,7 @@ from pathlib import Path
 import ml_metadata
 from ml_metadata.proto import metadata_store_pb2
 
-# TFX's names for its contexts in ML Metadata.
+# TFX's context types in ML Metadata.
 RUN_CONTEXT = "pipeline_run"
 NODE_CONTEXT = "node"
 
@@ -22,11 +22,11 @@ KILLED = (
 
 
 class UnreadableError(RuntimeError):
-    """A file that cannot be opened as ML Metadata: it is something else, or is held just now."""
+    """A file that can't be opened as ML Metadata: it is no such file, or is locked."""
 
 
 class State(enum.Enum):
-    """Where a component stands in a run."""
+    """A component's state in a run."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -38,7 +38,7 @@ class State(enum.Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether the component will not change any more in this run."""
+        """Whether the component's state is final in this run."""
         return self not in (State.WAITING, State.RUNNING)
 
 
@@ -48,28 +48,28 @@ _STATES = {
     metadata_store_pb2.Execution.COMPLETE: State.COMPLETE,
     metadata_store_pb2.Execution.CACHED: State.CACHED,
     metadata_store_pb2.Execution.FAILED: State.FAILED,
-    # By us, where its process is gone: TFX's local runner cancels nothing.
+    # Set by us when its process is gone: TFX's local runner cancels nothing.
     metadata_store_pb2.Execution.CANCELED: State.KILLED,
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class NodeStatus:
-    """One component of one run."""
+    """The status of a component in a run."""
 
     node: str
     state: State = State.WAITING
-    # How long it has run, or ran; 0 where it was killed, since nobody has seen when.
+    # Its duration so far; 0 if it was killed, since the time of that is unknown.
     seconds: float = 0.0
     # Its execution in ML Metadata; None while it waits.
     execution_id: int | None = None
-    # When it began, in seconds since 1970; 0 while it waits.
+    # Its start, in seconds since 1970; 0 while it waits.
     started: float = 0.0
     error: str | None = None
 
 
 def open_store(path: str | Path, *, read_only: bool = True) -> ml_metadata.MetadataStore:
-    """Opens an SQLite metadata file."""
+    """Opens an SQLite file of ML Metadata."""
     config = metadata_store_pb2.ConnectionConfig()
     config.sqlite.filename_uri = str(path)
     config.sqlite.connection_mode = (
@@ -85,19 +85,19 @@ def open_store(path: str | Path, *, read_only: bool = True) -> ml_metadata.Metad
 
 
 def run_names(store: ml_metadata.MetadataStore) -> list[str]:
-    """Returns the names of all runs, oldest first."""
+    """Returns all runs' names, oldest first."""
     contexts = store.get_contexts_by_type(RUN_CONTEXT)
     return [context.name for context in sorted(contexts, key=lambda context: context.id)]
 
 
 def newest_run(store: ml_metadata.MetadataStore, *, known: Collection[str] = ()) -> str | None:
-    """Returns the name of the newest run that is not among the known ones; None where there is none."""
+    """Returns the name of the newest unknown run; None if there is none."""
     fresh = [name for name in run_names(store) if name not in set(known)]
     return fresh[-1] if fresh else None
 
 
 def node_statuses(store: ml_metadata.MetadataStore, run: str) -> dict[str, NodeStatus]:
-    """Returns the components of a run that have an execution, by id, in the order they started."""
+    """Returns a run's components with an execution, by id, in the order of their start."""
     context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
     if context is None:
         return {}
@@ -122,7 +122,7 @@ def node_statuses(store: ml_metadata.MetadataStore, run: str) -> dict[str, NodeS
 def outputs(
     store: ml_metadata.MetadataStore, execution_id: int | None
 ) -> dict[str, metadata_store_pb2.Artifact]:
-    """Returns the first output artifact of each key of an execution; of a cached one, the artifacts it reused."""
+    """Returns the first output artifact of each key of an execution; for a cached one, the reused artifacts."""
     if execution_id is None:
         return {}
     events = [
@@ -140,7 +140,7 @@ def outputs(
 
 
 def fail_unfinished(store: ml_metadata.MetadataStore, run: str, error: str) -> str | None:
-    """Makes the component at which a run broke off visible as failed, with the reason.
+    """Marks the component at which a run broke off as failed, with the reason.
 
     TFX records a failed executor, without a reason, and leaves a component whose driver failed as
     running forever.
@@ -158,7 +158,7 @@ def fail_unfinished(store: ml_metadata.MetadataStore, run: str, error: str) -> s
 
 
 def mark_killed(store: ml_metadata.MetadataStore) -> None:
-    """Makes the components visible as killed that a killed run has left as running."""
+    """Marks components as killed that a killed run left as running."""
     states = (metadata_store_pb2.Execution.NEW, metadata_store_pb2.Execution.RUNNING)
     names = " OR ".join(
         f"last_known_state = {metadata_store_pb2.Execution.State.Name(state)}" for state in states
@@ -179,7 +179,7 @@ def killed_if_running(status: NodeStatus) -> NodeStatus:
 
 
 def _node_id(store: ml_metadata.MetadataStore, execution_id: int) -> str:
-    """Returns the component's id: TFX names the node's context `<pipeline>.<id>`."""
+    """Returns the component's id; TFX names the node's context `<pipeline>.<id>`."""
     node_type = store.get_context_type(NODE_CONTEXT).id
     names = [
         c.name for c in store.get_contexts_by_execution(execution_id) if c.type_id == node_type

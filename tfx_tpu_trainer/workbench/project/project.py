@@ -1,4 +1,4 @@
-"""Finds a project: a folder with `config.yaml` and `pipeline.py`, and perhaps `config.py` and `data.py`."""
+"""Finds a project: a folder with `config.yaml` and `pipeline.py`, and optionally `config.py` and `data.py`."""
 
 import dataclasses
 import difflib
@@ -18,13 +18,13 @@ from tfx_tpu_trainer.workbench.project.config_file import load_config
 
 CONFIG_FILE = "config.yaml"
 PIPELINE_FILE = "pipeline.py"
-# The package in which a name without dots is looked for.
+# The package in which names without dots are looked up.
 EXAMPLES = "pipelines"
 
 
 @dataclasses.dataclass(frozen=True)
 class Project:
-    """A project's parts, imported when they are needed: reading its config must not import TFX.
+    """A project's parts, imported on demand: reading its config must not import TFX.
 
     Attributes:
         folder: The folder.
@@ -39,23 +39,23 @@ class Project:
 
     @property
     def config_file(self) -> Path:
-        """The YAML file of the project's settings."""
+        """The project's YAML file."""
         return self.folder / CONFIG_FILE
 
     @property
     def import_root(self) -> Path:
-        """The folder that is on `sys.path` when the project's modules are imported."""
+        """The folder on `sys.path` when the project's modules are imported."""
         return self.folder.parents[self.package.count(".")] if self.package else self.folder
 
     @property
     def words(self) -> list[str]:
-        """The options of a command by which another process finds the project."""
+        """A command's options with which another process finds the project."""
         if self.package and self.base != self.folder:
             return ["--pipeline", self.package]
         return ["--project", str(self.folder)]
 
     def config_class(self) -> type[PipelineConfig]:
-        """Returns the class `Config` of its `config.py`; `ProjectConfig` where it has none.
+        """Returns the class `Config` of its `config.py`; `ProjectConfig` if there is none.
 
         Raises:
             ConfigError: The module can't be imported, or has no such class.
@@ -64,7 +64,7 @@ class Project:
             return ProjectConfig
         try:
             found = self._module("config").Config
-        # SystemExit: with code 0 the command would say that all is done.
+        # A SystemExit with code 0 would end the command as a success.
         except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
@@ -79,7 +79,7 @@ class Project:
         return found
 
     def _line(self, error: BaseException) -> str:
-        """Returns which line of the project's own modules raised an error, in words; nothing where none did."""
+        """Describes which line of the project's modules raised an error; empty if none did."""
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if Path(frame.filename).parent == self.folder]
         return f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
@@ -114,7 +114,7 @@ class Project:
             )
         except ConfigError:
             raise
-        # Pydantic takes a ValueError of a validator for its answer, and lets all else through.
+        # Pydantic handles a validator's ValueError, and passes all other exceptions.
         except Exception as error:
             line = self._line(error)
             if not line:
@@ -142,31 +142,31 @@ class Project:
 
     @property
     def finds_data(self) -> bool:
-        """Whether the project finds its input data itself, where the config names none."""
+        """Whether the project finds its input data itself if the config names none."""
         return (self.folder / "data.py").is_file()
 
     def prepare_data(self, config: PipelineConfig) -> str | None:
-        """Calls `prepare_data` of its `data.py`: the folder of input data; the config's where it has none."""
+        """Calls its `data.py`'s `prepare_data`, or else uses the config's data folder."""
         if not self.finds_data:
             return config.data
         return self._module("data").prepare_data(config)
 
     def create_pipeline(self, config: PipelineConfig) -> Any:
-        """Calls `create_pipeline` of its `pipeline.py`: the TFX pipeline."""
+        """Calls `create_pipeline` of its `pipeline.py`."""
         return self._module("pipeline").create_pipeline(config)
 
     def declared_pipeline(self, config: PipelineConfig) -> Any:
-        """Makes the TFX pipeline to look at, without its data.
+        """Makes the TFX pipeline for inspection, without its data.
 
         Raises:
             ConfigError: The project's own code can't make it.
         """
         try:
-            # Nothing is read: the folder of data need not be there.
+            # Nothing is read, so that the data folder may be missing.
             return self.create_pipeline(
                 config.model_copy(update={"data": config.data or config.root})
             )
-        # Whatever that code raises, or ends with.
+        # That code may raise anything, or exit.
         except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
@@ -174,7 +174,7 @@ class Project:
             ) from None
 
     def check_module(self, name: str) -> None:
-        """Checks that a module which the folder has is the one that an import gets.
+        """Checks that importing a module of the folder finds that module.
 
         Args:
             name: Import path of the module.
@@ -203,7 +203,7 @@ class Project:
         loaded = sys.modules.get(name)
         if loaded is not None and getattr(loaded, "__file__", None) == str(file):
             return loaded
-        # By its file: `config` and `data` are names that installed packages and other projects have too.
+        # By its file: `config` and `data` are names that installed packages and other projects use, too.
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
@@ -217,7 +217,7 @@ class Project:
         return module
 
     def _on_path(self) -> None:
-        # Behind all else, so that no file there stands for one of Python's or of a package's.
+        # Last, so that no file there hides one of Python's or of a package's.
         if str(self.import_root) not in sys.path:
             sys.path.append(str(self.import_root))
 
@@ -235,7 +235,7 @@ def load_project(folder: str | Path = ".") -> Project:
         ConfigError: The folder is none.
     """
     path = Path(_absolute(str(folder), Path.cwd()))
-    # A name that is too long is no folder either.
+    # A name that is too long is no folder, either.
     if not os.path.isdir(path):
         raise ConfigError(
             f"the folder {str(folder)!r} does not exist; give a project's folder with --project"
@@ -267,7 +267,7 @@ def find_pipeline(name: str) -> Project:
     """
     here = os.getcwd()
     if here not in sys.path:
-        # No command has it there; behind all else, as a project's folder.
+        # Commands do not have it there; last, like a project's folder.
         sys.path.append(here)
     package = name if "." in name else f"{EXAMPLES}.{name}"
     folders = _folders(package)
@@ -283,7 +283,7 @@ def find_pipeline(name: str) -> Project:
 
 
 def pipeline_names() -> list[str]:
-    """Returns the projects in the package `pipelines`, where there is one."""
+    """Returns the projects in the package `pipelines`, if it exists."""
     return sorted(
         path.parent.name
         for folder in _folders(EXAMPLES)
@@ -295,13 +295,13 @@ def _folders(package: str) -> list[Path]:
     try:
         spec = importlib.util.find_spec(package)
     except ImportError:
-        # Also of a name such as '../../x', which would be relative.
+        # Also for a name such as '../../x', which would be relative.
         spec = None
     return [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
 
 
 def _absolute(path: str, base: Path) -> str:
-    """Returns a local path from its base, `~` too, which no shell has seen in a config; a bucket's as it is."""
+    """Makes a local path absolute from its base, and expands `~`; a bucket's path stays."""
     if "://" in path:
         return path
     absolute = os.path.abspath(base / os.path.expanduser(path))

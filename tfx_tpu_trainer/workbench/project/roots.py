@@ -1,4 +1,4 @@
-"""A root: the folder of a pipeline's runs, its lock, its unfinished trainings and its links for TensorBoard."""
+"""Defines a root: the folder of a pipeline's runs, with its lock, unfinished trainings and TensorBoard links."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 METADATA_FILE = "metadata.sqlite"
 LOGS = "logs"
 _LOCK_FILE = ".lock"
-# Who looks whether a run goes on holds the lock for an instant.
+# A process that checks whether a run is going on holds the lock for an instant.
 _LOOK_SECONDS, _PAUSE_SECONDS = 0.1, 0.05
 
-# A run whose process was killed holds it until the system has ended its child.
+# A killed run holds the lock until the system has ended its child.
 _END_SECONDS = 10.0
 
 CHECKPOINTS = "checkpoints"
 """Folder of a root for its pipelines' checkpoints, by the pipeline's name."""
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index$")
-# As `tfx_tpu_trainer.components.trainer.resume` names what it can't go on from.
+# The names that `tfx_tpu_trainer.components.trainer.resume` gives to unusable folders.
 _ASIDE = re.compile(r"\.aside-[0-9a-f]+$")
 
 REPORTS = "reports"
@@ -45,29 +45,29 @@ TensorBoard calls a run by its folder, and TFX calls a training's folder `7`.
 """
 
 _EVENTS = "*.tfevents.*"
-# What TensorBoard's plugins find beside the events.
+# Files next to the events that TensorBoard's plugins read.
 _BESIDE = ("plugins", "projector_config.pbtxt")
 
 
-# A run is named after the microsecond in which it began.
+# A run's name is the microsecond of its start.
 _TO_THE_SECOND = len("2026-11-25T15:45:35")
 
 
 def short_name(run: str) -> str:
-    """Returns the beginning of a run's name, which names it as well."""
+    """Shortens a run's name to a beginning that identifies it."""
     return run[:_TO_THE_SECOND]
 
 
 @dataclasses.dataclass(frozen=True)
 class Root:
-    """Where runs are."""
+    """The folder of a pipeline's runs."""
 
     folder: Path
     metadata_file: Path
 
     @classmethod
     def at(cls, path: str) -> Root:
-        """Returns the root at a path."""
+        """Returns the root with a folder, or with a file of ML Metadata."""
         place = Path(os.path.abspath(os.path.expanduser(path)))
         if place.is_file():
             return cls(place.parent, place)
@@ -79,7 +79,7 @@ class Root:
         return cls(Path(config.root), Path(config.metadata_file))
 
     def store(self) -> ml_metadata.MetadataStore:
-        """Opens ML Metadata to read it."""
+        """Opens ML Metadata for reading."""
         if not self.metadata_file.is_file():
             raise ConfigError(
                 f"{str(self.folder)!r} has no runs (no {self.metadata_file.name}); run the "
@@ -94,7 +94,7 @@ class Root:
 
     @property
     def reports(self) -> Path:
-        """The folder of its pages."""
+        """The folder of the runs' pages."""
         return self.folder / REPORTS
 
     def report_folder(self, run: str) -> Path:
@@ -114,17 +114,17 @@ def made(folder: Path) -> float:
 
 
 class LockedError(RuntimeError):
-    """Another process holds the lock; the message says which, and how to stop it."""
+    """Another process holds the lock; the message names it and how to stop it."""
 
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[IO[str]]:
-    """Holds a root for the block, and for child processes that are given the file."""
-    # flock belongs to the open file, not to the process: the child of a run inherits the descriptor, and so the lock
-    # lasts until the run and its child have both ended, even if the run is killed. The system releases it, so no
-    # stale lock stays. The pid in the file is only for the message, and to tell how long waiting is worth it: a
-    # holder that lives keeps the lock for hours; one that is dead has a child that ends within seconds.
-    # Not "w": what the holder has written stays until this process holds it.
+    """Holds a root for the block, and for child processes that inherit the file."""
+    # flock belongs to the open file, not to the process: a run's child inherits the descriptor, so that the lock lasts
+    # until the run and its child have both ended, even if the run is killed. The system releases it, so that no stale
+    # lock stays. The pid in the file is for the message, and to decide how long to wait: a live holder keeps the lock
+    # for hours; a dead one has a child that ends within seconds. Not "w", which would erase the holder's pid before
+    # this process holds the lock.
     with (root / _LOCK_FILE).open("a+") as lock:
         began = time.monotonic()
         while True:
@@ -138,14 +138,14 @@ def locked(root: Path) -> Iterator[IO[str]]:
                     raise LockedError(_holder(pid)) from None
                 time.sleep(_PAUSE_SECONDS)
         lock.truncate(0)
-        # On a full disk the lock says nothing, and what the run writes first says why.
+        # On a full disk the lock stays empty; the run's first write reports the reason.
         with contextlib.suppress(OSError):
             os.write(lock.fileno(), json.dumps({"pid": os.getpid(), "since": time.time()}).encode())
         yield lock
 
 
 def held_since(root: Path) -> float | None:
-    """Returns since when a run is going on in a root."""
+    """Returns since when a run is in progress; None if there is none."""
     with (root / _LOCK_FILE).open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -155,7 +155,7 @@ def held_since(root: Path) -> float | None:
 
 
 def _written(root: Path, key: str) -> float:
-    """Reads a number that the holder has written; 0 where there is none."""
+    """Reads a number that the holder wrote; 0 if there is none."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         return float(json.loads((root / _LOCK_FILE).read_text(encoding="utf-8"))[key])
     return 0.0
@@ -172,7 +172,7 @@ def _lives(pid: int) -> bool:
 
 
 def _holder(pid: int) -> str:
-    """Names the process that holds the lock, in words."""
+    """Describes the process that holds the lock."""
     if not pid:
         return "its process is not known"
     if not _lives(pid):
@@ -182,20 +182,20 @@ def _holder(pid: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class UnfinishedTraining:
-    """A folder of checkpoints whose training has not come to its end: one that has removes it."""
+    """The checkpoint folder of a training that has not finished; a finished one removes it."""
 
     folder: Path
     node: str
-    # The step of the newest checkpoint; None where there is none.
+    # The step of the newest checkpoint; None if there is none.
     step: int | None
-    # When anything in it was written last, in seconds since 1970.
+    # The last modification in it, in seconds since 1970.
     written: float
-    # Whether a later attempt could not resume from it.
+    # Whether it was set aside as unusable.
     set_aside: bool
 
 
 def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
-    """Returns the trainings that have not come to their end."""
+    """Returns the trainings that have not finished."""
     found = [
         UnfinishedTraining(
             folder=folder,
@@ -211,7 +211,7 @@ def unfinished_trainings(checkpoints: Path) -> list[UnfinishedTraining]:
 
 
 def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
-    """Returns the step of the newest checkpoint of the training that a run has made last."""
+    """Returns the step of the newest checkpoint in a run's last training."""
     steps = [
         training.step
         for training in unfinished_trainings(checkpoints)
@@ -221,7 +221,7 @@ def step_to_go_on_from(checkpoints: Path, *, since: float) -> int | None:
 
 
 def _last_write(folder: Path) -> float:
-    """Returns when a file below a folder was written last, in seconds since 1970; 0.0 without files.
+    """Returns the last modification below a folder, in seconds since 1970; 0.0 without files.
 
     A training that runs removes files and folders meanwhile: what is gone is passed over.
     """
@@ -242,7 +242,7 @@ def _steps(folder: Path) -> Iterator[int]:
 
 
 def link_run(root: Path, model_run: Path, *, name: str) -> Path:
-    """Names the events of a training, unless an earlier run has."""
+    """Links the events of a training, unless an earlier run has."""
     below = root / TENSORBOARD
     remove_dead_links(below)
     targets = {link.resolve() for link in _links(below)}
@@ -256,13 +256,13 @@ def link_run(root: Path, model_run: Path, *, name: str) -> Path:
         for path in (*events, *beside):
             link = run / path.name
             if not link.is_symlink():
-                # Relative, so that a root may move.
+                # A relative link, so that a root may move.
                 link.symlink_to(os.path.relpath(path, link.parent))
     return below
 
 
 def remove_dead_links(below: Path) -> None:
-    """Removes the links to events that have gone, and the folders that are empty then."""
+    """Removes links to missing events, and folders that become empty."""
     for link in _links(below):
         if link.exists():
             continue
@@ -274,7 +274,7 @@ def remove_dead_links(below: Path) -> None:
 
 
 def _folders(model_run: Path) -> list[tuple[Path, str]]:
-    """Returns the folders that may hold events: a training's own, and those of its evaluations."""
+    """Returns the folders with events: a training's own, and its evaluations'."""
     evaluations = sorted(path for path in model_run.iterdir() if path.is_dir())
     return [(model_run, "train"), *((path, path.name) for path in evaluations)]
 

@@ -1,4 +1,4 @@
-"""A project's training as its pipeline declares it, and what its model is fed, for commands that run nothing."""
+"""Reads a project's declared training and the model's features, for commands that run nothing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.project import Project
 from tfx_tpu_trainer.workbench.project.roots import Root
 
-# Of a column of words whose schema lists none.
+# For a column of words whose schema lists none.
 WORDS_WITHOUT_A_DOMAIN = 100
-# Each word often enough that a vocabulary keeps it.
+# Often enough for a vocabulary to keep each word.
 _ROWS_OF_A_WORD = 8
 _MISSING_EVERY = 7
 
@@ -35,20 +35,20 @@ _OTHERWISE = "name the model with --module_file, and what it is fed with --trans
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeclaredTraining:
-    """What a pipeline tells its TpuTrainer."""
+    """The arguments that a pipeline gives its TpuTrainer."""
 
     config: PipelineConfig
     pipeline: Any
     settings: TrainSettings
-    # One of the two.
+    # Exactly one of the two is set.
     module: str | None
     module_file: str | None
     train_steps: int
-    # The component that makes the trainer's `transform_graph`.
+    # The component with the trainer's `transform_graph`.
     transform: Any
 
     def transform_output(self) -> tuple[str, str] | None:
-        """Returns what Transform has put out last, and the name of that run; `None` where there is no such run."""
+        """Returns Transform's last output and the name of its run; `None` if there is none."""
         root = Root.of(self.config)
         if not root.metadata_file.is_file():
             return None
@@ -69,12 +69,12 @@ class DeclaredTraining:
         return None
 
     def schema_file(self) -> str | None:
-        """Returns the schema that the project keeps and Transform reads; `None` where a run infers it."""
+        """Returns the project's schema file for Transform; `None` if a run infers the schema."""
         maker = _maker(self.pipeline, self.transform.inputs.get("schema"))
         return maker and maker.exec_properties.get("schema_file")
 
     def features_by_schema(self, schema_file: str, *, label_key: str | None) -> FeatureSpec:
-        """Has Transform analyze made-up rows that look as the schema says: types and shapes are those of a run.
+        """Runs Transform on made-up rows that follow the schema; types and shapes equal those of a run.
 
         Vocabularies are as large as the schema's domains, or `WORDS_WITHOUT_A_DOMAIN`.
         """
@@ -104,7 +104,7 @@ class DeclaredTraining:
 
 
 def declared_training(project: Project, config: PipelineConfig) -> DeclaredTraining:
-    """Makes a project's pipeline and reads its TpuTrainer; nothing is run."""
+    """Makes a project's pipeline and reads its TpuTrainer, without running anything."""
     pipeline = project.declared_pipeline(config)
     kinds = (TpuTrainer, VertexTpuTrainer)
     trainers = [each for each in pipeline.components if isinstance(each, kinds)]
@@ -139,13 +139,13 @@ def declared_training(project: Project, config: PipelineConfig) -> DeclaredTrain
 
 
 def _maker(pipeline: Any, channel: Any) -> Any:
-    """Returns the component that a channel comes from; `None` where it is none of the pipeline's."""
+    """Returns the component of a channel; `None` if it is not in the pipeline."""
     name = getattr(channel, "producer_component_id", None)
     return next((each for each in pipeline.components if each.id == name), None)
 
 
 def _made_up_rows(schema: schema_pb2.Schema) -> list[dict[str, list[Any]]]:
-    """Makes rows with every word of the schema's domains, and gaps in columns that may have them."""
+    """Makes rows with every word of the schema's domains, and gaps in columns that allow them."""
     domains = {domain.name: list(domain.value) for domain in schema.string_domain}
     words = {
         feature.name: list(feature.string_domain.value)

@@ -1,1 +1,1 @@
-"""A pipeline run on this machine: the child process that TFX works in, what it shows, and how it is stopped."""
+"""Runs a pipeline on this machine: in a child process, with progress, results, and a clean stop."""

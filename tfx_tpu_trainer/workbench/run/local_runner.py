@@ -1,7 +1,7 @@
-"""Runs a project's pipeline on this machine and shows what happens.
+"""Runs a project's pipeline on this machine, shows its progress and prints its results.
 
-The pipeline runs in a child process that writes the log, and whose output is the debug log next to it; this process
-only watches and reports, and imports neither TensorFlow nor TFX.
+A child process runs the pipeline and writes the log; its output goes to the debug log. This process only watches and
+reports, and imports neither TensorFlow nor TFX.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ PLAIN_WIDTH = 140
 PROGRESS = "progress.json"
 NOT_BLESSED = 3
 """Exit code of `run --check` where the gate did not bless the model."""
-# Some more than a training has for its checkpoint.
+# A little more than a training gets for its checkpoint.
 STOP_SECONDS = 30
 _NOT_POLITE = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"
 
@@ -59,7 +59,7 @@ def run_to_end(
     plain: bool = False,
     check: bool = False,
 ) -> int:
-    """Runs a project's pipeline, shows its progress and prints what came out, errors too; returns the exit code."""
+    """Runs a project's pipeline, shows its progress, and prints results or errors; returns the exit code."""
     console = standard_output(width=PLAIN_WIDTH)
     began = time.time()
     config = None
@@ -93,7 +93,7 @@ def run_to_end(
 
 
 def _check_inputs(project: Project, config: PipelineConfig) -> None:
-    """Tells in a moment what the child would find after half a minute of imports."""
+    """Reports at once what the child would find after half a minute of imports."""
     if config.trainer.module:
         project.check_module(config.trainer.module)
     if not config.data and not project.finds_data:
@@ -126,7 +126,7 @@ def run(
     config_json = folder / "config.json"
     write_whole(config_json, config.model_dump_json(indent=1))
     log, debug_log = folder / run_log.LOG, folder / run_log.DEBUG_LOG
-    # There also where the child dies before it can write one.
+    # Exists even if the child dies before it can write a log.
     log.touch()
     console.print(f"Pipeline {config.name!r} in {short_path(config.root)}")
     console.print(f"Log: {short_path(log)}", soft_wrap=True)
@@ -138,7 +138,7 @@ def run(
         make_display(console, plain=plain) as display,
         subprocess.Popen(
             command,
-            # The child ends when the system closes it.
+            # The system closes it with this process, and the child then ends.
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -164,7 +164,7 @@ def run(
 
 
 def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
-    """Says what a stopped run has left for the next one."""
+    """Describes what a stopped run left for the next one."""
     kept = ["completed components come from TFX's cache"] if config.enable_cache else []
     step = roots.step_to_go_on_from(Path(config.checkpoint_root), since=began)
     if step is not None:
@@ -173,14 +173,14 @@ def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of the process that imports TensorFlow and TFX."""
+    """Returns the environment for the process that imports TensorFlow and TFX."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     environment["TF_USE_LEGACY_KERAS"] = "1"
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     environment["PYTHONUNBUFFERED"] = "1"
     here = str(PACKAGE_FOLDER.parent)
-    # A checkout need not be installed; the folder of all that is must not stand before Python's own modules.
+    # A checkout need not be installed. site-packages must not precede Python's own modules.
     if here not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [here, environment.get("PYTHONPATH")])
@@ -195,12 +195,12 @@ def child_environment() -> dict[str, str]:
 def _watch(
     child: subprocess.Popen[bytes], monitor: RunMonitor, folder: Path, display: Display
 ) -> list[NodeStatus]:
-    """Shows the components until the child ends; returns where they stood then."""
+    """Shows the components until the child ends; returns their final statuses."""
     nodes: list[str] = []
     statuses: list[NodeStatus] = []
     while True:
-        # Before the statuses are read: those that are read after the end are the last ones. In the
-        # other order a component that completes in between would be shown as running for good.
+        # Checked before the statuses are read, so that those read after the end are final. In the other order, a
+        # component that completes in between would be shown as running for ever.
         ended = child.poll() is not None
         if not nodes and (folder / run_child.PLAN).exists():
             with contextlib.suppress(json.JSONDecodeError):
@@ -215,19 +215,19 @@ def _watch(
 
 
 def _draw(statuses: Sequence[NodeStatus], folder: Path) -> None:
-    """Writes the run's diagram beside its log, where the pipeline was made."""
+    """Writes the run's diagram next to its log, if the pipeline was made."""
     graph = Graph.read(folder / run_log.GRAPH_FILE)
     if graph is None:
         return
     try:
         write_whole(folder / run_log.DIAGRAM_FILE, to_mermaid(graph.of_run(statuses)))
     except OSError as error:
-        # The run has ended, and `tfx-tpu-trainer graph` makes it again.
+        # The run has ended, and `tfx-tpu-trainer graph` can draw it again.
         click.echo(f"The diagram of the run can't be written: {printable(str(error))}", err=True)
 
 
 def _progress(statuses: Sequence[NodeStatus], folder: Path) -> str | None:
-    """Returns how far the running component says that it is; a TpuTrainer does."""
+    """Returns the running component's own progress, which a TpuTrainer reports."""
     node = _running(statuses)
     said = None if node is None else read_status(folder / PROGRESS)
     return None if said is None else f"{node}: {said}"
@@ -242,7 +242,7 @@ def _note(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _final(status: NodeStatus) -> NodeStatus:
-    """Returns a component's status once its run is over: what still waits will never run."""
+    """Returns a component's status after its run: a waiting one will never run."""
     if status.state is State.WAITING:
         return NodeStatus(status.node, State.SKIPPED)
     return status
@@ -253,7 +253,7 @@ def _running(statuses: Sequence[NodeStatus]) -> str | None:
 
 
 def _last_words(debug_log: Path, code: int) -> str:
-    """Returns the last words of a child that could not write its report."""
+    """Returns the last output of a child that could not write its report."""
     lines = [
         line
         for line in debug_log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -280,7 +280,7 @@ def _new_run_folder(root: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
-    """Holds the root for this run: two runs in one SQLite file would take each other's executions for their own."""
+    """Locks the root for this run: two runs in one SQLite file would confuse each other's executions."""
     if "://" in config.root:
         raise ConfigError(
             f"root {config.root!r} is in a bucket, but a local run needs local files for its lock, "
@@ -306,18 +306,18 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> Iterator[None]:
-    """Ends the child when this process is told to end: politely first, so that TFX records it and cleans up."""
+    """Stops the child when this process is stopped: first by SIGTERM, so that TFX records it and cleans up."""
 
-    # The child has a session of its own, so that Ctrl-C reaches this process alone, which then asks the child by
-    # SIGTERM: TFX records the failure and a training writes its checkpoint. Whatever ends the block goes this way,
-    # and only a child that does not end in time is killed with all that it has started.
+    # The child has its own session, so that Ctrl-C reaches this process only, which then sends SIGTERM to the child:
+    # TFX records the failure, and a training writes its checkpoint. This happens whenever the block ends; only a child
+    # that does not end in time is killed, with everything that it started.
     def interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame
         raise KeyboardInterrupt
 
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in previous.items():
-        # Under nohup SIGHUP is ignored, and in the background of a shell SIGINT.
+        # nohup ignores SIGHUP, and a shell's background jobs ignore SIGINT.
         if handler is not signal.SIG_IGN:
             signal.signal(number, interrupt)
     try:
@@ -338,7 +338,7 @@ def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> 
 
 
 def _record_end(config: PipelineConfig, run: str | None, reason: str) -> None:
-    """Records why a run has ended that could record nothing itself."""
+    """Records why a run ended that could not record it itself."""
     if run is None:
         return
     try:
@@ -350,8 +350,8 @@ def _record_end(config: PipelineConfig, run: str | None, reason: str) -> None:
 
 
 def _mark_killed(config: PipelineConfig) -> None:
-    """Records that runs were killed, which is seen only now: this one holds the lock that they held."""
+    """Records runs as killed, which is safe now that this one holds the lock that they held."""
     file = Path(config.metadata_file)
-    # Another root may share a file that is elsewhere, and have a run that goes on.
+    # Another root may share a metadata file outside this one, and have a run in progress.
     if file.parent == Path(config.root) and file.exists():
         metadata.mark_killed(metadata.open_store(file, read_only=False))

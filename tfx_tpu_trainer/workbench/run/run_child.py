@@ -1,4 +1,4 @@
-"""Runs a pipeline in a process of its own: `python -m tfx_tpu_trainer.workbench.run.run_child`.
+"""Runs a pipeline in its own process: `python -m tfx_tpu_trainer.workbench.run.run_child`.
 
 The local runner starts it. It writes `plan.json` once ML Metadata can be read, `log.txt` as it goes, and `report.json`
 when the run has ended, whichever way. Its standard input is a pipe of the local runner's: it ends when that does.
@@ -47,7 +47,7 @@ _logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a run to stop; a terminal that is closed sends the last one."""
 
-# Short beside a component that swallowed the first one, long beside what TFX needs to record a failure.
+# Short enough for a component that swallowed the first exception, long enough for TFX to record a failure.
 REMIND_SECONDS = 1.0
 
 
@@ -67,22 +67,21 @@ class Stop:
         self.reason: str | None = None
 
     def listen(self) -> None:
-        """Takes the signals that ask a process to stop."""
+        """Handles the signals that ask a process to stop."""
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, self._interrupt)
 
     def ended(self) -> None:
-        """Says that the run has ended: what follows is not interrupted any more."""
+        """Marks the run as ended: what follows is no longer interrupted."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         del frame
-        # The first signal is the reason. The alarm that raises it again comes here too, and is
-        # none.
+        # The first signal is the reason. The alarm that raises it again also comes here, and is no signal.
         self.reason = self.reason or f"stopped by {signal.Signals(number).name}"
-        # Whoever trains has it imported.
+        # A process that trains has it imported.
         training = sys.modules.get("tfx_tpu_trainer.estimator._engine.sessions.preemption")
         if training is not None and training.ask_to_stop(number):
             return
@@ -107,7 +106,7 @@ def main(name: str | None, folder: Path | None, config_json: Path, run_folder: P
     config = project.config_class().model_validate_json(config_json.read_text(encoding="utf-8"))
     _logger.info("Pipeline %r in %s: %s", config.name, config.root, _versions())
     if config.beam_args:
-        # Beam's workers are processes of their own.
+        # Beam's workers are separate processes.
         path = (os.environ.get("PYTHONPATH"), str(project.import_root))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     report = run_pipeline(project, config, run_folder)
@@ -123,7 +122,7 @@ def main(name: str | None, folder: Path | None, config_json: Path, run_folder: P
 
 
 def _versions() -> str:
-    """Returns the versions that a run is made with, for whoever reads its log a year later."""
+    """Returns the versions behind a run, for readers of its log a year later."""
     found = [f"tfx-tpu-trainer {tfx_tpu_trainer.__version__}"]
     for package in ("tensorflow", "tfx", "apache-beam"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -137,9 +136,8 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
     store = metadata.open_store(config.metadata_file, read_only=False)
     known = metadata.run_names(store)
     try:
-        # Nothing of the million objects that these imports make goes away: looking for garbage
-        # among them, again and again, takes two of their ten seconds. After `freeze` no collection
-        # looks at them again.
+        # The million objects of these imports are permanent: searching them for garbage takes two of the ten seconds.
+        # After `freeze` no collection looks at them again.
         gc.disable()
         from absl import logging as absl_logging
         from tfx import v1 as tfx
@@ -157,7 +155,7 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         graph_of_pipeline(pipeline).write(run_folder / run_log.GRAPH_FILE)
         write_whole(run_folder / PLAN, json.dumps(plan))
         tfx.orchestration.LocalDagRunner().run(pipeline)
-    # A module that calls sys.exit(0) has not run to its end, whatever its exit code says.
+    # A module that calls sys.exit(0) has not succeeded, whatever its exit code says.
     except (Exception, SystemExit) as error:
         # First of all: another signal must not interrupt what makes the failure known.
         _stop.ended()
