@@ -1,4 +1,4 @@
-"""`python -m tfx_tpu_trainer.compat PROGRAM [ARGS]`: a program of tf.estimator, unchanged."""
+"""`python -m tfx_tpu_trainer.compat PROGRAM [ARGS]`: runs a tf.estimator program unchanged."""
 
 import functools
 import importlib.util
@@ -22,7 +22,7 @@ from tfx_tpu_trainer.compat._repairs import (
 )
 
 _NAME = "python -m tfx_tpu_trainer.compat"
-# As in estimator/places/choice.py, whose import would be that of TensorFlow.
+# Repeated from estimator/places/choice.py, whose import would import TensorFlow.
 _REPLICAS = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 
 
@@ -78,7 +78,7 @@ def main(
             f"{words[0]} is a notebook. Convert it to a program first: jupyter nbconvert --to "
             f"script {words[0]}"
         )
-    # A look at the rest of the name would import the package, for which it is too early.
+    # Looking up the full name would import the package too early.
     if module is not None and not _is_there(module.partition(".")[0]):
         raise click.UsageError(f"can't find the module {module!r}: check its name and PYTHONPATH.")
     for package in packages:
@@ -106,7 +106,7 @@ def main(
 
 
 def separate(words: Sequence[str]) -> list[str]:
-    """Separates this command's words from the program's."""
+    """Separates this command's arguments from the program's."""
     ours, rest = [], list(words)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         word = rest.pop(0)
@@ -135,7 +135,7 @@ def _main() -> int:
     except click.ClickException as error:
         print(f"{_NAME}: {printable(error.format_message())}", file=sys.stderr)
         return error.exit_code
-    # Outside of the command, so that a program that uses click finds no context of ours.
+    # Outside the command, so that a program that uses click finds no context of this one.
     return run() if callable(run) else 0
 
 

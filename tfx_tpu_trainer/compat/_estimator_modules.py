@@ -1,6 +1,6 @@
-"""The modules of `tf.estimator`, and of the package `tensorflow_estimator`, with the original's names only.
+"""Makes the modules of `tf.estimator` and of the package `tensorflow_estimator`, with the original's names only.
 
-Only names that were public, or that public programs import, are here: each in the module where the original
+Only names that were public, or that public programs import, are included, each in the module where the original
 defined it.
 """
 
@@ -22,7 +22,7 @@ from tfx_tpu_trainer.estimator.extending import (
 
 
 def estimator_modules(version: str) -> dict[str, types.ModuleType]:
-    """Makes the modules of one of the API's versions."""
+    """Makes the modules of one version of the API."""
     ours = estimator if version == "v2" else estimator.v1
     root = "tensorflow.estimator" if version == "v2" else "tensorflow.compat.v1.estimator"
     names: dict[str, tuple[types.ModuleType, tuple[str, ...]]] = {
@@ -52,7 +52,7 @@ def estimator_modules(version: str) -> dict[str, types.ModuleType]:
 
 ROOT = "tensorflow_estimator"
 _PYTHON = f"{ROOT}.python.estimator"
-# TensorFlow had most of the modules under names of its own too.
+# TensorFlow had most modules under its own names, too.
 _IN_TENSORFLOW = "tensorflow.python.estimator"
 _TPU_IN_TENSORFLOW = "tensorflow.python.tpu"
 
@@ -85,7 +85,7 @@ def _module(below: str, values: Mapping[str, Any]) -> types.ModuleType:
 
 
 def _add_packages(modules: dict[str, types.ModuleType]) -> None:
-    """Adds the packages above the modules, and makes each module an attribute of its own."""
+    """Adds the modules' parent packages, and makes each module an attribute of its parent."""
     for name in list(modules):
         while "." in name:
             above, _, last = name.rpartition(".")
@@ -98,7 +98,7 @@ def _add_packages(modules: dict[str, types.ModuleType]) -> None:
 
 
 def _values() -> dict[str, dict[str, Any]]:
-    """Returns the public values of each module below tensorflow_estimator.python.estimator."""
+    """Returns the public values of each module in tensorflow_estimator.python.estimator."""
     return {
         module: {name: _value(module, name) for name in names} for module, names in MODULES.items()
     }
@@ -123,7 +123,7 @@ def _value(module: str, name: str) -> Any:
         return elsewhere[name]
     if module.startswith("tpu."):
         return getattr(estimator.tpu, name)
-    # A module with a class for each version of the API has the newer one under such a name.
+    # A module with one class per version of the API gives the newer one this suffix.
     for suffix in ("V2", "_v2"):
         if name.endswith(suffix):
             return getattr(estimator, name.removesuffix(suffix))
@@ -149,6 +149,6 @@ def keras_estimator_module() -> types.ModuleType:
 def keras_lib_model_to_estimator(
     keras_model: Any = None, *, use_v2_estimator: bool = False, **options: Any
 ) -> Any:
-    """Makes an estimator of a Keras model: what Keras 2's own `model_to_estimator` calls."""
+    """Makes an estimator from a Keras model; called by Keras 2's own `model_to_estimator`."""
     api = estimator if use_v2_estimator else estimator.v1
     return api.model_to_estimator(keras_model, **options)

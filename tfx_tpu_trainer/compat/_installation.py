@@ -1,4 +1,4 @@
-"""Puts back what TensorFlow 2.16 took out: how each change is undone, and how modules get old names."""
+"""Installs and removes the names that TensorFlow 2.16 dropped, and hooks imports to alias old module names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Installation:
     """The effects of `install()`; a context manager that undoes them."""
 
     def __init__(self, *, made_here: bool) -> None:
-        """Keeps whether leaving a `with` block undoes it.
+        """Stores whether leaving a `with` block uninstalls.
 
         Args:
             made_here: Whether this call of `install()` found nothing installed.
@@ -32,7 +32,7 @@ class Installation:
         self._made_here = made_here
 
     def uninstall(self) -> None:
-        """Takes everything back, as `tfx_tpu_trainer.compat.uninstall()` does."""
+        """Uninstalls, as `tfx_tpu_trainer.compat.uninstall()` does."""
         uninstall()
 
     def __enter__(self) -> Installation:
@@ -44,7 +44,7 @@ class Installation:
 
 
 def install(*, emulate: bool | None = None) -> Installation:
-    """Puts `tf.estimator` and what went with it back, from this package.
+    """Restores `tf.estimator` and what was removed with it, from this package.
 
     `docs/compat.md` lists the names. Imports TensorFlow if it is not imported yet, with Keras 2 (TF_USE_LEGACY_KERAS=1)
     unless the environment says otherwise. A second call changes nothing.
@@ -73,7 +73,7 @@ def install(*, emulate: bool | None = None) -> Installation:
         if _installed is not None:
             return Installation(made_here=False)
         choose_keras_2(warns=True)
-        # After the choice of Keras: this imports TensorFlow.
+        # Imported after the choice of Keras, since it imports TensorFlow.
         changes: Any = importlib.import_module("tfx_tpu_trainer.compat._tensorflow_names")
         log = UndoLog()
         try:
@@ -81,17 +81,16 @@ def install(*, emulate: bool | None = None) -> Installation:
         except BaseException:
             log.undo()
             raise
-        # Only now: where a change fails, those before it are taken back, and nothing counts as
-        # installed.
+        # Set last: if a change fails, earlier ones are undone, and nothing counts as installed.
         _installed = log
     return Installation(made_here=True)
 
 
 def uninstall() -> None:
-    """Takes back all that `install()` did; without an installation it does nothing.
+    """Undoes `install()`; without an installation it does nothing.
 
-    TF_USE_LEGACY_KERAS stays as it is: TensorFlow was imported with it. What a program has bound by
-    then keeps working.
+    TF_USE_LEGACY_KERAS stays, since TensorFlow was imported with it. Names that a program has already bound keep
+    working.
 
     Examples:
         >>> from tfx_tpu_trainer import compat
@@ -114,7 +113,7 @@ _MISSING: Any = object()
 
 
 class UndoLog:
-    """Makes changes, and keeps how each is undone."""
+    """Makes changes and records how to undo them."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
@@ -129,7 +128,7 @@ class UndoLog:
             self._steps.append(lambda: setattr(owner, name, before))
 
     def set_module(self, name: str, module: types.ModuleType) -> None:
-        """Sets what `import` finds under a name."""
+        """Sets the module that an import finds under a name."""
         before = sys.modules.get(name, _MISSING)
         sys.modules[name] = module
         if before is _MISSING:
@@ -138,12 +137,12 @@ class UndoLog:
             self._steps.append(lambda: sys.modules.update({name: before}))
 
     def add_finder(self, finder: MetaPathFinder) -> None:
-        """Asks a finder before all others at every import to come."""
+        """Adds a finder before all others."""
         sys.meta_path.insert(0, finder)
         self._steps.append(lambda: sys.meta_path.remove(finder))
 
     def add_last_finder(self, finder: MetaPathFinder) -> None:
-        """Asks a finder after all others at every import to come."""
+        """Adds a finder after all others."""
         sys.meta_path.append(finder)
         self._steps.append(lambda: sys.meta_path.remove(finder))
 
@@ -157,7 +156,7 @@ class UndoLog:
             self._steps.append(lambda: os.environ.update({name: before}))
 
     def undo(self) -> None:
-        """Takes all changes back, the last one first."""
+        """Undoes all changes, the last one first."""
         while self._steps:
             self._steps.pop()()
 
@@ -170,16 +169,15 @@ def _unset(name: str) -> None:
     os.environ.pop(name, None)
 
 
-# Changes a module that was just imported.
+# Changes a freshly imported module.
 Change = Callable[[types.ModuleType], None]
 
 
 class ImportWatcher(importlib.abc.MetaPathFinder):
-    """Sees every import first; most it leaves to the others.
+    """Sees every import first, and changes some modules.
 
-    TensorFlow executes its API's modules again for each name under which they are imported
-    (`tensorflow.compat.v1` is another module than `tf.compat.v1`), so that changing those that exist
-    is not enough.
+    TensorFlow executes its API's modules again for each name they are imported by (`tensorflow.compat.v1` is another
+    module than `tf.compat.v1`), so that changing existing modules is not enough.
     """
 
     def __init__(
@@ -189,7 +187,6 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
         module_of: Callable[[str], types.ModuleType | None],
         refusal_of: Callable[[str], str | None],
     ) -> None:
-        """Keeps what to do."""
         self._change_of = change_of
         self._module_of = module_of
         self._refusal_of = refusal_of
@@ -200,10 +197,10 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Finds what the other finders find, to change it once it is there."""
+        """Finds a module through the other finders, to change it after its import."""
         refusal = self._refusal_of(fullname)
         if refusal is not None:
-            # Of a ModuleNotFoundError, `from package import name` would drop the words.
+            # With a ModuleNotFoundError, `from package import name` would drop the message.
             raise ImportError(refusal, name=fullname)
         made = self._module_of(fullname)
         if made is not None:
@@ -224,7 +221,7 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
 
 
 class _ChangingLoader(importlib.abc.Loader):
-    """Another loader, and a change when it is done."""
+    """Delegates to a loader, then changes the module."""
 
     def __init__(self, loader: importlib.abc.Loader, change: Change) -> None:
         self._loader = loader
@@ -237,13 +234,13 @@ class _ChangingLoader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        # From here on the module is as its own loader made it: `inspect`, `pkgutil` and a reload
-        # ask a module for its loader, and would find one that they don't know.
+        # The module gets its own loader back: `inspect`, `pkgutil` and a reload ask for it, and would not know this
+        # one.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        # Modules of TensorFlow's API put a wrapper of theirs in their place.
+        # Modules of TensorFlow's API replace themselves with a wrapper.
         self._change(sys.modules.get(module.__name__, module))
 
 
@@ -252,8 +249,8 @@ _LAYERS: Final = "tf_keras.legacy_tf_layers"
 _LAYERS_NOW: Final = "tf_keras.src.legacy_tf_layers"
 
 MOVED: Final = {
-    # tensorflow.python.layers.normalization, on which tf-slim's batch_norm stands, asks for the first of these; no
-    # tf_keras since 2.16 has it.
+    # tensorflow.python.layers.normalization, which tf-slim's batch_norm uses, asks for the first of these; tf_keras
+    # since 2.16 lacks it.
     **{
         f"{_LAYERS}.{name}": f"{_LAYERS_NOW}.{name}"
         for name in ("base", "convolutional", "core", "normalization", "pooling")
@@ -271,7 +268,7 @@ MOVED: Final = {
 
 
 class MovedModulesFinder(importlib.abc.MetaPathFinder):
-    """Finds each by its old name, as the same module; to be asked last, so that one that is there wins."""
+    """Finds moved modules by their old names, as the same module objects; asked last, so that existing modules win."""
 
     def find_spec(
         self,
@@ -279,9 +276,9 @@ class MovedModulesFinder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Finds the module that is meant, if it is one of these."""
+        """Finds the moved module of an old name."""
         if fullname == _TRACKING:
-            # A package without a folder, of which the modules are all that is asked for.
+            # A package without a folder, whose only contents are these modules.
             return importlib.machinery.ModuleSpec(fullname, None, is_package=True)
         today = MOVED.get(fullname)
         if today is None or importlib.util.find_spec(today) is None:
@@ -289,10 +286,10 @@ class MovedModulesFinder(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _SameModule(today))
 
 
-# importlib takes the module that is in `sys.modules` after `exec_module`: replacing it there makes the old name another
-# name of the same object, so that `isinstance` holds for classes of both.
+# importlib returns the module that is in `sys.modules` after `exec_module`: replacing it there makes the old name an
+# alias of the same object, so that `isinstance` holds for classes of both.
 class _SameModule(importlib.abc.Loader):
-    """Imports a module by today's name: both names are the same module."""
+    """Imports a module under its old name as the same object."""
 
     def __init__(self, today: str) -> None:
         self._today = today
@@ -301,15 +298,15 @@ class _SameModule(importlib.abc.Loader):
         sys.modules[module.__name__] = importlib.import_module(self._today)
 
 
-# Where such a module says that it comes from; `repr()` shows it.
+# The origin of such a module, which `repr()` shows.
 ORIGIN = "tfx_tpu_trainer.compat"
 
 
 def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.ModuleType:
-    """Makes a module of values.
+    """Makes a module with given values.
 
-    It is a package without a folder, so that names that it lacks are requested as modules below it, which lets the
-    importer say why they are not there.
+    It is a package without a folder, so that missing names are requested as its submodules, and the importer can
+    explain why they are missing.
     """
     module = types.ModuleType(name, doc)
     loader = _ReadyLoader(module)
@@ -321,7 +318,7 @@ def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.Modu
 
 
 class _ReadyLoader(importlib.abc.Loader):
-    """Loads a module that is made already."""
+    """Loads a module that exists already."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._module = module
@@ -331,19 +328,19 @@ class _ReadyLoader(importlib.abc.Loader):
         return self._module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Leaves it as it is."""
+        """Does nothing."""
 
 
 def is_alias(value: Any) -> bool:
-    """Tells whether a value is a module that `make_module` made."""
+    """Returns whether a value is a module made by `make_module`."""
     return is_module(value) and getattr(attribute(value, "__spec__"), "origin", None) == ORIGIN
 
 
 def is_module(value: Any) -> bool:
-    """Tells whether a value is a module; `isinstance` would ask the value, and some proxies raise."""
+    """Returns whether a value is a module; `isinstance` would ask the value, and some proxies raise."""
     return issubclass(type(value), types.ModuleType)
 
 
 def attribute(module: types.ModuleType, name: str) -> Any:
-    """Returns what a module has under a name, or `None`; a lazy module is not loaded for it."""
+    """Returns a module's attribute, or `None`, without loading a lazy module."""
     return (object.__getattribute__(module, "__dict__") or {}).get(name)

@@ -1,6 +1,6 @@
-"""The names that `tf.estimator` had: those of its public API, and those of its package's modules.
+"""Lists the names of `tf.estimator`: those of its public API, and of its package's modules.
 
-Plain data, for `doctor`, which finds them in programs, and `compat`, which puts them back.
+Plain data for `doctor`, which finds the names in programs, and `compat`, which restores them.
 """
 
 from typing import Final
@@ -100,7 +100,7 @@ _LISTED: Final = {
         "model_fn_inference_on_tpu"
     ),
     "training": "EvalSpec TrainSpec train_and_evaluate",
-    # Private, but AdaNet and OpenNMT-tf stand on it.
+    # Private, but used by AdaNet and OpenNMT-tf.
     "util": "fn_args parse_input_fn_result",
 }
 MODULES: Final = {module: tuple(names.split()) for module, names in _LISTED.items()}
@@ -109,7 +109,7 @@ MODULES: Final = {module: tuple(names.split()) for module, names in _LISTED.item
 SUBMODULES: Final = ("experimental", "export", "inputs", "tpu")
 """Modules of the API; TensorFlow 2's has but the first two."""
 
-# What `estimator_lib` listed beside the names of the API's root.
+# Names that `estimator_lib` had in addition to the API's root.
 _NOT_AT_THE_ROOT: Final = frozenset(
     [
         "InMemoryEvaluatorHook",

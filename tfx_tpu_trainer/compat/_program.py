@@ -1,4 +1,4 @@
-"""Runs a program as `python` does, in this process, and tells errors with one way out in one line."""
+"""Runs a program as `python` does, in this process, and explains errors that have one known fix."""
 
 import builtins
 import importlib.machinery
@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from tfx_tpu_trainer._support.messages import PACKAGE_FOLDER, printable
 
-# Makes the loader of the program's own file: called with the name `__main__` and its path.
+# Makes the loader of the program's main file, from the name `__main__` and its path.
 MakeLoader = Callable[[str, str], importlib.machinery.SourceFileLoader]
 
 _INTERRUPTED = 130
-# Frames of these are not the program's, where they come first.
+# Frames of these files are not the program's if they come first.
 _RUNNERS = (__file__, runpy.run_module.__code__.co_filename, importlib.util.__file__)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _IMPORTERS = tuple(
@@ -31,7 +31,7 @@ _IMPORTERS = tuple(
 
 
 def run_file(path: str, arguments: Sequence[str], *, make_loader: MakeLoader | None = None) -> int:
-    """Runs a program's file, or a folder or archive that has a `__main__.py`."""
+    """Runs a program's file, or a folder or archive with a `__main__.py`."""
     sys.argv = [path, *arguments]
     _drop_first_folder()
     if os.path.isdir(path) or _is_compiled(path):
@@ -48,7 +48,7 @@ def run_module(name: str, arguments: Sequence[str]) -> int:
 
 
 def _execute(path: str, make_loader: MakeLoader | None) -> None:
-    """Runs a source file as `__main__`, which it stays: threads and exit handlers look there."""
+    """Executes a source file as `__main__`, which stays in `sys.modules` for threads and exit handlers."""
     loader = (make_loader or importlib.machinery.SourceFileLoader)("__main__", path)
     main = types.ModuleType("__main__")
     vars(main).update(__file__=path, __builtins__=builtins, __loader__=loader)
@@ -67,8 +67,7 @@ def _run(program: Callable[[], object]) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        # The frames at the top are ours and runpy's; a program that fails by itself shows its own
-        # alone, as under `python`.
+        # The top frames are ours and runpy's; as under `python`, a failing program shows only its own.
         traceback = error.__traceback__
         while traceback is not None and _is_a_runners(traceback.tb_frame.f_code.co_filename):
             traceback = traceback.tb_next
@@ -86,7 +85,7 @@ def _run(program: Callable[[], object]) -> int:
 
 
 def _never_began(error: BaseException) -> str | None:
-    """Returns what to say where nothing of the program has run; `None` where Python says it better."""
+    """Returns why the program never began; `None` if Python's own message is better."""
     if isinstance(error, KeyboardInterrupt | SyntaxError):
         return None
     reason = " ".join(str(error).split()).rstrip(".")
@@ -100,10 +99,10 @@ def _is_a_runners(file: str) -> bool:
     return file in _RUNNERS or file.startswith((*_IMPORTERS, "<frozen "))
 
 
-# The traceback of an error at import passes through our finders and loaders, once for each nested import. A user looks
-# for the own program's frames: ours are taken out, with the frames of importlib that called them or that they called.
+# The traceback of an error at import passes through our finders and loaders, once for each nested import. These frames
+# are removed, with the frames of importlib around them, to leave the program's own.
 def _without_importing(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """Takes out the frames of our finders and loaders, with those of importlib that call them."""
+    """Removes the frames of our finders and loaders, with those of importlib around them."""
     frames: list[types.TracebackType] = []
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename
@@ -113,8 +112,8 @@ def _without_importing(traceback: types.TracebackType | None) -> types.Traceback
         elif not (file.startswith("<frozen importlib") and _is_called_by_us(traceback)):
             frames.append(traceback)
         traceback = traceback.tb_next
-    # `tb_next` can be set, so that the traceback is relinked and not printed by hand: debuggers and
-    # `sys.excepthook` of the program see the same frames.
+    # `tb_next` can be set, so that the traceback is relinked instead of printed by hand: debuggers and the program's
+    # `sys.excepthook` see the same frames.
     for frame, following in zip(frames, [*frames[1:], None]):
         frame.tb_next = following
     return frames[0] if frames else None
@@ -131,10 +130,10 @@ def _is_compiled(path: str) -> bool:
 
 
 def _drop_first_folder() -> None:
-    """Takes away what `python -m` put first: the folder that it was called in."""
+    """Removes the working directory that `python -m` put first on the path."""
     if sys.path and not _safe_path():
         del sys.path[0]
-    # Where this package was found in that folder, it is still needed.
+    # Needed if this package was found in it.
     home = str(PACKAGE_FOLDER.parent)
     if home not in map(os.path.abspath, sys.path):
         sys.path.append(home)
@@ -152,7 +151,7 @@ _RESOLVERS: Final = (
     os.path.join("estimator", "tpu", "_cluster_resolver.py"),
 )
 
-# Packages whose name in the package index is not that of their module.
+# Packages whose name in the package index differs from their module's.
 _PACKAGES: Final = {
     "PIL": "pillow",
     "absl": "absl-py",
@@ -166,13 +165,13 @@ _PACKAGES: Final = {
     "sonnet": '"dm-sonnet<2"',
     "yaml": "pyyaml",
 }
-# Modules of Python 2 that 2to3 renames.
+# Python 2 modules that 2to3 renames.
 _OF_PYTHON_2: Final = (
     "BaseHTTPServer ConfigParser Cookie HTMLParser Queue SimpleHTTPServer SocketServer StringIO "
     "Tkinter UserDict UserList __builtin__ cPickle cStringIO commands cookielib copy_reg "
     "dummy_thread htmlentitydefs httplib robotparser thread urllib2 urlparse xmlrpclib"
 )
-# What Python 3 says, and what stands on the line, where a statement is Python 2's.
+# Python 3's messages about a Python 2 statement, and the statement.
 _SAID_OF_PYTHON_2: Final = re.compile(
     r"Missing parentheses in call to '(print|exec)'|multiple exception types must be parenth|"
     r"leading zeros in decimal integer|inconsistent use of tabs"
@@ -184,7 +183,7 @@ _WRITTEN_IN_PYTHON_2: Final = re.compile(
 
 
 def in_one_line(error: BaseException) -> str | None:
-    """Explains an error that ended a program, if what to do about it is known."""
+    """Explains an error that ended a program if its fix is known."""
     if isinstance(error, SyntaxError):
         words = _python_2(error)
     elif isinstance(error, ModuleNotFoundError):
@@ -211,7 +210,7 @@ def _python_2(error: SyntaxError) -> str | None:
 
 
 def _missing_tpu(error: BaseException) -> str | None:
-    """Explains what a resolver raised while it looked for a TPU: errors of urllib, of Google's clients, or its own."""
+    """Explains a resolver's error: urllib's, Google's clients', or its own."""
     frames = traceback.extract_tb(error.__traceback__)
     resolver = next((i for i, each in enumerate(frames) if each.filename.endswith(_RESOLVERS)), 0)
     if not resolver or isinstance(error, (TypeError, KeyboardInterrupt, SystemExit)):
@@ -231,7 +230,7 @@ def _missing_tpu(error: BaseException) -> str | None:
 
 def _missing_module(error: ModuleNotFoundError) -> str | None:
     top = (error.name or "").partition(".")[0]
-    # Of a package that is there, what is missing is more than an installation.
+    # If the package exists, installing it is not the fix.
     if not top or not str(error).startswith("No module named") or _is_there(top):
         return None
     if top in _OF_PYTHON_2.split():
@@ -243,7 +242,7 @@ def _missing_module(error: ModuleNotFoundError) -> str | None:
     folder = _folder_above_with(top, error)
     if folder is not None:
         return f"{needs}, which is in {folder}. Add that folder to the path: PYTHONPATH={folder}"
-    # A name that is only guessed may be that of anything.
+    # A guessed name may belong to any package.
     known = _PACKAGES.get(top)
     install = f"pip install {known}" if known else "install the package that has it"
     return (
@@ -253,7 +252,7 @@ def _missing_module(error: ModuleNotFoundError) -> str | None:
 
 
 def _folder_above_with(top: str, error: BaseException) -> str | None:
-    """Returns the folder above the file that failed which has a module, as a checkout's root does."""
+    """Returns the folder above the failed file that has a module, such as a checkout's root."""
     frame = _last_frame(error)
     parents = Path(frame.filename).resolve().parents if frame is not None else ()
     having = (each for each in parents if (each / top).is_dir() or (each / f"{top}.py").exists())
@@ -278,7 +277,7 @@ def _file(error: BaseException) -> str:
 
 
 def _last_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """Returns where an error arose, before it went into the flags' own functions."""
+    """Returns where an error was raised, before the flags' own functions."""
     frames = traceback.extract_tb(error.__traceback__)
     flags = (os.path.join("absl", "flags", ""), os.path.join("platform", "flags.py"))
     return next((each for each in reversed(frames) if not _has(each.filename, flags)), None)
@@ -289,7 +288,7 @@ def _has(file: str, parts: Sequence[str]) -> bool:
 
 
 def _shown(file: str | None) -> str:
-    """Returns a path as seen from here where that is shorter."""
+    """Returns a path relative to the working directory if that is shorter."""
     if not file or not os.path.isabs(file):
         return file or "the program"
     seen = os.path.relpath(file)

@@ -1,4 +1,4 @@
-"""Repairs a program's own modules as they are imported, and keeps the texts between runs."""
+"""Repairs a program's own modules as they are imported, and caches the repaired texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Repairs:
-    """Repairs the modules of one program, and switches TensorFlow 2's behaviour off for it.
+    """Repairs the modules of one program, and disables TensorFlow 2's behaviour for it.
 
     Attributes:
         files: The program's own files: no others are repaired.
@@ -41,14 +41,13 @@ class Repairs:
     """
 
     def __init__(self, files: OwnFiles, *, shown: bool) -> None:
-        """Keeps the program's files."""
         self.files = files
         self.shown = shown
         self._tensorflow: int | None = None
         self._texts: dict[str, str] = {}
 
     def text_to_run(self, path: str, original: str) -> str:
-        """Returns a module's text with the doctor's edits, in the lines of the original."""
+        """Returns a module's text with the doctor's edits, on the original's lines."""
         if path in self._texts:
             return self._texts[path]
         repair = load_repair(original)
@@ -64,10 +63,9 @@ class Repairs:
         return repair.text
 
     def _note_tensorflow(self, path: str, version: int | None) -> None:
-        """Switches TensorFlow 2's behaviour off where the first module that tells is for TF 1.
+        """Disables TensorFlow 2's behaviour at the first module that shows the program is for TF 1.
 
-        Where that is imported in the midst of a graph, or the program has switched eager execution
-        off, it is left as it is.
+        It does nothing inside a graph, or if the program has disabled eager execution itself.
         """
         if self._tensorflow is not None or version is None:
             return
@@ -99,7 +97,7 @@ class Repairs:
 def _disable_v2_behavior(tensorflow: Any) -> None:
     log = tensorflow.get_logger()
     level = log.level
-    # It says that it is deprecated, to a user who did not call it.
+    # It warns of its deprecation, but the user did not call it.
     log.setLevel(logging.ERROR)
     try:
         tensorflow.compat.v1.disable_v2_behavior()
@@ -112,7 +110,7 @@ def _repaired(path: str, original: str) -> Repair:
     try:
         found = doctor.repair(original)
     except doctor.NotPythonError:
-        # Python says it better, when it compiles the text.
+        # Python's own message, at compilation, is better.
         return Repair(original, None)
     except (Exception, RecursionError) as error:
         _logger.warning("%s runs unrepaired, because the doctor failed on it: %r.", path, error)
@@ -130,7 +128,7 @@ _DOCTOR: Final = Path(__file__).resolve().parent / "doctor"
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
-    """A program's text as it is run.
+    """A program's text with its repairs.
 
     Attributes:
         text: The text, repaired.
@@ -145,11 +143,11 @@ class Repair:
 
 
 def load_repair(original: str) -> Repair | None:
-    """Returns the repair of a text that was kept."""
+    """Returns a cached repair of a text."""
     try:
         kept = json.loads(_file(original).read_bytes())
-        # The digest is that of the values, so that a file that was edited or damaged is as good as
-        # none: what runs in the place of a user's program must be what the doctor wrote.
+        # The digest covers the values, so that an edited or damaged file counts as missing: the text that runs in a
+        # program's place must be exactly what the doctor wrote.
         repair = Repair(kept["text"], kept["tensorflow"], tuple(kept["left"]))
         return repair if kept["digest"] == _digest_of(repair) else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -157,7 +155,7 @@ def load_repair(original: str) -> Repair | None:
 
 
 def keep_repair(original: str, repair: Repair) -> None:
-    """Keeps a repair; where nothing can be written, nothing is kept."""
+    """Caches a repair; does nothing if the cache is not writable."""
     with contextlib.suppress(OSError, ValueError):
         values = {**dataclasses.asdict(repair), "digest": _digest_of(repair)}
         # Programs that start at the same time see the whole file, or none.
@@ -165,7 +163,7 @@ def keep_repair(original: str, repair: Repair) -> None:
 
 
 def cache_folder() -> Path:
-    """Returns the folder of kept repairs: below XDG_CACHE_HOME, or `~/.cache`."""
+    """Returns the folder of cached repairs, below XDG_CACHE_HOME or `~/.cache`."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(home) / "tfx_tpu_trainer" / "repairs"
 
@@ -184,7 +182,7 @@ def _digest(text: str) -> str:
 
 @functools.cache
 def _makers_digest() -> str:
-    """Returns a digest of the modules that make repairs: those of another version may make others."""
+    """Returns a digest of the modules that make repairs, since other versions may repair differently."""
     digest = hashlib.sha256()
     for file in (Path(__file__), *sorted(_DOCTOR.rglob("*.py"))):
         digest.update(file.read_bytes())
@@ -196,10 +194,10 @@ _read_from_disk: Final = linecache.updatecache
 
 
 def _show_lines(path: str, text: str) -> None:
-    """Lets `linecache` have a repaired text instead of its file's.
+    """Gives a repaired text to `linecache` in place of the file's.
 
-    AutoGraph asks `linecache` to read a file again before it compiles a function of it: what is in `linecache.cache`
-    alone would not do.
+    AutoGraph asks `linecache` to read a file again before it compiles one of its functions, so that an entry in
+    `linecache.cache` alone is not enough.
     """
     _texts[path] = text
     vars(linecache)["updatecache"] = _updatecache
@@ -211,7 +209,7 @@ def _updatecache(filename: str, module_globals: dict[str, Any] | None = None) ->
         return _read_from_disk(filename, module_globals)
     text = _texts[filename]
     lines = text.splitlines(keepends=True)
-    # Without a time of change it is not compared with the file.
+    # Without a modification time it is not compared with the file.
     linecache.cache[filename] = (len(text), None, lines, filename)
     return lines
 
@@ -219,27 +217,25 @@ def _updatecache(filename: str, module_globals: dict[str, Any] | None = None) ->
 _IMPORTS: Final = ("import ", "from ")
 
 
-# Tracebacks and debuggers name lines, and the file on disk is the original: line 90 of the repaired
-# text has to be line 90 of the file. A diff gives the blocks that changed. A block that grew puts
-# the surplus statements behind the one before them with `;`, and a block that shrank is filled with
-# empty lines. Of two statements that are joined, one is an import. Example: `import b` is added
-# between `import a` and `x = 1`; the first line becomes `import a; import b`, and `x = 1` stays on
-# line 2. Where the lines do not work out, or the result means something else, the repaired text is
-# used as it is.
+# Tracebacks and debuggers name lines of the original file, so that line 90 of the repaired text must be line 90 of the
+# file. A diff gives the changed blocks. A block that grew appends its surplus statements to the previous ones with `;`,
+# and a block that shrank is padded with empty lines. Of two joined statements, one is an import. Example: `import b` is
+# added between `import a` and `x = 1`; the first line becomes `import a; import b`, and `x = 1` stays on line 2. If the
+# lines do not work out, or the result means something else, the repaired text is used as it is.
 def keep_lines(original: str, repaired: str) -> str:
-    """Lays a repaired program out in the original's lines.
+    """Lays out a repaired program on the original's lines.
 
-    Tracebacks, breakpoints and warnings then name the lines of the file. An added import joins the
-    line before or after it, and a line that went stays as an empty one.
+    Tracebacks, breakpoints and warnings then name the file's lines. An added import joins the line before or after it,
+    and a removed line leaves an empty one.
     """
     old, new = original.split("\n"), repaired.split("\n")
     laid: list[str] = []
-    # With autojunk a line that is frequent in a file of 200 lines or more is no anchor, and blocks
-    # that did not change count as changed.
+    # With autojunk, frequent lines of a file with 200 lines or more are no anchors, and unchanged blocks count as
+    # changed.
     opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     for _, first, end, new_first, new_end in opcodes:
         for number, line in enumerate(new[new_first:new_end]):
-            # Whether it is one line too many, or too many are above it.
+            # Whether the block has a line too many, or the text above it has.
             surplus = number >= end - first or len(laid) > first + number
             if surplus and not line.strip():
                 continue
@@ -254,7 +250,7 @@ def keep_lines(original: str, repaired: str) -> str:
 
 
 def _join(before: str, line: str) -> str | None:
-    """Puts a statement on the line of the one before it, if one of them is a plain import."""
+    """Appends a statement to the previous line if one of them is a plain import."""
     if not any(each.lstrip().startswith(_IMPORTS) for each in (before, line)):
         return None
     statement = line.strip()
@@ -279,14 +275,13 @@ _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
 class OwnFiles:
-    """The files below a program's folders, without what is installed there.
+    """The files in a program's folders, except installed packages.
 
     Attributes:
         roots: The folders, archives or single files, without links.
     """
 
     def __init__(self, roots: Sequence[str]) -> None:
-        """Keeps the folders."""
         self.roots = tuple(os.path.realpath(root) for root in roots)
 
     def __contains__(self, path: str) -> bool:
@@ -299,7 +294,7 @@ class OwnFiles:
 
 
 def files_of_program(path: str) -> OwnFiles:
-    """Returns the own files of a program that is run by its path."""
+    """Returns the files of a program that is run by path."""
     real = os.path.realpath(path)
     if os.path.isdir(real) or real.endswith((".zip", ".pyz", ".egg")):
         return OwnFiles([real])
@@ -307,7 +302,7 @@ def files_of_program(path: str) -> OwnFiles:
 
 
 def files_of_module(name: str) -> OwnFiles:
-    """Returns the own files of a program that is run by its name."""
+    """Returns the files of a program that is run by module name."""
     spec = importlib.util.find_spec(name.partition(".")[0])
     if spec is None:
         return OwnFiles([])
@@ -318,7 +313,7 @@ def files_of_module(name: str) -> OwnFiles:
 
 
 def _folder_or_file(file: str) -> str:
-    """Returns the folder around a file and its package; the file where others' files stand by it."""
+    """Returns the folder around a file and its package; the file itself if unrelated files are next to it."""
     folder = Path(file).parent
     while (folder / "__init__.py").exists():
         folder = folder.parent
@@ -330,19 +325,18 @@ _LIBRARIES: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 
 
 def _is_installed(file: Path, root: Path) -> bool:
-    """Tells whether a file below a program's folder belongs to an environment, or was installed."""
-    # Only the folders between the two: a program that is itself below `site-packages` is the user's
-    # own when it is run by its path.
+    """Returns whether a file below a program's folder belongs to an environment or an installed package."""
+    # Only folders between the two count: a program that is itself below `site-packages` is the user's own when run by
+    # path.
     between = file.relative_to(root).parts[:-1]
     folders = [root.joinpath(*between[: number + 1]) for number in range(len(between))]
     return any(each.name in _INSTALLED or (each / "pyvenv.cfg").exists() for each in folders)
 
 
 class RepairingFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules of one program; all others it leaves to the next finder."""
+    """Finds the modules of one program, and leaves all others to the next finder."""
 
     def __init__(self, repairs: Repairs) -> None:
-        """Keeps the repairs."""
         self._repairs = repairs
 
     def find_spec(
@@ -351,13 +345,13 @@ class RepairingFinder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Finds a module of the program's, with a loader that repairs it."""
+        """Finds a module of the program, with a loader that repairs it."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or not spec.origin or spec.origin not in self._repairs.files:
             return None
         loader: Any = spec.loader
-        # Exactly these two types. A subclass is another tool's loader, such as one that rewrites
-        # `assert`, and what it does to the module would be lost. Such a module runs unrepaired.
+        # Exactly these two types: a subclass is another tool's loader, such as one that rewrites `assert`, whose
+        # changes would be lost. Its modules run unrepaired.
         if type(loader) is importlib.machinery.SourceFileLoader:
             spec.loader = RepairingFileLoader(fullname, spec.origin, self._repairs)
         elif type(loader) is zipimport.zipimporter:
@@ -370,10 +364,9 @@ class RepairingFinder(importlib.abc.MetaPathFinder):
 
 
 class RepairingFileLoader(importlib.machinery.SourceFileLoader):
-    """Loads a source file, repaired; compiled code is neither read nor written."""
+    """Loads a repaired source file, without reading or writing compiled code."""
 
     def __init__(self, fullname: str, path: str, repairs: Repairs) -> None:
-        """Keeps the file."""
         super().__init__(fullname, path)
         self._repairs = repairs
 
@@ -387,14 +380,14 @@ class RepairingFileLoader(importlib.machinery.SourceFileLoader):
         try:
             source = self.get_source(fullname)
         except (ImportError, UnicodeDecodeError, SyntaxError):
-            # No text in the encoding that it claims: Python says so.
+            # Invalid text in its declared encoding: Python's own message is better.
             return super().get_code(fullname)
-        # Else the program would inherit this module's `from __future__ import annotations`.
+        # Otherwise the program would inherit this module's `from __future__ import annotations`.
         return compile(source or "", self.path, "exec", dont_inherit=True)
 
 
 class _RepairingArchiveLoader(zipimport.zipimporter):
-    """Loads a module of an archive, repaired."""
+    """Loads a repaired module from an archive."""
 
     def __init__(self, place: str, repairs: Repairs) -> None:
         super().__init__(place)
@@ -417,22 +410,22 @@ _KEY = "tfx_tpu_trainer.compat"
 
 
 def serve_workers(repairs: Repairs | None) -> None:
-    """Lets processes of the start methods "spawn" and "forkserver" begin as this one did.
+    """Prepares processes of the start methods "spawn" and "forkserver" like this one.
 
-    Forked ones have it all by themselves. What such a process is told at its start it unpickles
-    before it imports the program; a value in there does the installation.
+    Forked processes inherit everything. Others unpickle their start data before they import the program, and a value
+    in it does the installation.
     """
     original: Callable[[str], dict[str, Any]] = multiprocessing.spawn.get_preparation_data
     start = _Start(None if repairs is None else repairs.files.roots)
 
     def get_preparation_data(name: str) -> dict[str, Any]:
-        # multiprocessing pickles this dict for the new process, which unpickles all of it before it
-        # acts on the keys that it knows. So the start is done before the program's file is
-        # imported, and `_KEY` itself is passed over.
+        # multiprocessing pickles this dict for the new process, which unpickles all of it before acting on the keys
+        # that it knows. The installation therefore precedes the import of the program's file, and `_KEY` itself is
+        # ignored.
         data = original(name)
         module = _name_of(data.get("init_main_from_path"))
         if repairs is not None and module is not None:
-            # By its name the program's own file is imported, and so repaired.
+            # Imported by name instead, the program's file is repaired.
             del data["init_main_from_path"]
             data["init_main_from_name"] = module
         return {_KEY: start, **data}
@@ -442,17 +435,17 @@ def serve_workers(repairs: Repairs | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Start:
-    """What a worker begins with, done when it is unpickled."""
+    """A worker's installation, which happens when it is unpickled."""
 
     roots: Sequence[str] | None
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        # Unpickling calls the function. What it returns, `None`, is the value in the worker.
+        # Unpickling calls this function; its result, `None`, becomes the worker's value.
         return start_worker, (self.roots,)
 
 
 def start_worker(roots: Sequence[str] | None) -> None:
-    """Begins a worker."""
+    """Installs in a worker process."""
     install()
     repairs = None
     if roots is not None:
@@ -462,7 +455,7 @@ def start_worker(roots: Sequence[str] | None) -> None:
 
 
 def _name_of(path: str | None) -> str | None:
-    """Returns the module name under which a program's file is found, if there is one."""
+    """Returns the module name that finds a program's file, if there is one."""
     stem, suffix = os.path.splitext(os.path.basename(path or ""))
     if path is None or suffix != ".py" or not stem.isidentifier():
         return None

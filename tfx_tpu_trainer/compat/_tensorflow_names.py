@@ -1,4 +1,4 @@
-"""Makes every change of an installation, once it is sure that the old names are free.
+"""Makes all changes of an installation, after checking that the old names are free.
 
 `tf.contrib` is made name by name, as a program asks for it. A name of it is this package's own where
 `tfx_tpu_trainer.compat.contrib` has it, else what the doctor's tables say has its place under the same
@@ -41,21 +41,20 @@ from tfx_tpu_trainer.estimator.extending import (
     environment_emulates,
 )
 
-# Each module of TensorFlow's API exists under several names: tf.compat.v1 is
-# tensorflow._api.v2.compat.v1, and `import tensorflow.compat.v1` executes it again.
+# Each module of TensorFlow's API exists under several names: tf.compat.v1 is tensorflow._api.v2.compat.v1, and `import
+# tensorflow.compat.v1` executes it again.
 _ROOT = re.compile(r"tensorflow(?:(?:\.\w+)*\.compat\.(v[12]))?")
 _TPU_EXPERIMENTAL = re.compile(r"tensorflow(\.\w+)*\.compat\.v1\.tpu\.experimental")
 _DATA_EXPERIMENTAL = re.compile(r"tensorflow(?!\.python\b)(\.\w+)*\.data\.experimental")
 _RESOLVERS = re.compile(r"tensorflow(?!\.python\b)(\.\w+)*\.distribute\.cluster_resolver")
-# Keras 3 under both of its names; Keras 2 has an `estimator` of its own, which asks the original's
-# keras_lib for the rest.
+# Keras 3 under both of its names. Keras 2 has its own `estimator`, which calls the original's keras_lib.
 _KERAS = re.compile(r"tensorflow\.keras|keras\._tf_keras\.keras")
-# Modules that no one but this package has, and what could be below them.
+# Modules that only this package provides, and names that could be below them.
 _ESTIMATOR = re.compile(
     r"(tensorflow(\.compat\.v[12]|\.python)?\.estimator|tensorflow_estimator)\..+"
 )
 
-# TF 1.15 had contrib in tf.compat.v1 too; TF 2 never had it.
+# TF 1.15 also had contrib in tf.compat.v1; TF 2 never did.
 _CONTRIB_OF = {None: "tensorflow.contrib", "v1": "tensorflow.compat.v1.contrib"}
 
 _PARAMETERS = (
@@ -80,7 +79,7 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
         emulate = environment_emulates()
     elif emulate:
         log.set_environment(EMULATE_VARIABLE, "1")
-    # All checks come before the first change, so that a refusal leaves the process as it was.
+    # All checks come before the first change, so that a refusal changes nothing.
     changes = _Changes(log, emulate=emulate)
     for name, module in changes.modules.items():
         log.set_module(name, module)
@@ -90,8 +89,8 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
         )
     )
     log.add_last_finder(MovedModulesFinder())
-    # The watcher changes what is imported from now on; what is imported already is changed here.
-    # The list is a copy: a change may import.
+    # The watcher changes later imports; modules that are already imported are changed here. The list is a copy, since a
+    # change may import.
     for name, module in list(sys.modules.items()):
         change = changes.change_of(name)
         if change is not None:
@@ -99,7 +98,7 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
 
 
 class _Changes:
-    """What changes in which module."""
+    """Knows which change each module needs."""
 
     def __init__(self, log: UndoLog, *, emulate: bool) -> None:
         self._log = log
@@ -112,7 +111,7 @@ class _Changes:
                 self.modules[f"tensorflow{place}.estimator.{below}".rstrip(".")] = module
 
     def change_of(self, name: str) -> Change | None:
-        """Returns what to change in the module of this name."""
+        """Returns the change of a module, by name."""
         if found := _ROOT.fullmatch(name):
             return functools.partial(self._add_estimators, version=found.group(1))
         if _TPU_EXPERIMENTAL.fullmatch(name):
@@ -174,7 +173,7 @@ _TFMA_NAMES = (
 
 
 def _add_tfma_export(log: UndoLog, module: types.ModuleType) -> None:
-    """Puts `export` back into a module, where it has none."""
+    """Adds `export` to a TFMA module that lacks it."""
     if "export" in vars(module):
         return
     name = f"{module.__name__}.export"
@@ -188,14 +187,14 @@ def _add_tfma_export(log: UndoLog, module: types.ModuleType) -> None:
 
 
 ORIGINAL = "tensorflow_estimator"
-# A name that means nothing else; `try: ... except ImportError:` leaves None in it.
+# Names with no other meaning, which `try: ... except ImportError:` sets to None.
 _OPTIONAL_NAMES = ("tf_estimator", ORIGINAL)
-# Modules of these packages keep what they bind to themselves.
+# Modules of these packages bind the names for themselves.
 _LIBRARIES = (ORIGINAL, "tensorflow", "tf_keras", "keras", "tfx_tpu_trainer")
 
 
 def _check_names_are_free(places: Mapping[str, types.ModuleType]) -> None:
-    """Checks that TensorFlow has no estimator of its own."""
+    """Raises if TensorFlow has its own estimator."""
     tensorflow = sys.modules["tensorflow"]
     for name, module in places.items():
         there = vars(module).get("estimator", sys.modules.get(f"{name}.estimator"))
@@ -214,7 +213,7 @@ def _check_names_are_free(places: Mapping[str, types.ModuleType]) -> None:
 
 
 def _check_nothing_is_bound() -> None:
-    """Checks that no module of the program holds what the old names gave before."""
+    """Raises if a module of the program has bound the old names to their previous values."""
     for module, name, value in _bound():
         what = (
             "found no tf.estimator and put None there"
@@ -239,7 +238,7 @@ def _bound() -> Iterator[tuple[str, str, Any]]:
 
 
 def _is_of_the_original(value: Any) -> bool:
-    # Asked of all that a process has imported, hundreds of thousands of values: the quick answers come first.
+    # Runs on hundreds of thousands of values, everything that the process imported: quick tests come first.
     kind = type(value)
     if kind is types.FunctionType or issubclass(kind, type):
         home = value.__module__
@@ -260,15 +259,14 @@ _DOCTOR: Final = "`tfx-tpu-trainer doctor PROGRAM` examines the whole program."
 
 
 class ContribNames:
-    """The modules of `tf.contrib`, made when they are first asked for."""
+    """The modules of `tf.contrib`, made on first use."""
 
     def __init__(self, log: UndoLog) -> None:
-        """Keeps the log."""
         self._log = log
         self._modules: dict[str, types.ModuleType] = {}
 
     def module(self, name: str) -> types.ModuleType | None:
-        """Makes the module of a name, if it is one of contrib's."""
+        """Makes the module of a name in contrib."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -281,7 +279,7 @@ class ContribNames:
             elif _is_module(path):
                 vars(module)["__getattr__"] = functools.partial(self._value, name, path)
             else:
-                # With the module's own name, `from tensorflow.contrib import x` drops the words.
+                # With the module's own name, `from tensorflow.contrib import x` drops the message.
                 above = name.rpartition(".")[0]
                 raise ModuleNotFoundError(f"no module {name!r}: {_advice(path)}", name=above)
             self._modules[name] = module
@@ -289,13 +287,13 @@ class ContribNames:
         return self._modules[name]
 
     def _value(self, module: str, path: str, name: str) -> Any:
-        """Returns what a module of contrib has under a name."""
+        """Returns the value of a name in a module of contrib."""
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         below = f"{path}.{name}".removeprefix(".")
         value = _find(below)
         if value is None:
-            # A private module is there only for those who import it.
+            # A private module exists only for programs that import it.
             if ".python" in below or not _is_module(below):
                 raise AttributeError(
                     f"module {module!r} has no attribute {name!r}: {_advice(below)}"
@@ -306,20 +304,20 @@ class ContribNames:
 
 
 def _attribute(module: types.ModuleType, name: str) -> Any:
-    """Returns an attribute of a module that another one stands for; not its file or its path."""
+    """Returns an attribute of the module that another one stands for, except its file and path."""
     if name.startswith("__"):
         raise AttributeError(f"module {module.__name__!r} stands for it and has {name!r} to itself")
     return getattr(module, name)
 
 
 def _public(path: str) -> str:
-    """Returns the public path of a name: `layers.python.layers.layers.flatten` is `layers.flatten`."""
+    """Returns a name's public path: `layers.flatten` for `layers.python.layers.layers.flatten`."""
     part, *rest = path.split(".")
     return f"{part}.{rest[-1]}" if len(rest) > 1 and rest[0] == "python" else path
 
 
 def _find(path: str) -> Any:
-    """Returns what has the place of a name, or of the public name that it is; `None`: nothing has."""
+    """Returns the replacement of a name or of its public name; `None` if there is none."""
     found = _resolve(path) if path else None
     if found is None and path != _public(path):
         found = _resolve(_public(path))
@@ -327,7 +325,7 @@ def _find(path: str) -> Any:
 
 
 def _private(path: str) -> Any:
-    """Returns a name of a private module of contrib.tpu: those are in `tensorflow.python.tpu` today."""
+    """Returns a name of contrib.tpu's private modules, which are now in `tensorflow.python.tpu`."""
     module, _, name = path.rpartition(".")
     if not module.startswith("tpu.python.tpu."):
         return None
@@ -347,31 +345,31 @@ def _resolve(path: str) -> Any:
     if not _is_told(path) or advice.becomes is None or advice.calls_only:
         return None
     if advice.becomes.startswith("tensorflow.") and not advice.becomes.startswith(_PRIVATE):
-        # By attributes of `tf`: an import of `tensorflow.x` would execute a module of the API
-        # again, and give another object than the program has.
+        # By attributes of `tf`: importing `tensorflow.x` would execute an API module again, and return another object
+        # than the program has.
         return functools.reduce(getattr, advice.becomes.split(".")[1:], tf)
     return pkgutil.resolve_name(advice.becomes)
 
 
 def _own_module(part: str) -> Any:
-    """Returns the module of our package that has the names of a part of contrib, if there is one."""
+    """Returns this package's module with the names of a part of contrib, if there is one."""
     name = f"{_OURS}.{part}"
     try:
         is_there = bool(part) and importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
-        # What is above it is not there either, or is no package.
+        # Its parent does not exist either, or is no package.
         return None
     module = importlib.import_module(name) if is_there else None
     return module if hasattr(module, "__all__") else None
 
 
 def _is_module(path: str) -> bool:
-    """Tells whether there is a module of contrib, some of whose names are there today."""
+    """Returns whether contrib had this module, and some of its names exist today."""
     part, *rest = path.split(".")
     if not part:
         return True
     if rest and rest[0] == "python":
-        # Which private modules there were nobody keeps; but names that a rule knows are none.
+        # There is no list of private modules, but a name with a rule is no module.
         return _is_module(part) and not _is_told(path) and not rest[-1][:1].isupper()
     if _own_module(path) is not None:
         return True
@@ -384,10 +382,9 @@ def _is_module(path: str) -> bool:
 
 
 def _rule(path: str) -> tuple[str, Any]:
-    """Returns the doctor's rule for a name, and the part of contrib that it speaks of."""
+    """Returns the doctor's rule for a name, with the part of contrib that it covers."""
     rules = importlib.import_module("tfx_tpu_trainer.compat.doctor.rules")
-    # Some private modules have a rule of their own.
-    # Falls out of the loop with the rule of the public name, where neither has a rule of its own.
+    # Some private modules have their own rule. The loop falls through to the public name's rule if neither has one.
     for name in (path, _public(path)):
         key, advice = rules.look_up(rules.canonical(f"{_CONTRIB}.{name}".rstrip(".")))
         if key == f"{_CONTRIB}.{name}":
@@ -396,7 +393,7 @@ def _rule(path: str) -> tuple[str, Any]:
 
 
 def _is_told(path: str) -> bool:
-    """Tells whether a rule is about this name, and not only about a module above it."""
+    """Returns whether a rule is about this very name, and not only about its module."""
     return _rule(path)[0] in (f"{_CONTRIB}.{path}", f"{_CONTRIB}.{_public(path)}")
 
 

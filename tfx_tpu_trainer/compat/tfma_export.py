@@ -1,4 +1,4 @@
-"""What `tfma.export` had: the receiver of an evaluation, and an export that today's TFMA reads.
+"""Replaces `tfma.export`: the receiver of an evaluation, and an export that today's TFMA reads.
 
 TensorFlow Model Analysis no longer loads an EvalSavedModel, whose graph held the metrics. It evaluates
 a model for serving and computes the metrics itself; the labels, and the features that slices go by, it
@@ -166,7 +166,7 @@ def evaluation_receiver(
     eval_input_receiver_fn: ReceiverFn,
     serving_input_receiver_fn: ReceiverFn | None = None,
 ) -> Any:
-    """Makes a serving receiver with the signature `transform_features`, in the current graph.
+    """Makes a serving receiver with the signature `transform_features`, in the default graph.
 
     Args:
         eval_input_receiver_fn: Returns features and labels.
@@ -212,7 +212,7 @@ def evaluation_receiver(
 
 
 def receive_evaluation(eval_input_receiver_fn: ReceiverFn) -> EvalInputReceiver:
-    """Calls an eval_input_receiver_fn in the current graph.
+    """Calls an eval_input_receiver_fn in the default graph.
 
     Args:
         eval_input_receiver_fn: The function.
@@ -235,7 +235,7 @@ def receive_evaluation(eval_input_receiver_fn: ReceiverFn) -> EvalInputReceiver:
 
 
 def _outputs(receiver: EvalInputReceiver) -> dict[str, tf.Tensor]:
-    """Returns the dense features and labels by name; a label's name wins."""
+    """Returns dense features and labels by name; a label overrides a feature of the same name."""
     features = receiver.features
     named = {
         str(name): value
@@ -257,7 +257,7 @@ def _named_labels(receiver: EvalInputReceiver) -> dict[str, Any]:
 
 
 def _is_raw_and_sparse(value: Any) -> bool:
-    """Tells whether a feature is as it was parsed and may be missing.
+    """Returns whether a feature is still as parsed, so that values may be missing.
 
     TFMA reads raw features itself, and knows a missing value there; made dense it would be a zero.
     """
@@ -269,5 +269,5 @@ def _dense(value: Any) -> tf.Tensor:
         return tf.sparse.to_dense(value)
     if isinstance(value, tf.RaggedTensor):
         return value.to_tensor()
-    # A tensor that is also fed or fetched elsewhere keeps its own name in the signature.
+    # A tensor that is also fed or fetched elsewhere keeps its name in the signature.
     return tf.identity(value)

@@ -1,4 +1,4 @@
-"""One program, examined."""
+"""Examines one program, and makes its mechanical edits."""
 
 import dataclasses
 import itertools
@@ -41,7 +41,7 @@ _CHECKS: Final = (
     tf1_behavior.check_sessions,
     estimators.check_tpu_estimators,
 )
-# Parsing is what takes long, and most files of a folder have nothing to do with estimators.
+# Parsing is slow, and most files have nothing to do with estimators.
 _CONCERNED: Final = re.compile(
     r"\b(tensorflow\w*|tfx\w*)\b|^\s*(import|from) keras\b", re.MULTILINE
 )
@@ -53,7 +53,7 @@ _OLD_NUMPY: Final = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Examined:
-    """What was found in a program.
+    """The findings of a program.
 
     Attributes:
         findings: In the order of their lines.
@@ -88,13 +88,13 @@ def examine(text: str) -> list[Finding]:
 
 
 def look_at(text: str) -> Examined:
-    """Examines a program, as `examine` does, and says which TensorFlow it is for."""
+    """Examines a program as `examine` does, and returns which TensorFlow it is for."""
     examined = found_in(text)
     return dataclasses.replace(examined, findings=told_once(examined.findings))
 
 
 def found_in(text: str) -> Examined:
-    """Examines a program, as `look_at` does, with each finding in its place."""
+    """Examines a program as `look_at` does, with the place of each finding."""
     if not (_CONCERNED.search(text) or (_NUMPY.search(text) and _OLD_NUMPY.search(text))):
         return Examined([], None)
     program = read_program(text)
@@ -114,7 +114,7 @@ def found_in(text: str) -> Examined:
     return Examined(findings, 1 if spelling.is_tf1 else 2 if spelling.is_tf2 else None)
 
 
-# An edit may make room for another one, inside of what it has replaced. Calls are hardly nested as deeply.
+# An edit may allow another one inside the new text; calls are hardly nested this deeply.
 _ROUNDS: Final = 20
 
 
@@ -161,11 +161,10 @@ def repair(text: str) -> Repaired:
 
 
 def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
-    """Makes the edits of what a function finds."""
-    # Problem: edits may overlap. In `f(tf.contrib.x.y(tf.placeholder(...)))` the edit of the outer call contains the
-    # inner name, and only the longer of two overlapping edits is made.
-    # Idea: make what can be made together, read the new text, and go on until nothing is left to make. A finding counts
-    # as made in the round that made all of its edits.
+    """Makes the edits of the findings that a function returns."""
+    # Edits may overlap. In `f(tf.contrib.x.y(tf.placeholder(...)))` the edit of the outer call contains the inner name,
+    # and only the longer of two overlapping edits is made. So each round makes the edits that fit together and examines
+    # the new text, until none is left. A finding counts as made in the round that made all of its edits.
     made: list[Finding] = []
     examined = first = look(text)
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""What the doctor says of one place in a program, and the edits of its text, as ranges of UTF-8 bytes."""
+"""Defines findings, and the edits of a program's text as ranges of UTF-8 bytes."""
 
 import dataclasses
 import enum
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, order=True)
 class TextEdit:
-    """Bytes to be replaced.
+    """A replacement of bytes.
 
     Attributes:
         start: The first byte.
@@ -22,7 +22,7 @@ class TextEdit:
 
 
 def compatible_edits(edits: Iterable[TextEdit]) -> set[TextEdit]:
-    """Chooses the edits that can be made together: of two that overlap, the longer."""
+    """Chooses edits that fit together: of two that overlap, the longer."""
     chosen: list[TextEdit] = []
     for edit in sorted(set(edits), key=lambda edit: (edit.start - edit.end, edit.start, edit.text)):
         if not any(_overlap(edit, other) for other in chosen):
@@ -31,9 +31,9 @@ def compatible_edits(edits: Iterable[TextEdit]) -> set[TextEdit]:
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
-    """Makes edits, each once."""
+    """Applies each edit once."""
     made = compatible_edits(edits)
-    # Insertions at one place keep their order, whatever order they were found in.
+    # Insertions at the same place keep their order, however they were found.
     line_end = "\r\n" if "\r\n" in text else "\n"
     source, pieces, at = text.encode(), [], 0
     for edit in sorted(made):
@@ -57,7 +57,7 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that a program uses, and what becomes of it.
+    """A name or construct that a program uses, and what it needs today.
 
     Attributes:
         line: Line of the file, from 1.
@@ -86,7 +86,7 @@ class Finding:
     edits: tuple[TextEdit, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the finding as plain values, without the changes of the text."""
+        """Returns the finding as plain values, without its text edits."""
         values = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -96,7 +96,7 @@ class Finding:
 
 
 def told_once(findings: Iterable[Finding]) -> list[Finding]:
-    """Puts findings that say the same of the same name together, and sorts them."""
+    """Merges findings of the same name and message, and sorts them."""
     told: dict[tuple[object, ...], Finding] = {}
     for finding in sorted(findings, key=_order):
         key: tuple[object, ...] = (

@@ -1,4 +1,4 @@
-"""Findings on names: what the program imports and uses, against the rules' tables."""
+"""Finds names that the rules' tables list, in a program's imports and uses."""
 
 import ast
 import dataclasses
@@ -20,7 +20,7 @@ from tfx_tpu_trainer.compat.doctor.rules import CONTRIB, MODULES, canonical, is_
 from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import CHANGED, is_only_in_v1
 
-# Modules that can't be imported by the name that their public names have, and how they can.
+# Modules whose public name can't be imported, and the name that can.
 IMPORTED_AS: Final = {"tensorflow.distribute": "tensorflow.compat.v2.distribute"}
 _LEAVE_OUT: Final = "leave it out: nothing uses it anymore"
 _LAST_USE: Final = "remove it together with its last use, see below"
@@ -30,7 +30,6 @@ class NameFindings:
     """The findings on the names of one program."""
 
     def __init__(self, program: Program, spelling: Spelling) -> None:
-        """Keeps the program."""
         self._program = program
         self._spelling = spelling
         self._calls = {(call.name_place.start, call.name_place.end): call for call in program.calls}
@@ -40,7 +39,7 @@ class NameFindings:
         self._on_imports: list[tuple[Binding, Finding]] = []
 
     def all(self) -> list[Finding]:
-        """Returns the findings, in no order."""
+        """Returns all findings, unordered."""
         self._switch_to_v1()
         for binding in self._program.bindings:
             if _is_of_api(binding):
@@ -53,7 +52,7 @@ class NameFindings:
         return self._found
 
     def _switch_to_v1(self) -> None:
-        """Names of TF 1 only: by their import where the program is all TF 1, else one by one."""
+        """Reports names that only TF 1 has: at their import if the whole program is TF 1, else one by one."""
         old = self._spelling.old_names
         switched = self._spelling.switched()
         for binding in switched:
@@ -92,20 +91,20 @@ class NameFindings:
             )
 
     def _look_at_uses(self, binding: Binding) -> None:
-        """Looks at `tf.contrib.tpu.TPUEstimator`, where the import itself is fine."""
+        """Examines uses such as `tf.contrib.tpu.TPUEstimator`, whose import itself is fine."""
         assigned = {each.end for each in self._assigned_values()}
         for use in binding.uses:
             if use.place.end not in assigned or not canonical(use.name).startswith(CONTRIB):
                 self._look_at_use(use)
 
     def _assigned_values(self) -> Iterator[Place]:
-        """Yields where the values of `layers = tf.contrib.layers` stand: told with the assignment."""
+        """Yields the places of assigned values such as `layers = tf.contrib.layers`."""
         for binding in self._program.bindings:
             if isinstance(binding.statement, ast.Assign) and binding.uses:
                 yield self._program.place(binding.statement.value)
 
     def _look_at_use(self, use: Use) -> bool:
-        """Reports what the rules say of a use; whether nothing of it is left to be edited by hand."""
+        """Reports a use that has a rule; returns whether it needs no further edit by hand."""
         name = canonical(use.name)
         found = look_up(name)
         if found is None:
@@ -115,7 +114,7 @@ class NameFindings:
         if not use.writes(written):
             return True
         if advice.verdict is Verdict.EDIT and self._is_switched(use):
-            # The edit of the import may be all it needs.
+            # The import's edit may be all that the use needs.
             in_v1 = look_up(f"{V1}{use.name.removeprefix(TENSORFLOW)}")
             advice = in_v1[1] if in_v1 and in_v1[1].verdict is Verdict.WORKS else advice
             if advice.becomes == f"{V1}{key.removeprefix(TENSORFLOW)}":
@@ -129,7 +128,7 @@ class NameFindings:
         return use.binding in self._moved and not use.name.startswith(CONTRIB)
 
     def _replaced(self, use: Use, written: str, key: str, advice: Advice) -> bool:
-        """Reports a use that is to be edited."""
+        """Reports a use to edit."""
         place = use.prefix(written)
         rewritten = self._rewritten(use, written, key, advice)
         text, edits = rewritten if rewritten is not None else (advice.edit, ())
@@ -158,7 +157,7 @@ class NameFindings:
         self._found.append(_finding(use.place, advice, shown(to_class(use.name))))
 
     def _look_at_import(self, binding: Binding) -> None:
-        """Looks at an import of something that the rules know, as a whole."""
+        """Examines an import of a name that has a rule."""
         name = canonical(binding.name)
         if binding.name == TENSORFLOW and binding.imported.startswith(CONTRIB):
             self._report_import(
@@ -182,7 +181,7 @@ class NameFindings:
             return
         found = look_up(name)
         if found is None:
-            # A package some of whose names the rules know, such as TFMA.
+            # A package with rules for some of its names, such as TFMA.
             for use in binding.uses:
                 self._look_at_use(use)
             return
@@ -200,13 +199,13 @@ class NameFindings:
             self._report_import(binding, advice)
 
     def _look_at_name_of_v1(self, binding: Binding, name: str) -> None:
-        """Reports what is left to do for a name, such as a queue, once its import is of tf.compat.v1."""
+        """Reports what a name, such as a queue, still needs once its import is of tf.compat.v1."""
         found = look_up(name)
         if found is not None and found[1].verdict is Verdict.EDIT and not binding.guarded:
             self._found.append(_finding(binding.place, found[1], shown(name)))
 
     def _look_at_assignment(self, binding: Binding) -> None:
-        """Looks at what is used by way of `layers = tf.contrib.layers`."""
+        """Examines uses through an assignment such as `layers = tf.contrib.layers`."""
         if self._is_of_moved_import(binding):
             self._look_at_names_of_module(binding, MODULES[canonical(binding.name)])
             return
@@ -227,12 +226,12 @@ class NameFindings:
         return is_only_in_v1(path) or (self._spelling.is_tf1 and path in CHANGED)
 
     def _move_module(self, binding: Binding, new: str, advice: Advice) -> None:
-        """An import of tf.contrib.tpu: of today's module, and what that has not is looked at alone."""
+        """Replaces an import of tf.contrib.tpu by today's module; reports the names that it lacks one by one."""
         self._look_at_names_of_module(binding, new)
         self._move(binding, new, advice)
 
     def _look_at_names_of_module(self, binding: Binding, new: str) -> None:
-        """Looks at the names of a module that is another one's soon, where it has them not."""
+        """Examines the names of a module to be replaced that the replacement lacks."""
         for use in binding.uses:
             name = canonical(use.name)
             if name == canonical(binding.name):
@@ -244,7 +243,7 @@ class NameFindings:
                 self._look_at_use_of_import(use)
 
     def _is_of_moved_import(self, binding: Binding) -> bool:
-        """Tells whether `slim = contrib_slim` stands for an import that becomes one of today's module."""
+        """Returns whether `slim = contrib_slim` refers to an import that today's module replaces."""
         value = binding.statement.value if isinstance(binding.statement, ast.Assign) else None
         found = self._program.full_name(value) if isinstance(value, ast.Name) else None
         return found is not None and canonical(binding.name) in MODULES and not found[1].guarded
@@ -257,7 +256,7 @@ class NameFindings:
             self._report_import(binding, dataclasses.replace(advice, edit=_LAST_USE))
 
     def _look_at_use_of_import(self, use: Use) -> bool:
-        """Looks at a use where the import, or assignment, is what has to go."""
+        """Examines a use whose import or assignment has to go."""
         name = canonical(use.name)
         found = look_up(name)
         if found is None:
@@ -295,10 +294,10 @@ class NameFindings:
         self._on_imports.append((binding, finding))
 
     # An import statement may bind several names with different fates: of `from tensorflow.contrib import tpu, slim,
-    # nonsense` two move to different modules and one stays. Hence findings on imports wait until all bindings are
-    # looked at; then each statement gets its edits once, and every finding on it carries the same ones.
+    # nonsense` two move to different modules and one stays. Findings on imports therefore wait until all bindings are
+    # examined; then each statement gets its edits once, and all its findings carry the same edits.
     def _edit_imports(self) -> None:
-        """Makes the edits of each statement once all of its names are looked at."""
+        """Makes each statement's edits after all of its names are examined."""
         edits: dict[int, tuple[TextEdit, ...]] = {}
         for binding, finding in self._on_imports:
             statement = binding.statement
@@ -329,7 +328,7 @@ def _finding(
 
 
 def _is_reached(name: str) -> bool:
-    """Tells whether a new name can be written behind `tf`, or a module of ours: others must be imported."""
+    """Returns whether a new name can be written after `tf` or a module of ours, without an import of its own."""
     return "." not in name or (
         name.startswith(("tensorflow.", "tfx_tpu_trainer."))
         and not name.startswith("tensorflow.python.")
@@ -337,9 +336,9 @@ def _is_reached(name: str) -> bool:
 
 
 def _is_of_api(binding: Binding) -> bool:
-    """Tells whether what an import binds stays, so that its uses are looked at one by one."""
+    """Returns whether an import's binding stays, so that its uses are examined one by one."""
     if binding.assigned:
-        # `tf = tf.compat.v1`, under whatever condition.
+        # `tf = tf.compat.v1`, under any condition.
         return binding.name == V1
     return binding.name in (
         TENSORFLOW,
@@ -359,14 +358,14 @@ def shown(name: str) -> str:
 
 
 def prefix_in(written: str, name: str, key: str) -> str:
-    """Returns the part of a name as it is written that a rule's key speaks of."""
+    """Returns the part of a name, as written, that a rule's key covers."""
     surplus = name.count(".") - key.count(".")
     parts = written.split(".")
     return ".".join(parts[: len(parts) - surplus])
 
 
 def why_switched(old: Sequence[Use]) -> str:
-    """Returns why an import becomes one of tf.compat.v1, with the names that ask for it and their lines."""
+    """Explains why an import becomes tf.compat.v1, with the names that need it and their lines."""
     lines: dict[str, int] = {}
     for use in sorted(old, key=_line):
         lines.setdefault(shown(old_part(use)), _line(use))
@@ -383,7 +382,7 @@ def why_switched(old: Sequence[Use]) -> str:
 
 
 def old_part(use: Use) -> str:
-    """Returns the shortest part of a name that only TF 1 has: what follows hangs on it."""
+    """Returns the shortest part of a name that only TF 1 has."""
     parts = use.name.split(".")
     prefixes = (parts[1:length] for length in range(2, len(parts) + 1))
     old = next((each for each in prefixes if is_only_in_v1(".".join(each))), parts[1:])
@@ -391,7 +390,7 @@ def old_part(use: Use) -> str:
 
 
 def to_class(name: str) -> str:
-    """Returns a name without what hangs on its class: `ModeKeys` for `ModeKeys.TRAIN`."""
+    """Cuts a name after its class: `ModeKeys` for `ModeKeys.TRAIN`."""
     parts = name.split(".")
     classes = (number for number, part in enumerate(parts) if part[:1].isupper())
     return ".".join(parts[: next(classes, len(parts)) + 1])

@@ -1,4 +1,4 @@
-"""Notebooks: their code cells as one program, whose findings name cells, and whose edits go back into them."""
+"""Examines and repairs notebooks by treating their code cells as one program."""
 
 import ast
 import bisect
@@ -15,9 +15,9 @@ from tfx_tpu_trainer.compat.doctor._program import NotPythonError
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
-# What IPython reads by itself: %magic, !command, name?, and files = !ls.
+# Input that only IPython reads: %magic, !command, name?, and files = !ls.
 _NOT_PYTHON: Final = re.compile(r"\s*[%!?]|.*\?\s*$|\s*[\w, ]+=\s*[%!]")
-# Cell magics whose cell is Python all the same.
+# Cell magics whose cells are Python.
 _PYTHON_CELLS: Final = re.compile(r"\s*%%(time|timeit|capture|prun|snapshot)\b")
 _NAMED_LINE: Final = re.compile(r"\(line (\d+)\)")
 
@@ -27,7 +27,7 @@ class NotANotebookError(ValueError):
 
 
 def examine_notebook(text: str) -> list[Finding]:
-    """Reports what the code of a notebook uses, and whether it still works.
+    """Reports what a notebook's code uses, and whether it still works.
 
     Args:
         text: The notebook, of format 4: JSON. Its magics and shell lines are skipped.
@@ -45,7 +45,7 @@ def examine_notebook(text: str) -> list[Finding]:
 
 
 def repair_notebook(text: str) -> Repaired:
-    """Makes the mechanical edits in a notebook's code cells; all else stays byte for byte.
+    """Makes the mechanical edits in a notebook's code cells; everything else stays byte for byte.
 
     Args:
         text: The notebook, of format 4: JSON.
@@ -63,7 +63,7 @@ def repair_notebook(text: str) -> Repaired:
 
 
 def notebook_code(text: str) -> str:
-    """Returns the code cells of a notebook one after the other, with a line above each, to be shown.
+    """Returns a notebook's code cells as one text, each below a heading, for display.
 
     Args:
         text: The notebook, of format 4: JSON.
@@ -96,7 +96,7 @@ class _Source:
 
 
 class _Notebook:
-    """A notebook.
+    """A notebook and its code as one program.
 
     Attributes:
         text: Its JSON.
@@ -117,7 +117,7 @@ class _Notebook:
         )
 
     def look_at(self, program: str) -> Examined:
-        """Examines the code, as it is or as it was edited."""
+        """Examines the code, original or edited."""
         starts = self._starts(program)
         try:
             examined = found_in(program)
@@ -128,7 +128,7 @@ class _Notebook:
         return dataclasses.replace(examined, findings=told_once(findings))
 
     def restored(self, program: str) -> str:
-        """Returns a program with what stood instead of each `pass`."""
+        """Restores the lines that `pass` replaced."""
         return re.sub(
             rf"^[ \t]*pass  {re.escape(self._mark)} line (\d+)$",
             lambda match: self._hidden[int(match[1])],
@@ -137,12 +137,12 @@ class _Notebook:
         )
 
     def with_program(self, program: str) -> str:
-        """Returns the notebook with the cells of an edited program."""
+        """Returns the notebook with an edited program's cells."""
         if program == self.program:
             return self.text
         lines = _lines(self.restored(program))
         marks = [at - 1 for at in self._starts("".join(lines))]
-        # What is put above the first mark belongs to the first cell.
+        # Text above the first mark belongs to the first cell.
         cells = [
             lines[start + 1 : end] for start, end in zip(marks, [*marks[1:], None], strict=True)
         ]
@@ -155,15 +155,15 @@ class _Notebook:
         return text
 
     def _starts(self, program: str) -> list[int]:
-        """Returns the lines on which the marks of the cells stand, from 1."""
+        """Returns the lines with the cells' marks, counted from 1."""
         mark = re.compile(rf"{re.escape(self._mark)} \d+$")
         return [number for number, line in enumerate(program.split("\n"), 1) if mark.match(line)]
 
-    # A magic can't be told from Python by its look alone: `%x` may continue a modulo of the line above, and `!` may
-    # stand in a string. So only the lines at which Python stops are looked at, and hidden if they look like one.
-    # Each hidden line becomes one `pass`, so that line numbers stay.
+    # A magic can't be recognized by its look alone: `%x` may continue a modulo from the line above, and `!` may be
+    # inside a string. So only lines at which Python's parser stops are considered, and replaced if they look like one.
+    # Each becomes one `pass`, so that line numbers stay.
     def _python_of(self, code: str) -> str:
-        """Returns a cell's code with `pass` for what only IPython reads; each line stays a line."""
+        """Returns a cell's code with `pass` for IPython's lines; line numbers stay."""
         lines = code.split("\n")
         first = next((i for i, line in enumerate(lines) if line.strip()), 0)
         if lines[first].lstrip().startswith("%%"):
@@ -180,7 +180,7 @@ class _Notebook:
         lines[at] = f"{indent}pass  {self._mark} line {len(self._hidden) - 1}"
 
     def _written(self, source: _Source, code: str) -> str:
-        """Writes a cell's code as JSON, in the way in which the notebook wrote it."""
+        """Formats a cell's code as JSON, in the notebook's own style."""
         ascii_only = self.text.isascii()
         if not source.lines:
             return json.dumps(code, ensure_ascii=ascii_only)
@@ -195,12 +195,12 @@ class _Notebook:
 
 
 def _lines(code: str) -> list[str]:
-    """Splits code as Jupyter does: at line feeds, each of which stays with its line."""
+    """Splits code as Jupyter does: after each line feed."""
     return [line for line in re.split(r"(?<=\n)", code) if line]
 
 
 def _line_of_error(lines: Sequence[str]) -> int | None:
-    """Returns the index of the line at which Python stops to understand; `None` where it does not."""
+    """Returns the index of the line at which Python's parser stops; `None` if it does not."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -208,13 +208,13 @@ def _line_of_error(lines: Sequence[str]) -> int | None:
     except SyntaxError as error:
         return min(max((error.lineno or 1) - 1, 0), len(lines) - 1)
     except (ValueError, RecursionError, MemoryError):
-        # The program as a whole says so.
+        # Examining the whole program reports it.
         return None
     return None
 
 
 def _place(starts: Sequence[int], line: int) -> tuple[int, int]:
-    """Returns the cell and the line in it of a program's line."""
+    """Returns the cell of a program's line, and the line within it."""
     cell = max(bisect.bisect_right(starts, line), 1)
     return cell, max(line - starts[cell - 1], 1)
 
@@ -231,7 +231,7 @@ def _in_cell(finding: Finding, starts: Sequence[int]) -> Finding:
 
 
 def _code_sources(text: str) -> Iterator[_Source]:
-    """Yields the sources of a notebook's code cells, with their places in the text."""
+    """Yields the sources of a notebook's code cells with their places in the text."""
     try:
         notebook = json.loads(text)
     except json.JSONDecodeError as error:
@@ -270,7 +270,7 @@ def _language(notebook: dict[str, Any]) -> str:
 
 
 def _members(text: str, at: int) -> dict[str, tuple[int, int]]:
-    """Returns where the values of a JSON object start and end that starts at a place."""
+    """Returns the start and end of each value in the JSON object that begins at a position."""
     found: dict[str, tuple[int, int]] = {}
     at = _after_space(text, at + 1)
     while text[at] != "}":
@@ -285,7 +285,7 @@ def _members(text: str, at: int) -> dict[str, tuple[int, int]]:
 
 
 def _items(text: str, at: int) -> Iterator[int]:
-    """Yields where the items of a JSON list start that starts at a place."""
+    """Yields the start and end of each item in the JSON list that begins at a position."""
     at = _after_space(text, at + 1)
     while text[at] != "]":
         yield at

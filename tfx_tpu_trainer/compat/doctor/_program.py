@@ -1,4 +1,4 @@
-"""A program as the rules see it: scopes, imports, uses of names, calls and functions, with their places."""
+"""Represents a program for the rules: scopes, imports, uses of names, calls and functions, with their places."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Final
 from tfx_tpu_trainer.compat.doctor._findings import TextEdit
 
 
-# A name means what Python's scopes say, not what is spelled alike: after `def f(tf): return tf.Session()` that `tf` is
-# a parameter, and no finding. Each name in the tree is kept with its scope; `assignments` walks outwards from there.
-# Two rules of Python surprise: methods don't see the names of their class, so classes are skipped on the way out, and
-# `:=` in a comprehension assigns in the function around it.
+# Names follow Python's scopes: after `def f(tf): return tf.Session()` that `tf` is a parameter, and no finding. Each
+# name in the tree is kept with its scope, from which `assignments` walks outwards. Two of Python's rules surprise:
+# methods don't see the names of their class, so that classes are skipped on the way out, and `:=` in a comprehension
+# assigns in the function around it.
 class Scope:
-    """A module, class, function or comprehension, and what is assigned in it.
+    """A module, class, function or comprehension, with its assignments.
 
     Attributes:
         outer: The scope around it; `None` for the module.
@@ -40,11 +40,11 @@ class Scope:
         self._elsewhere: dict[str, Scope] = {}
 
     def assign(self, name: str, statement: ast.stmt | None = None) -> None:
-        """Notes that a name is assigned here."""
+        """Records an assignment of a name in this scope."""
         self._elsewhere.get(name, self)._assigned.setdefault(name, []).append(statement)
 
     def declare_global(self, name: str) -> None:
-        """Notes a `global` name: what assigns it here assigns it in the module."""
+        """Records a `global` name, whose assignments here are the module's."""
         self._elsewhere[name] = self._module
 
     @property
@@ -52,7 +52,7 @@ class Scope:
         return self.outer._module if self.outer is not None else self
 
     def assignments(self, name: str) -> list[ast.stmt | None]:
-        """Returns what assigns the name that is seen here; nothing where nothing does."""
+        """Returns the assignments of the name that is visible here, if any."""
         scope: Scope | None = self._elsewhere.get(name, self)
         while scope is not None:
             if name in scope._assigned:
@@ -68,7 +68,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a node stands.
+    """The place of a node.
 
     Attributes:
         line: Line, from 1.
@@ -83,13 +83,13 @@ class Place:
     end: int
 
     def replaced_by(self, text: str) -> TextEdit:
-        """Returns the edit that puts another text there."""
+        """Returns the edit that replaces this place by a text."""
         return TextEdit(self.start, self.end, text)
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """A name, with all its dots, where it is used.
+    """The use of a dotted name.
 
     Attributes:
         name: In full, as `tensorflow.contrib.tpu.TPUEstimator` for `tf.contrib.tpu.TPUEstimator`.
@@ -105,22 +105,22 @@ class Use:
 
     @property
     def place(self) -> Place:
-        """The place of all that is written."""
+        """The place of the whole name."""
         return self.places[-1]
 
     def prefix(self, name: str) -> Place:
-        """Returns the place of that part of what is written that means `name`, a prefix of `self.name`."""
+        """Returns the place of the written part that means `name`, a prefix of `self.name`."""
         surplus = self.name.count(".") - name.count(".")
         return self.places[len(self.places) - 1 - surplus]
 
     def writes(self, name: str) -> bool:
-        """Tells whether `name`, a prefix, ends in what is written here rather than in the binding."""
+        """Returns whether `name`, a prefix, ends in the written part instead of in the binding."""
         return self.name.count(".") - name.count(".") < len(self.places)
 
 
 @dataclasses.dataclass(eq=False)
 class Binding:
-    """A name that an import, or an assignment of an imported name, brings into the program.
+    """A name bound by an import, or by an assignment of an imported name.
 
     Attributes:
         name: What it stands for, in full.
@@ -148,7 +148,7 @@ class Binding:
 
     @property
     def works_today(self) -> bool:
-        """Whether it is one of those that programs for several versions try last, or first."""
+        """Whether this is an alternative that works today, in a program for several versions."""
         return self.name.startswith(("tensorflow.compat.", "tensorflow_estimator", "tfx_tpu_"))
 
 
@@ -172,11 +172,11 @@ class Function:
 
     @property
     def takes_anything(self) -> bool:
-        """Whether it takes keywords that it does not name."""
+        """Returns whether it takes arbitrary keywords."""
         return any(name.startswith("**") for name in self.parameters)
 
     def is_within(self, other: Function) -> bool:
-        """Tells whether the function is `other`, or is defined inside of it."""
+        """Returns whether the function is `other`, or is defined inside it."""
         function: Function | None = self
         while function is not None and function is not other:
             function = function.outer
@@ -207,14 +207,14 @@ class Call:
     node: ast.Call
 
     def argument(self, keyword: str, position: int | None = None) -> ast.expr | None:
-        """Returns an argument, by keyword or position; `None` where it is not given."""
+        """Returns an argument by keyword or position; `None` if it is not given."""
         if keyword in self.arguments:
             return self.arguments[keyword]
         return self.arguments.get(str(position)) if position is not None else None
 
     @property
     def has_spread(self) -> bool:
-        """Whether arguments come by `*` or `**`, so that one can't say which are given."""
+        """Whether `*` or `**` may hide which arguments are given."""
         return any(isinstance(each, ast.Starred) for each in self.node.args) or any(
             each.arg is None for each in self.node.keywords
         )
@@ -250,7 +250,7 @@ class NotPythonError(ValueError):
 
 
 class Program:
-    """A parsed program; `read_program` fills in what it holds.
+    """A parsed program; `read_program` fills in its contents.
 
     Attributes:
         text: Its text.
@@ -285,14 +285,14 @@ class Program:
         self._by_statement: dict[tuple[int, str], Binding] = {}
 
     def index_bindings(self) -> None:
-        """Makes names known by their imports, once all are found, and adds names assigned to them."""
+        """Indexes imported names once all are found, and adds names assigned from them."""
         self._by_statement = {
             (id(binding.statement), binding.local): binding for binding in self.bindings
         }
         self._bind_assigned_names()
 
     def place(self, node: ast.expr | ast.stmt | ast.alias | ast.keyword | ast.arg) -> Place:
-        """Returns a node's place, without the white space around it."""
+        """Returns a node's place, without surrounding white space."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         start = self._line_starts[node.lineno - 1] + node.col_offset
@@ -301,7 +301,7 @@ class Program:
         )
 
     def place_of_last_part(self, node: ast.Attribute) -> Place:
-        """Returns the place of `c` in `a.b.c`, which stands in one line."""
+        """Returns the place of `c` in `a.b.c`, which is on one line."""
         whole = self.place(node)
         assert node.end_lineno is not None
         start = whole.end - len(node.attr.encode())
@@ -322,7 +322,7 @@ class Program:
         return self._place(line, start, start + len(node.name.encode()))
 
     def place_of_module(self, node: ast.ImportFrom) -> Place | None:
-        """Returns the place of the module in `from module import ...`; `None` where it is oddly written."""
+        """Returns the place of the module in `from module import ...`; `None` if it is unusually written."""
         start = self._line_starts[node.lineno - 1] + node.col_offset
         match = _FROM.match(self.source, start)
         module = (node.module or "").encode()
@@ -335,18 +335,18 @@ class Program:
         return Place(line, column, start, end)
 
     def written(self, node: ast.expr | ast.stmt) -> str:
-        """Returns the text of a node."""
+        """Returns a node's text."""
         place = self.place(node)
         return self.source[place.start : place.end].decode(errors="replace")
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Goes from a node's parent to the module."""
+        """Yields a node's ancestors, from its parent to the module."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
 
     def full_name(self, node: ast.expr) -> tuple[str, Binding] | None:
-        """Returns what a name with dots stands for, if it is imported, and its import."""
+        """Returns the full name of a dotted name, if it is imported, and its import."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -361,12 +361,12 @@ class Program:
         return _COMPAT_TWICE.sub("tensorflow.compat.", name), binding
 
     def name_of(self, node: ast.expr | None) -> str:
-        """Returns a name in full; "" for what is not an imported name."""
+        """Returns a name in full; "" if it is not imported."""
         found = self.full_name(node) if node is not None else None
         return found[0] if found else ""
 
     def function_named(self, name: str) -> Function | None:
-        """Returns the function of a name, the first of several."""
+        """Returns the first function with a name."""
         return next((each for each in self.functions if each.name == name), None)
 
     def _binding(self, name: ast.Name) -> Binding | None:
@@ -378,17 +378,17 @@ class Program:
             for statement in scope.assignments(name.id)
             if (binding := self._by_statement.get((id(statement), name.id))) is not None
         ]
-        # Of a try with several imports, the one that works today counts.
+        # Of several imports in a try, the one that works today counts.
         return max(found, key=lambda each: (each.works_today, each.place.start), default=None)
 
     def _bind_assigned_names(self) -> None:
-        """Takes `flags = tf.flags` at the top of the module for the import that it stands for."""
+        """Treats `flags = tf.flags` at the top of the module as an import."""
         for statement in self.tree.body:
             if isinstance(statement, ast.Assign):
                 self._bind_assigned(statement)
             elif isinstance(statement, ast.If | ast.Try):
                 for inner in ast.walk(statement):
-                    # What is assigned in one case only stands for nothing, but for TensorFlow itself.
+                    # A conditional assignment stands for nothing, except for TensorFlow itself.
                     if isinstance(inner, ast.Assign) and self.name_of(inner.value) == _V1:
                         self._bind_assigned(inner)
 
@@ -416,16 +416,16 @@ class Program:
 def _parsed(text: str) -> ast.Module:
     null = text.find("\0")
     if null >= 0:
-        # Python's own words, and error, are others in each version.
+        # Python's own message and exception differ between versions.
         line = text.count("\n", 0, null) + 1
         raise NotPythonError(line, "a null byte, which no Python program may contain.")
     try:
         with warnings.catch_warnings():
-            # What Python thinks of the program's escapes is not asked for.
+            # Python's warnings about the program's escape sequences do not matter here.
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        # What Python advises for numbers of thousands of digits is no help here.
+        # Python's hint about numbers with thousands of digits is no help here.
         reason = str(error.msg).partition("; use sys.")[0]
         raise NotPythonError(
             error.lineno or 1,

@@ -1,4 +1,4 @@
-"""How a program's tree is read: in one pass its imports, functions and calls, then what uses the imports."""
+"""Reads a program's tree: first its imports, functions and calls, then the uses of its imports."""
 
 import ast
 import dataclasses
@@ -21,12 +21,12 @@ from tfx_tpu_trainer.compat.doctor._program import (
 
 _IMPORT_ERRORS: Final = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception"}
 _COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# Before 3.12 Python's places inside of an f-string may be wrong.
+# Before 3.12, Python's places inside f-strings may be wrong.
 _F_STRINGS_ARE_PLACED: Final = sys.version_info >= (3, 12)
 
 
 def read_program(text: str) -> Program:
-    """Parses a program and finds what it imports, uses, calls and defines."""
+    """Parses a program and finds its imports, uses, calls and definitions."""
     program = Program(text)
     _Reading(program).read()
     return program
@@ -34,7 +34,7 @@ def read_program(text: str) -> Program:
 
 @dataclasses.dataclass(frozen=True)
 class _Around:
-    """What stands around a node.
+    """The context of a node.
 
     Attributes:
         scope: The scope that its names are looked up in.
@@ -49,17 +49,17 @@ class _Around:
     in_string: bool = False
 
 
-# Two passes, as a use may stand above the import that it means: a function's body is read before the `import` below
-# it. The first pass fills in scopes and bindings and only collects names and calls; the second resolves them.
+# Two passes, since a use may precede its import: a function's body is read before the `import` below it. The first pass
+# fills in scopes and bindings and only collects names and calls; the second resolves them.
 class _Reading:
-    """One pass over the tree, in the order of the text, and one over the names that it found."""
+    """Reads the tree once in the order of the text, and then the names that it found."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self._names: list[tuple[ast.Attribute | ast.Name, _Around]] = []
         self._calls: list[tuple[ast.Call, Function | None]] = []
         self._versions = VersionTests()
-        # A stack in place of recursion: a sum of a thousand terms is a thousand nodes deep.
+        # A stack instead of recursion: a sum of a thousand terms is a thousand nodes deep.
         self._ahead: list[tuple[ast.AST, ast.AST, _Around]] = []
 
     def read(self) -> None:
@@ -80,7 +80,7 @@ class _Reading:
         self._add(node, ((child, around) for child in ast.iter_child_nodes(node)))
 
     def _add(self, parent: ast.AST, children: Iterator[tuple[ast.AST, _Around]]) -> None:
-        # A stack gives the last one first; reversed, nodes come in the order of the text.
+        # A stack returns the last one first, so that reversed nodes come in the order of the text.
         self._ahead.extend((child, parent, around) for child, around in reversed([*children]))
 
     def _look_at(self, node: ast.AST, around: _Around) -> None:
@@ -120,8 +120,8 @@ class _Reading:
     def _attribute(self, node: ast.Attribute, around: _Around) -> None:
         if node.attr == "value":
             self._program.values.append(node)
-        # A chain such as `tf.compat.v1.train` is one use. Its inner nodes are not visited:
-        # `tf.compat` would be a use of its own beside it.
+        # A chain such as `tf.compat.v1.train` is one use. Its inner nodes are not visited: `tf.compat` would be a
+        # second use.
         inner: ast.expr = node
         while isinstance(inner, ast.Attribute):
             self._program.parents[inner.value] = inner
@@ -130,7 +130,7 @@ class _Reading:
             self._program.scopes[inner] = around.scope
             self._names.append((node, around))
         else:
-            # It hangs on a call or an index, with names inside of that.
+            # A chain on a call or an index, which contains further names.
             self._ahead.append((inner, self._program.parents[inner], around))
 
     def _function(self, node: FunctionNode, around: _Around) -> None:
@@ -192,7 +192,7 @@ class _Reading:
         self._add(node, iter(children))
 
     def _branches(self, node: ast.If | ast.IfExp, around: _Around) -> None:
-        """Goes into an `if`, but not into what the version of TensorFlow keeps from running today."""
+        """Visits an `if`, except a branch that today's TensorFlow version never runs."""
         taken = self._versions.taken_today(node.test)
         children: list[ast.AST] = [node.test]
         for branch, runs in ((node.body, taken is not False), (node.orelse, taken is not True)):
@@ -301,8 +301,7 @@ class _Reading:
             inner = inner.value
         assert isinstance(inner, ast.Name)
         places.append(self._program.place(inner))
-        # Where Python places it wrongly, something else is written there, and the use can't be
-        # edited.
+        # If Python's place is wrong, the text there differs, and the use can't be edited.
         if around.in_string:
             text = ".".join([inner.id, *reversed(written)])
             if self._program.written(node) != text:
@@ -340,7 +339,7 @@ def _written_name(node: ast.expr) -> str:
     return ""
 
 
-# A release of both lines that we run on would do: programs ask whether it is 2, or later than 2.0.
+# Any release of the supported lines would do: programs ask whether it is 2, or later than 2.0.
 _TODAY: Final = "2.16.2"
 _VERSIONS: Final = ("__version__", "VERSION")
 _COMPARED: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
@@ -359,20 +358,19 @@ _METHODS: Final = ("startswith", "split")
 
 
 class _UnknownError(Exception):
-    """Something else than the version decides."""
+    """The test depends on more than the version."""
 
 
 class VersionTests:
-    """The names that a program has for TensorFlow and for its version, and what its tests come to."""
+    """A program's names for TensorFlow and its version, and the results of its version tests."""
 
     def __init__(self) -> None:
-        """Knows no name yet."""
         self._modules: set[str] = set()
         self._versions: set[str] = set()
         self._assigned: dict[str, ast.expr] = {}
 
     def note_import(self, name: str, local: str) -> None:
-        """Notes an import."""
+        """Records an import."""
         module, _, last = name.rpartition(".")
         if name in ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"):
             self._modules.add(local)
@@ -380,11 +378,11 @@ class VersionTests:
             self._versions.add(local)
 
     def note_assignment(self, name: str, value: ast.expr) -> None:
-        """Notes what a name is assigned to, as in `IS_TF2 = tf.__version__.startswith("2")`."""
+        """Records an assignment, as in `IS_TF2 = tf.__version__.startswith("2")`."""
         self._assigned[name] = ast.Name("", ast.Load()) if name in self._assigned else value
 
     def taken_today(self, test: ast.expr) -> bool | None:
-        """Says what a test comes to, if TensorFlow's version decides it."""
+        """Returns the result of a test if TensorFlow's version decides it."""
         if not any(self._is_version(each) for each in self._all_of(test)):
             return None
         try:
@@ -433,7 +431,7 @@ class VersionTests:
         raise _UnknownError
 
     def _combined(self, node: ast.BoolOp) -> bool:
-        """Returns what `and` and `or` come to; one part may decide alone, whatever the others are."""
+        """Combines `and` and `or`; one part may decide alone, whatever the others are."""
         decisive, unknown = isinstance(node.op, ast.Or), False
         for each in node.values:
             try:
@@ -459,8 +457,8 @@ class VersionTests:
         arguments = [self._value(each) for each in node.args]
         if isinstance(function, ast.Attribute) and name in _METHODS:
             return getattr(str(self._value(function.value)), name)(*arguments)
-        # Versions compare as lists of numbers, as the parsers have it: [2, 16, 2] is more than [2,
-        # 4], and "2.16.2" is less than "2.4".
+        # Versions compare as lists of numbers, like the parsers' versions: [2, 16, 2] is more than [2, 4], but "2.16.2"
+        # is less than "2.4".
         if name in _PARSERS and len(arguments) == 1:
             return [int(each) for each in re.findall(r"\d+", str(arguments[0]))]
         if name in _CONVERSIONS and len(arguments) == 1:

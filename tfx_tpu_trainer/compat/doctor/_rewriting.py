@@ -1,4 +1,4 @@
-"""How names, imports and calls are written anew: by which import, and with which one added."""
+"""Rewrites names, imports and calls, and adds imports that they need."""
 
 import ast
 import dataclasses
@@ -13,7 +13,7 @@ from tfx_tpu_trainer.compat.doctor.rules.moved_names import is_only_in_v1, is_on
 TENSORFLOW: Final = "tensorflow"
 V1: Final = "tensorflow.compat.v1"
 _V2: Final = "tensorflow.compat.v2"
-# Modules of ours that a repaired program may import, and the local names to choose from.
+# Modules of ours that a repaired program may import, with local names to choose from.
 _OURS: Final = {
     "tfx_tpu_trainer.estimator.tpu": ("tpu", "tpu_estimators", "tfx_tpu_estimators"),
     "tfx_tpu_trainer.estimator": ("estimators", "tfx_estimators", "tfx_tpu_trainer_estimators"),
@@ -22,7 +22,7 @@ _OURS: Final = {
 
 
 class Spelling:
-    """What names are called in one program, once it is repaired.
+    """The names in a program after its repair.
 
     Attributes:
         old_names: Uses of names that only TF 1 has, as `tf.placeholder` after `import tensorflow as tf`.
@@ -32,7 +32,7 @@ class Spelling:
     """
 
     def __init__(self, program: Program) -> None:
-        """Looks at what the program uses."""
+        """Examines the program's imports."""
         self._program = program
         # `tf = tf.compat.v1`, in a program for both versions.
         self._becomes_v1 = {
@@ -50,7 +50,7 @@ class Spelling:
         self.is_tf1 = bool(from_tf1) and not self.is_tf2
 
     def switched(self) -> list[Binding]:
-        """Returns the imports of TensorFlow that are to be imports of tf.compat.v1."""
+        """Returns TensorFlow's imports that become imports of tf.compat.v1."""
         if not self.is_tf1:
             return []
         today = {each.local for each in self._program.bindings if each.works_today}
@@ -126,7 +126,7 @@ def _path(use: Use) -> str:
 
 def _from_v1(local: str, name: str) -> str:
     for module in (V1, TENSORFLOW):
-        # tf.compat.v2 is reached from tf.compat.v1 too.
+        # tf.compat.v2 is reached from tf.compat.v1, too.
         if name.startswith(f"{module}."):
             return f"{local}.{name[len(module) + 1 :]}"
     return name
@@ -141,7 +141,7 @@ def _from_v2(local: str, name: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MovedTo:
-    """An imported name's new home; `REMOVED` where it has none.
+    """An imported name's new place; `REMOVED` if it has none.
 
     Attributes:
         module: The module in full.
@@ -158,7 +158,7 @@ REMOVED = MovedTo("", "")
 def import_edits(
     program: Program, bindings: Sequence[Binding], moved: Mapping[Binding, MovedTo]
 ) -> tuple[TextEdit, ...]:
-    """Makes the edits of one statement."""
+    """Makes one statement's edits."""
     statement = bindings[0].statement
     if all(moved.get(binding) is REMOVED for binding in bindings):
         return (_removed(program, bindings[0]),)
@@ -170,7 +170,7 @@ def import_edits(
         )
         place_of_module = program.place_of_module(statement)
         if len(homes) == 1 and same_names and place_of_module is not None:
-            # The list of names stays as it is written, with its brackets and comments.
+            # The list of names keeps its brackets and comments.
             return (place_of_module.replaced_by(moved[bindings[0]].module),)
     elif not isinstance(statement, ast.Import) or len(bindings) != 1:
         return ()
@@ -185,7 +185,7 @@ def import_edits(
     start = program.source.rfind(b"\n", 0, place.start) + 1
     indent = program.source[start : place.start].decode()
     if indent.strip():
-        # Another statement stands before it on the line.
+        # Another statement precedes it on the line.
         return ()
     statements = [f"from {module} import {', '.join(names)}" for module, names in lines.items()]
     return (place.replaced_by(f"\n{indent}".join(statements)),)
@@ -215,7 +215,7 @@ _SUMMARY: Final = "tensorflow.contrib.summary"
 def rewrite_call(
     program: Program, call: Call, key: str, becomes: str, spelling: Spelling
 ) -> Rewritten | None:
-    """Rewrites a call, if its arguments are those that a rewriter knows."""
+    """Rewrites a call if a rewriter knows its arguments."""
     rewriter = REWRITTEN.get(key)
     if rewriter is None or call.has_spread:
         return None
@@ -239,7 +239,7 @@ def _recording(value: str) -> Callable[[Program, Call, str, Spelling], Rewritten
 
 
 def _summary(program: Program, call: Call, name: str, spelling: Spelling) -> Rewritten | None:
-    """Rewrites summary(name, tensor, step=step); contrib's step was the global step by default."""
+    """Rewrites summary(name, tensor, step=step); contrib's step defaulted to the global step."""
     if set(call.arguments) - {"0", "1", "name", "tensor", "step"}:
         return None
     label, tensor = call.argument("name", 0), call.argument("tensor", 1)

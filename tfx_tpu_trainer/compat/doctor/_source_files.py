@@ -1,4 +1,4 @@
-"""The Python files of a path, read and written."""
+"""Lists, reads and writes the Python files of a path."""
 
 import dataclasses
 import io
@@ -52,7 +52,7 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
             for name in files
             if name.endswith((".py", NOTEBOOK)) and not name.startswith(".")
         ]
-    # A folder that can't be listed is among what can't be read.
+    # A folder that can't be listed counts as an unreadable file.
     found += [Path(error.filename) for error in unlisted]
     if not found:
         raise UnreadableError(
@@ -109,18 +109,18 @@ def read_source(path: Path) -> Source:
         content = path.read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         text = content.decode(encoding)
-        # Codecs such as unicode_escape make half characters, which no text has.
+        # Codecs such as unicode_escape make surrogates, which no text has.
         text.encode("utf-8")
         return Source(path, text, encoding)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}.") from None
-    # LookupError: "hex" and "rot13" are codecs, of no text.
+    # LookupError: "hex" and "rot13" are no text codecs.
     except (SyntaxError, UnicodeError, LookupError) as error:
         raise UnreadableError(f"{path}: not read as text: {error}.") from None
 
 
 def write_source(source: Source) -> None:
-    """Replaces a file as a whole: a reader sees the old text or the new one, never half.
+    """Replaces a file atomically: a reader sees the old text or the new one.
 
     Args:
         source: The new text. A link stays one, and permissions stay as they are.

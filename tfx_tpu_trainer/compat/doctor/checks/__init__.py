@@ -1,6 +1,6 @@
-"""What is looked for beyond names: arguments, functions that are called with others, ops.
+"""Checks more than names: arguments, functions called with other ones, ops.
 
-Each check takes a `Context`: what a program's functions and calls are for.
+Each check takes a `Context`, which knows the roles of a program's functions and calls.
 """
 
 import ast
@@ -23,7 +23,7 @@ _ESTIMATOR_API: Final = re.compile(
 
 
 class Context:
-    """A program and what its parts are for.
+    """A program and the roles of its parts.
 
     Attributes:
         program: The program.
@@ -31,7 +31,6 @@ class Context:
     """
 
     def __init__(self, program: Program, spelling: Spelling) -> None:
-        """Keeps both."""
         self.program = program
         self.spelling = spelling
 
@@ -40,7 +39,7 @@ class Context:
         return [each for each in self.program.calls if self.api_name(each) == name]
 
     def api_name(self, call: Call) -> str:
-        """Returns the last name of what is called, if it is tf.estimator's; else ""."""
+        """Returns the last name of a called tf.estimator name; else ""."""
         name = canonical(call.name)
         return name.rpartition(".")[2] if _ESTIMATOR_API.match(name) else ""
 
@@ -51,19 +50,19 @@ class Context:
 
     @functools.cached_property
     def on_cores(self) -> list[Call]:
-        """Those that may run on cores: all but the ones that say use_tpu=False."""
+        """Those that may run on cores: all except the ones with use_tpu=False."""
         return [each for each in self.tpu_estimators if not is_false(each.argument("use_tpu", 4))]
 
     @functools.cached_property
     def has_tpu_models(self) -> bool:
-        """Whether something in the program may run on cores."""
+        """Whether any of the program's models may run on cores."""
         return bool(self.on_cores) or (
             bool(self.api_calls("TPUEstimatorSpec")) and not self.tpu_estimators
         )
 
     @functools.cached_property
     def tpu_model_fns(self) -> list[Function]:
-        """The functions that make a TPUEstimatorSpec, or are given to a TPUEstimator."""
+        """The functions that make a TPUEstimatorSpec, or are passed to a TPUEstimator."""
         found = [each.function for each in self.api_calls("TPUEstimatorSpec")]
         for call in self.on_cores:
             given = call.argument("model_fn", 0)
@@ -73,7 +72,7 @@ class Context:
 
     @functools.cached_property
     def input_fns(self) -> list[Function]:
-        """The input functions: those called so, and those given as one."""
+        """The functions named or passed as input functions."""
         given = {
             each.id
             for call in self.program.calls
@@ -87,7 +86,7 @@ class Context:
         ]
 
     def given_input_fn(self, call: Call) -> ast.expr | None:
-        """Returns the input function of a call that takes one."""
+        """Returns the input function that a call is given."""
         if self.api_name(call) in ("TrainSpec", "EvalSpec"):
             return call.argument("input_fn", 0)
         if call.attribute in ("train", "evaluate", "predict"):
@@ -124,7 +123,7 @@ class Context:
         )
 
     def calls_in(self, function: Function) -> list[Call]:
-        """Returns the calls in a function, and in those that are defined in it."""
+        """Returns the calls in a function, including nested functions."""
         return [
             each
             for each in self.program.calls
@@ -135,7 +134,7 @@ class Context:
         return bool(_INPUT_FN.search(function.name)) and not _NOT_INPUT_FN.search(function.name)
 
     def _makes_one(self, function: Function) -> bool:
-        """Tells whether a function's result is another function that is defined in it."""
+        """Returns whether a function returns a function that it defines."""
         inner = {each.name for each in self.program.functions if each.outer is function}
         return any(
             isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in inner)
@@ -144,17 +143,17 @@ class Context:
 
 
 def is_false(node: ast.expr | None) -> bool:
-    """Tells whether an argument is written as False."""
+    """Returns whether an argument is the literal False."""
     return isinstance(node, ast.Constant) and node.value is False
 
 
 def is_none(node: ast.expr | None) -> bool:
-    """Tells whether an argument is written as None."""
+    """Returns whether an argument is the literal None."""
     return isinstance(node, ast.Constant) and node.value is None
 
 
 def text_of(node: ast.expr | None) -> str | None:
-    """Returns the value of a string that is written out; `None` for everything else."""
+    """Returns a string literal's value; `None` for everything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return None

@@ -1,4 +1,4 @@
-"""How TPUEstimators are made, fed, run and exported, what of it meant something else once; and TFX's Trainers."""
+"""Checks how TPUEstimators are made, fed, run and exported, which meanings changed, and TFX's Trainers."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _RESERVED: Final = ("batch_size", "context")
 
 
 def check_tpu_estimators(context: Context) -> Iterator[Finding]:
-    """Looks at the arguments of each TPUEstimator."""
+    """Checks each TPUEstimator's arguments."""
     for call in context.tpu_estimators:
         yield from _reserved_params(context, call)
         if call.has_spread:
@@ -101,7 +101,7 @@ def _embeddings(context: Context, call: Call) -> Iterator[Finding]:
 
 
 def _plain_run_configs(context: Context) -> Iterator[Finding]:
-    """A tf.estimator.RunConfig that is written into a TPUEstimator's call."""
+    """Reports a tf.estimator.RunConfig inside a TPUEstimator's call."""
     for call in context.tpu_estimators:
         config = call.argument("config", 2)
         if not isinstance(config, ast.Call):
@@ -124,7 +124,7 @@ def _given(call: Call, keyword: str, position: int) -> bool:
 
 
 def _called(context: Context, method: str) -> bool:
-    """Tells whether a method of an estimator is called with an input function."""
+    """Returns whether an estimator's method is called with an input function."""
     return any(
         call.attribute == method
         and isinstance(call.node.func, ast.Attribute)
@@ -137,7 +137,7 @@ _SCHEDULE: Final = "schedule"
 
 
 def check_schedules(context: Context) -> Iterator[Finding]:
-    """Looks at TrainSpec, EvalSpec, train() and evaluate()."""
+    """Checks TrainSpec, EvalSpec, train() and evaluate()."""
     if not context.on_cores:
         return
     for call in context.api_calls("TrainSpec"):
@@ -188,7 +188,7 @@ _EXPORTS: Final = (
 
 
 def check_exports(context: Context) -> Iterator[Finding]:
-    """Looks at the calls that export."""
+    """Checks calls that export."""
     one_graph = all(is_false(each.argument("export_to_tpu", 10)) for each in context.tpu_estimators)
     for call in context.program.calls:
         if call.attribute not in _EXPORTS or not isinstance(call.node.func, ast.Attribute):
@@ -219,7 +219,7 @@ _CLUSTERS: Final = "clusters"
 
 
 def check_resolvers(context: Context) -> Iterator[Finding]:
-    """Looks at the calls that make and ask resolvers."""
+    """Checks calls that make or query resolvers."""
     resolvers = [each for each in context.program.calls if each.attribute == "TPUClusterResolver"]
     for call in resolvers:
         yield context.finding(
@@ -260,7 +260,7 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
             )
 
 
-# Classes of the module that TPUEstimator stood in. A program has no reason to call its own so.
+# Classes of TPUEstimator's own module, which a program has no other reason to define.
 _CLASSES: Final = frozenset(
     {
         "TPUEstimatorSpec",
@@ -284,7 +284,7 @@ _ENOUGH: Final = 3
 
 
 def copied_estimator(program: Program) -> Finding | None:
-    """Says whether a program is a copy of the module of TPUEstimator."""
+    """Reports a program that is a copy of TPUEstimator's module."""
     classes = {each.name: each for each in program.tree.body if isinstance(each, ast.ClassDef)}
     estimator = classes.get("TPUEstimator")
     if estimator is None or len(_CLASSES & set(classes)) < _ENOUGH:
@@ -326,7 +326,7 @@ _COMPONENT: Final = "TpuTrainer(module_file=...)"
 
 
 def check_legacy_modules(context: Context) -> Iterator[Finding]:
-    """Looks for a trainer_fn, and for components that are given one."""
+    """Finds a trainer_fn, and components that use one."""
     for function in context.program.functions:
         if function.name == "trainer_fn" and function.outer is None:
             if len(function.parameters) >= 2:

@@ -1,4 +1,4 @@
-"""Input functions of programs for cores: params, its batch size, whole batches."""
+"""Checks input functions of programs for cores: params, its batch size, full batches."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ _ENDS_ANYWHERE: Final = re.compile(r"eval|predict|test|valid|dev|infer")
 
 
 def check_input_fns(context: Context) -> Iterator[Finding]:
-    """Looks at input functions where a TPUEstimator may call them."""
+    """Checks input functions that a TPUEstimator may call."""
     if not context.tpu_estimators:
         return
     for function in context.input_fns:
@@ -64,7 +64,7 @@ def _no_params(context: Context, function: Function) -> Finding:
 
 
 def _reads_batch_size(function: Function) -> bool:
-    """Tells whether a function asks params for its batch size, or gives params on as a whole."""
+    """Returns whether a function reads the batch size from params, or passes params on."""
     ahead: list[ast.AST] = [*function.node.body]
     while ahead:
         node = ahead.pop()
@@ -132,7 +132,7 @@ def _positional_drop(call: Call) -> bool:
 
 
 def _appended(context: Context, call: Call, argument: str) -> TextEdit:
-    """Adds an argument behind a call's last one, whatever white space and commas follow that."""
+    """Appends an argument to a call, after any white space and commas."""
     given = (*call.node.args, *(each.value for each in call.node.keywords))
     last = max(context.program.place(each).end for each in given)
     return TextEdit(last, last, f", {argument}")

@@ -1,4 +1,4 @@
-"""Keras models turned into estimators by the program itself, and names that only Keras 2 has."""
+"""Checks Keras models that the program itself turns into estimators, and names that only Keras 2 has."""
 
 import ast
 import dataclasses
@@ -12,7 +12,7 @@ from tfx_tpu_trainer.compat.doctor.checks import Context
 from tfx_tpu_trainer.compat.doctor.rules.estimators import PRIVATE_FUNCTIONS
 
 _THEME: Final = "keras"
-# Keras 2.2's, which made the ops of a training step.
+# Made the ops of a training step, in Keras 2.2.
 _MADE_TRAIN_OPS: Final = "_make_train_function"
 _ON_CORES: Final = (
     "from tfx_tpu_trainer.estimator import keras_to_estimator, then keras_to_estimator(model, model_dir=..., "
@@ -23,7 +23,7 @@ _ON_THE_HOST: Final = "tf.keras.estimator.model_to_estimator(model, model_dir=..
 
 @dataclasses.dataclass(frozen=True)
 class ReplacedFunction:
-    """A function that goes as a whole, so that nothing in it needs an edit of its own.
+    """A function to be replaced as a whole, so that nothing in it needs its own edit.
 
     Attributes:
         finding: What is said of it.
@@ -34,12 +34,12 @@ class ReplacedFunction:
     last_line: int
 
     def has(self, finding: Finding) -> bool:
-        """Tells whether a finding is about something in the function."""
+        """Returns whether a finding is inside the function."""
         return self.finding.line <= finding.line <= self.last_line
 
 
 def replaced_functions(context: Context) -> list[ReplacedFunction]:
-    """Finds functions that make an estimator of a Keras model by Keras's private functions."""
+    """Finds functions that turn a Keras model into an estimator with Keras's private functions."""
     helpers = dict.fromkeys(map(_factory, _users(context)))
     makers = [each for each in context.program.functions if _makes_estimator(context, each)]
     names = {each.name for each in helpers}
@@ -107,7 +107,7 @@ def _factory(function: Function) -> Function:
 
 
 def _makes_estimator(context: Context, function: Function) -> bool:
-    """Tells whether a function makes an estimator and returns it."""
+    """Returns whether a function makes an estimator and returns it."""
     made = [
         call.node
         for name in ("Estimator", "TPUEstimator")
@@ -146,14 +146,14 @@ KERAS_2: Final = re.compile(
     r"|keras\.optimizers\.legacy\b"
 )
 _OPTIMIZER: Final = re.compile(r"(tensorflow|tf_keras|keras)\b.*\boptimizers\.(\w+\.)?[A-Z]\w*$")
-# Importing any of them imports the package, which chooses Keras 2 where that is still possible.
+# Importing any of them imports the package, which chooses Keras 2 if that is still possible.
 _OURS: Final = re.compile(r"tfx_tpu_trainer\.estimator\b")
 _TF_KERAS: Final = re.compile(r"tensorflow\.(compat\.v[12]\.)?keras\b")
 _SHOWN: Final = 4
 
 
 def check_keras2(context: Context) -> Iterator[Finding]:
-    """Tells of the names that need Keras 2, once for a program, and of arguments that Keras 3 lacks."""
+    """Reports names that need Keras 2, once per program, and arguments that Keras 3 lacks."""
     yield from _learning_rates(context)
     if _VARIABLE in context.program.text:
         return
@@ -189,7 +189,7 @@ def check_keras2(context: Context) -> Iterator[Finding]:
 
 
 def _imports_ours_first(context: Context) -> bool | None:
-    """Tells whether the program imports our estimators before tf.keras; `None` where it does not import them."""
+    """Returns whether the program imports our estimators before tf.keras; `None` if it does not import them."""
     imports = sorted(
         (each for each in context.program.bindings if not (each.assigned or each.in_function)),
         key=lambda each: each.place.start,
@@ -202,7 +202,7 @@ def _imports_ours_first(context: Context) -> bool | None:
 
 
 def _learning_rates(context: Context) -> Iterator[Finding]:
-    """`Adam(lr=0.1)`: a name that Keras 2 took with a warning, and Keras 3 refuses."""
+    """Reports `Adam(lr=0.1)`: Keras 2 accepted the name with a warning, Keras 3 rejects it."""
     for call in context.program.calls:
         if not _OPTIMIZER.match(call.name):
             continue

@@ -1,4 +1,4 @@
-"""Model functions for cores: their optimizer, metrics, summaries, and ops that no TPU runs."""
+"""Checks model functions for cores: optimizer, metrics, summaries, and ops that no TPU runs."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from tfx_tpu_trainer.compat.doctor._program import Call, Function, Use
 from tfx_tpu_trainer.compat.doctor.checks import Context, is_false, is_none
 
 _THEME: Final = "model_fn"
-# Arguments of an EstimatorSpec that a TPUEstimatorSpec does not take, and what it takes.
+# Arguments of an EstimatorSpec that a TPUEstimatorSpec lacks, and its own ones.
 _NOT_OF_TPU: Final = {
     "eval_metric_ops": (
         "eval_metrics=(metric_fn, [labels, logits]), where metric_fn(labels, logits) returns the "
@@ -19,7 +19,7 @@ _NOT_OF_TPU: Final = {
     "scaffold": "scaffold_fn=..., a function without arguments that returns the Scaffold",
     "training_chief_hooks": "training_hooks=[...]",
 }
-# Ops of strings, tables and Python: none has a TPU kernel.
+# Ops on strings, tables and Python objects: none has a TPU kernel.
 _HOST_ONLY: Final = re.compile(
     r"tensorflow(\.compat\.v[12])?\.("
     r"py_func|py_function|numpy_function|strings\.|string_|as_string|regex_replace|substr|"
@@ -34,7 +34,7 @@ _SUMMARY: Final = re.compile(
 
 
 def check_model_fns(context: Context) -> Iterator[Finding]:
-    """Looks at the model functions of programs that may run on cores."""
+    """Checks the model functions of programs that may run on cores."""
     yield from _arguments(context)
     if not context.has_tpu_models:
         return
@@ -53,7 +53,7 @@ def check_model_fns(context: Context) -> Iterator[Finding]:
 
 
 def _arguments(context: Context) -> Iterator[Finding]:
-    """Arguments of an EstimatorSpec that were given to a TPUEstimatorSpec."""
+    """Reports EstimatorSpec arguments given to a TPUEstimatorSpec."""
     for call in context.api_calls("TPUEstimatorSpec"):
         for argument in call.node.keywords:
             if argument.arg in _NOT_OF_TPU:
@@ -83,7 +83,7 @@ def _params(context: Context, function: Function) -> Iterator[Finding]:
         says="The model function of a TPUEstimator must take params, which hold its batch size: a "
         "ValueError.",
         edit=f"def {function.name}({', '.join(function.parameters)}, params)",
-        # Behind an argument with a default there must be another one.
+        # After an argument with a default, the next needs one, too.
         edits=(
             (TextEdit(end, end, ", params=None" if defaults else ", params"),)
             if function.parameters[-1] == parameters[-1].arg
@@ -93,7 +93,7 @@ def _params(context: Context, function: Function) -> Iterator[Finding]:
 
 
 def _plain_metrics(context: Context, function: Function) -> Iterator[Finding]:
-    """A spec of an Estimator with metrics, from a function that a TPUEstimator was given."""
+    """Reports an Estimator's spec with metrics, from a function for a TPUEstimator."""
     on_cpu = [each for each in context.on_cores if _evaluates_on_cpu(each)]
     if on_cpu or not context.on_cores:
         return
@@ -167,7 +167,7 @@ def _host_only(context: Context, call: Call) -> Finding:
 
 
 def _host_calls(context: Context) -> Iterator[Finding]:
-    """Functions of a host_call: summaries of TensorFlow 1 in them are refused on cores."""
+    """Reports TensorFlow 1 summaries in a host_call, which cores refuse."""
     for name in sorted(_host_call_functions(context)):
         function = context.program.function_named(name)
         for call in context.calls_in(function) if function else ():
@@ -192,7 +192,7 @@ def _host_calls(context: Context) -> Iterator[Finding]:
 
 
 def _hosted_functions(context: Context) -> set[str]:
-    """Returns the functions that run on the host: of host_call, of eval_metrics, of scaffold_fn."""
+    """Returns functions that run on the host: of host_call, of eval_metrics, of scaffold_fn."""
     found = set(_host_call_functions(context))
     for call in context.api_calls("TPUEstimatorSpec"):
         for keyword, position in (("eval_metrics", 4), ("host_call", 7), ("scaffold_fn", 6)):
@@ -212,7 +212,7 @@ def _host_call_functions(context: Context) -> set[str]:
     for call in context.api_calls("TPUEstimatorSpec"):
         found |= _first_names(call.argument("host_call", 7))
     text = context.program.text
-    # host_call = (host_call_fn, [...]), given to the spec further on.
+    # host_call = (host_call_fn, [...]), passed to the spec later.
     found |= set(re.findall(r"\bhost_call\s*=\s*\(\s*([A-Za-z_]\w*)\s*,", text))
     return found
 
@@ -234,7 +234,7 @@ _KERAS_OPTIMIZER: Final = re.compile(r"(tensorflow|tf_keras|keras)\b.*\boptimize
 
 
 def check_optimizers(context: Context) -> Iterator[Finding]:
-    """Looks at what applies gradients in the model functions of programs that may run on cores."""
+    """Checks how model functions for cores apply gradients."""
     if not context.has_tpu_models:
         return
     if any(
@@ -259,7 +259,7 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
             yield _keras_optimizer(context, call)
             continue
         if any(_is_helper(context, each) for each in made_by):
-            # What another module makes, it wraps: the wrapper has to know nothing of the model.
+            # The other module wraps it itself: the wrapper needs to know nothing about the model.
             continue
         shown = context.program.written(optimizer)
         wrapped, added = context.spelling.spell("tfx_tpu_trainer.estimator.tpu.CrossShardOptimizer")
@@ -267,8 +267,8 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
         edits: tuple[TextEdit, ...] = (place.replaced_by(f"{wrapped}({shown})"), *added)
         computes = call.attribute == "apply_gradients" and _computes_gradients(context, call)
         if computes or not (made_by or isinstance(optimizer, ast.Call)):
-            # compute_gradients must be the wrapper's too: it divides the loss. And an optimizer that comes
-            # from elsewhere, as an argument or attribute, may be one already.
+            # compute_gradients must be the wrapper's, too: it divides the loss. An optimizer from elsewhere, as an
+            # argument or attribute, may already be a wrapper.
             edits = ()
         yield context.finding(
             call.place,
@@ -304,13 +304,13 @@ def _keras_optimizer(context: Context, call: Call) -> Finding:
 
 
 def _wraps_in_place(context: Context, use: Use) -> bool:
-    """Tells whether it is `CrossShardOptimizer(optimizer).minimize(...)`, which says nothing of other calls."""
+    """Returns whether it is `CrossShardOptimizer(optimizer).minimize(...)`, which does not affect other calls."""
     call, attribute = list(context.program.around(use.node))[:2]
     return isinstance(call, ast.Call) and isinstance(attribute, ast.Attribute)
 
 
 def _makers(context: Context, optimizer: ast.expr) -> list[ast.Call]:
-    """Returns the calls whose result an expression is, as far as the program's assignments show it."""
+    """Returns the calls that produce an expression, as far as assignments show."""
     if isinstance(optimizer, ast.Call):
         return [optimizer]
     scope = context.program.scopes.get(optimizer) if isinstance(optimizer, ast.Name) else None
@@ -323,12 +323,12 @@ def _makers(context: Context, optimizer: ast.expr) -> list[ast.Call]:
 
 
 def _is_helper(context: Context, call: ast.Call) -> bool:
-    """Tells whether a call is one of another module's function, in contrast to a class."""
+    """Returns whether a call is of another module's function, as opposed to a class."""
     function, program = call.func, context.program
     name = program.name_of(function)
     if name:
         return name.rpartition(".")[2][:1].islower() and not name.startswith(_LIBRARIES)
-    # Or one of a module that is imported relatively.
+    # Or one of a relatively imported module.
     owner = function.value if isinstance(function, ast.Attribute) else function
     last = function.attr if isinstance(function, ast.Attribute) else getattr(owner, "id", "")
     return isinstance(owner, ast.Name) and owner.id in program.relative and last[:1].islower()

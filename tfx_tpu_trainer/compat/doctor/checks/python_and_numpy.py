@@ -1,6 +1,6 @@
-"""Names that Python 3 and NumPy have removed, and what has the same meaning in all versions.
+"""Checks names that Python 3 and NumPy removed; suggests replacements that work in all versions.
 
-A test holds NumPy's tables against the installed NumPy.
+A test compares NumPy's tables with the installed NumPy.
 """
 
 import ast
@@ -22,7 +22,7 @@ BUILTINS: Final = {
     "str": "str",
     "unicode": "str",
 }
-# What stands for them where the program calls something else so.
+# Replacements if the program uses the builtin's name for something else.
 INSTEAD: Final = {
     "bool": "bool_",
     "complex": "complex128",
@@ -71,7 +71,7 @@ _BY_2: Final = "NumPy 2 has no np.{0}; the replacement exists in all versions."
 
 
 def check_numpy_names(context: Context) -> Iterator[Finding]:
-    """Looks for names that NumPy has removed."""
+    """Finds names that NumPy removed."""
     calls = {call.node.func: call for call in context.program.calls}
     for use in context.program.uses:
         if not use.name.startswith(_NUMPY):
@@ -93,7 +93,7 @@ def check_numpy_names(context: Context) -> Iterator[Finding]:
 
 
 def _module(context: Context, use: Use) -> str:
-    """Returns how the program writes NumPy; after `from numpy import bool` as programs do."""
+    """Returns how the program writes NumPy; "np" after `from numpy import bool`."""
     if not use.writes("numpy"):
         return "np"
     place = use.prefix("numpy")
@@ -118,7 +118,7 @@ def _found(
 
 
 def _scalar(context: Context, use: Use, call: Call | None) -> Finding:
-    """`np.asscalar(x)` is `x.item()`."""
+    """Rewrites `np.asscalar(x)` as `x.item()`."""
     edits: tuple[TextEdit, ...] = ()
     if call is not None and set(call.arguments) == {"0"} and not call.has_spread:
         value = call.arguments["0"]
@@ -140,7 +140,7 @@ def _scalar(context: Context, use: Use, call: Call | None) -> Finding:
 _THEME: Final = "python 2"
 _CALLS: Final = {"xrange": "range", "unicode": "str", "raw_input": "input", "unichr": "chr"}
 _METHODS: Final = {"iteritems": "items", "itervalues": "values", "iterkeys": "keys"}
-# Python 3.10 has them in collections.abc only.
+# Python 3.10 has them only in collections.abc.
 _ABSTRACT: Final = frozenset(
     {
         *("Callable", "Collection", "Container", "Generator", "Hashable", "ItemsView", "Iterable"),
@@ -151,12 +151,12 @@ _ABSTRACT: Final = frozenset(
 
 
 def check_abstract_collections(context: Context) -> Iterator[Finding]:
-    """Looks for the abstract classes of `collections`."""
+    """Finds the abstract classes of `collections`."""
     for use in context.program.uses:
         module, _, name = use.name.rpartition(".")
         if module != "collections" or name not in _ABSTRACT:
             continue
-        # What an import names is bound by it: that line is the one to edit.
+        # The import binds the name, so that its line is edited.
         edit: str = f"from collections.abc import {name}"
         edits: tuple[TextEdit, ...] = ()
         if use.writes(module):
@@ -175,7 +175,7 @@ def check_abstract_collections(context: Context) -> Iterator[Finding]:
 
 
 def check_python2(context: Context) -> Iterator[Finding]:
-    """Looks for builtins and methods of Python 2."""
+    """Finds builtins and methods of Python 2."""
     for call in context.program.calls:
         function = call.node.func
         if isinstance(function, ast.Name) and function.id in _CALLS:
@@ -184,7 +184,7 @@ def check_python2(context: Context) -> Iterator[Finding]:
                 continue
             place = context.program.place(function)
         elif isinstance(function, ast.Attribute) and function.attr in _METHODS:
-            # six.iteritems(a) is fine; a.iteritems() takes nothing.
+            # six.iteritems(a) is fine; a.iteritems() takes no arguments.
             if call.arguments:
                 continue
             new = _METHODS[function.attr]

@@ -1,4 +1,4 @@
-"""What only TensorFlow 1's behaviour allows: sessions of the program's own, and shapes that hold Dimensions."""
+"""Checks code that needs TensorFlow 1's behaviour: own sessions, and shapes that hold Dimensions."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ _EAGER: Final = re.compile(r"tensorflow(\.compat\.v1|\.contrib\.eager)?\.enable_
 
 
 def check_sessions(context: Context) -> Iterator[Finding]:
-    """Looks at sessions of the program's own."""
+    """Finds sessions that the program opens itself."""
     in_graph_mode = any(_GRAPH_MODE.search(each.name) for each in context.program.calls)
     for call in context.program.calls:
         if _SESSIONS.match(call.name) and not in_graph_mode:
@@ -50,7 +50,7 @@ def _session(context: Context, call: Call) -> Finding:
 
 
 def _switch(context: Context, switch: str) -> TextEdit:
-    """Puts the switch below the module's imports."""
+    """Inserts the switch below the module's imports."""
     program = context.program
     imports = [
         each
@@ -69,7 +69,7 @@ _SIZE: Final = "tensorflow.compat.dimension_value"
 
 
 def check_dimensions(context: Context) -> Iterator[Finding]:
-    """Looks for the `.value` of a shape's parts."""
+    """Finds `.value` on parts of a shape."""
     if _OFF.search(context.program.text):
         return
     for node in context.program.values:
@@ -96,7 +96,7 @@ def check_dimensions(context: Context) -> Iterator[Finding]:
 
 
 def _is_shape(context: Context, node: ast.expr) -> bool:
-    """Tells whether an expression is a tensor's shape, as far as one can see."""
+    """Returns whether an expression is visibly a tensor's shape."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES
     if isinstance(node, ast.Attribute):

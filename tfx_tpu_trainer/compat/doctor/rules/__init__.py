@@ -1,4 +1,4 @@
-"""What is known of names: tables by part of the API, and how a name is looked up in them."""
+"""Looks up names in tables of advice, one for each part of the API."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ RULES: Final[dict[str, Advice]] = joined(
     estimators.KERAS_RULES,
     estimators.TFX_RULES,
 )
-# Modules that another one stands for, so that an import of the module is all there is to edit.
+# Modules with a drop-in replacement, so that only their import is edited.
 MODULES: Final[dict[str, str]] = {
     **contrib_other.MODULES,
     **contrib_ours.MODULES,
@@ -49,7 +49,7 @@ MODULES: Final[dict[str, str]] = {
 }
 
 
-# A program says the same names over and over.
+# A program repeats the same names.
 @functools.lru_cache(maxsize=4096)
 def canonical(name: str) -> str:
     """Returns a name as the rules spell it.
@@ -68,7 +68,7 @@ def canonical(name: str) -> str:
             return contrib_ours.PRIVATE_MODULES[private] + name[len(private) :]
         last = next((i for i, part in enumerate(parts[4:], 4) if part[:1].isupper()), None)
         if last is None:
-            # Functions are in lower case too: the tables know their names.
+            # Functions are in lower case, too, but the tables know their names.
             part = ".".join(parts[:3])
             last = next((i for i in range(4, len(parts)) if f"{part}.{parts[i]}" in RULES), None)
         return ".".join(parts[:3] + (parts[last:] if last else []))
@@ -97,7 +97,7 @@ def look_up(name: str) -> tuple[str, Advice] | None:
 
 
 def _not_of_ours(name: str) -> tuple[str, Advice] | None:
-    """Finds what to say of a name that our tpu lacks, such as one that only tf.contrib.tpu had."""
+    """Finds advice for a name that our tpu lacks, such as one that only tf.contrib.tpu had."""
     rest = name[len(contrib_tpu.OURS) + 1 :]
     first = rest.partition(".")[0]
     # Contrib's private modules, which an import of ours can't reach.
@@ -113,7 +113,7 @@ def _not_of_ours(name: str) -> tuple[str, Advice] | None:
 
 
 def _not_of_our_contrib(name: str) -> tuple[str, Advice] | None:
-    """Finds what to say of a name that our contrib lacks, such as one that only tf.contrib had."""
+    """Finds advice for a name that our contrib lacks, such as one that only tf.contrib had."""
     part, _, rest = name[len(contrib_ours.PACKAGE) + 1 :].partition(".")
     home = f"{contrib_ours.PACKAGE}.{part}"
     names = contrib_ours.NAMES.get(part)
@@ -129,7 +129,7 @@ def _not_of_our_contrib(name: str) -> tuple[str, Advice] | None:
 
 
 def _lacking(home: str, old: str, rest: str, elsewhere: str) -> tuple[str, Advice]:
-    """Names the replacement of a contrib name that a module of this package lacks, or where to look."""
+    """Names the replacement of a contrib name that this package lacks, or where to look."""
     key = _longest(f"{old}.{rest}", RULES)
     name = rest.partition(".")[0] if key is None or len(key) <= len(old) else key[len(old) + 1 :]
     says = f"{home} has no {name}."
@@ -139,7 +139,7 @@ def _lacking(home: str, old: str, rest: str, elsewhere: str) -> tuple[str, Advic
 
 
 def _is_our_module(home: str, rest: str) -> bool:
-    """Tells whether a name in a package of ours is a module, or is in one."""
+    """Returns whether a name in a package of ours is a module, or is in one."""
     path = PACKAGE_FOLDER.joinpath(*home.split(".")[1:], rest.partition(".")[0])
     return path.is_dir() or path.with_suffix(".py").exists()
 
@@ -151,5 +151,5 @@ def _longest(name: str, rules: Mapping[str, object]) -> str | None:
 
 
 def is_module(name: str) -> bool:
-    """Tells whether a name in full is a module, names in which have rules of their own."""
+    """Returns whether a full name is a module whose names have their own rules."""
     return any(rule.startswith(f"{name}.") for rule in RULES)

@@ -1,4 +1,4 @@
-"""What a rule says of a name."""
+"""Defines the advice on a name."""
 
 import collections
 import dataclasses
@@ -9,7 +9,7 @@ from tfx_tpu_trainer.compat.doctor._findings import Verdict
 
 CONTRIB_THEME: Final = "contrib"
 NO_CONTRIB: Final = "TensorFlow 2 has no tf.contrib."
-# What is said of a name of tf.contrib that this package has.
+# The message for a name of tf.contrib that this package has.
 OURS: Final = (
     "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.compat.contrib has this name with the same arguments and the same "
     "variables."
@@ -18,7 +18,7 @@ OURS: Final = (
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What becomes of a name.
+    """The advice on a name.
 
     Attributes:
         theme: What the name belongs to.
@@ -41,7 +41,7 @@ class Advice:
 def moved(
     old: str, new: str, names: str, *, says: str = "", theme: str = CONTRIB_THEME
 ) -> dict[str, Advice]:
-    """Makes rules for names of one module that another has, with the same arguments."""
+    """Makes rules for names that another module has, with the same arguments."""
     home = f"tf{new.removeprefix('tensorflow')}"
     says = says or f"{NO_CONTRIB[:-1]}; {home} has this name."
     rules = {}
@@ -59,7 +59,7 @@ def by_hand(
     says: str = NO_CONTRIB,
     theme: str = CONTRIB_THEME,
 ) -> dict[str, Advice]:
-    """Makes rules for names whose edit is not mechanical: the edit, or what to say and the edit."""
+    """Makes rules for names to be edited by hand: from the edit, or from a message and the edit."""
     rules = {}
     for name, told in edits.items():
         why, edit = (says, told) if isinstance(told, str) else told
@@ -68,7 +68,7 @@ def by_hand(
 
 
 def joined(*tables: Mapping[str, Advice]) -> dict[str, Advice]:
-    """Makes one table of several; a name that stands in two would have the advice of the last one."""
+    """Joins tables; a name in two of them would silently get the last one's advice."""
     counts = collections.Counter(name for table in tables for name in table)
     twice = [name for name, count in counts.items() if count > 1]
     if twice:

@@ -1,4 +1,4 @@
-"""tf.contrib.learn, the estimators' first home, and tf.contrib.estimator."""
+"""Rules for tf.contrib.learn, the estimators' first home, and tf.contrib.estimator."""
 
 from typing import Final
 
@@ -39,7 +39,7 @@ _VOCABULARY: Final = (
     "It made sequences of word ids.",
     "tf.compat.v2.keras.layers.TextVectorization(output_sequence_length=...), whose adapt(strings) learns the words",
 )
-# Names that are in a module of contrib.learn too.
+# Names that are also in a module of contrib.learn.
 _READERS: Final = {
     "read_batch_examples": _EXAMPLES,
     "read_batch_features": _FEATURES,

@@ -1,4 +1,4 @@
-"""tf.contrib, but for its estimators and its TPU part: layers, cells, Keras, datasets, summaries and the rest."""
+"""Rules for tf.contrib, except its estimators and TPU part: layers, cells, Keras, datasets, summaries and others."""
 
 from typing import Final
 
@@ -107,7 +107,7 @@ LAYER_RULES: Final[dict[str, Advice]] = joined(
 _KERAS: Final = "tensorflow.contrib.keras"
 _WAS_KERAS: Final = "TensorFlow 2 has no tf.contrib; this was Keras, now tf.keras."
 
-# Private paths (`python.keras.layers.core.Dense`) have only their class's name by now.
+# Private paths (`python.keras.layers.core.Dense`) are reduced to their class's name here.
 _CLASSES: Final = {
     "callbacks": "Callback CSVLogger EarlyStopping History LambdaCallback ModelCheckpoint ReduceLROnPlateau "
     "TensorBoard TerminateOnNaN",

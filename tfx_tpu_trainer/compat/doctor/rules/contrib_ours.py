@@ -1,4 +1,4 @@
-"""The names of tf.contrib that tfx_tpu_trainer.compat.contrib has, and those that it has no more.
+"""Lists the names of tf.contrib that tfx_tpu_trainer.compat.contrib has, and those it no longer has.
 
 The first are its modules' `__all__`, which a test compares.
 """
@@ -90,7 +90,7 @@ NAMES: Final = {
         "parse_values train wait_for_new_checkpoint"
     ),
 }
-# Calls that TensorFlow 2's own functions stand for where the arguments allow: the parts' own rules tell.
+# Calls that TensorFlow 2's functions replace if the arguments allow; the parts' own rules decide.
 _SUMMARIES: Final = (
     "all_summary_ops",
     "always_record_summaries",
@@ -103,7 +103,7 @@ _SUMMARIES: Final = (
 
 _REWRITTEN: Final = {"data": ("batch_and_drop_remainder",), "summary": _SUMMARIES}
 
-# Names that none of the measured programs uses, so that this package has them no more, and what does the same.
+# Names that no measured program uses, which this package no longer has, with their replacements.
 _LAYERS: Final = {
     "bias_add": 'tf.nn.bias_add(inputs, tf.compat.v1.get_variable("BiasAdd/biases", [channels]))',
     "embed_sequence": (
@@ -135,7 +135,7 @@ _FRAMEWORK: Final = {
     "get_variables_by_suffix": f"{PACKAGE}.framework.get_variables(scope, suffix=suffix)",
     "has_arg_scope": 'hasattr(function, "_key_op")',
 }
-# Labels come first in tf.compat.v1.losses.
+# In tf.compat.v1.losses labels come first.
 _LOSSES: Final = {
     "absolute_difference": "labels, predictions",
     "cosine_distance": "labels, predictions, axis",
@@ -234,7 +234,7 @@ RULES: Final[dict[str, Advice]] = joined(
     ),
 )
 
-# Private modules that programs import, and the public one that has their names.
+# Private modules that programs import, and the public one with their names.
 PRIVATE_MODULES: Final = {
     f"{_CONTRIB}.layers.python.layers.utils": f"{_CONTRIB}.slim.utils",
     f"{_CONTRIB}.slim.python.slim.data.tfexample_decoder": f"{_CONTRIB}.slim.tfexample_decoder",

@@ -1,4 +1,4 @@
-"""tf.contrib.tpu with its private modules, tf.contrib.cluster_resolver and tf.contrib.distribute."""
+"""Rules for tf.contrib.tpu with its private modules, tf.contrib.cluster_resolver and tf.contrib.distribute."""
 
 from typing import Final
 
@@ -107,7 +107,7 @@ RULES: Final[dict[str, Advice]] = joined(
     ),
 )
 
-# Modules that one of today's stands for, name by name.
+# Modules that a module of today replaces, name by name.
 MODULES: Final = {
     _TPU: "tfx_tpu_trainer.estimator.tpu",
     "tensorflow.contrib.cluster_resolver": "tensorflow.distribute.cluster_resolver",
@@ -138,7 +138,7 @@ OUR_NAMES: Final = frozenset(
 )
 """The public names of our own module: an import of the old module becomes one of ours, name by name."""
 
-# Modules that TensorFlow has outside of tf.contrib.
+# Modules that TensorFlow now has outside tf.contrib.
 _MOVED: Final = {
     **{
         f"{_PRIVATE}.tpu.{module}": f"tensorflow.python.tpu.{module}"

@@ -1,6 +1,6 @@
-"""The names of tf.estimator, of its package `tensorflow_estimator`, and of Keras's model_to_estimator.
+"""Rules for the names of tf.estimator, of `tensorflow_estimator`, and of Keras's model_to_estimator.
 
-`tfx_tpu_trainer.compat` puts them back; those of private modules are in `_original_names.MODULES`.
+`tfx_tpu_trainer.compat` restores them; those of private modules are in `_original_names.MODULES`.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
 
-# Where programs find the API. Each stands for the next, name for name.
+# Where programs find the API; all are equivalent.
 API_MODULES: Final = (
     "tensorflow.compat.v1.estimator.tpu",
     "tensorflow.estimator.tpu",
@@ -25,7 +25,7 @@ API_MODULES: Final = (
     "tensorflow_estimator.python.estimator.api._v1.estimator",
     "tensorflow_estimator.python.estimator.api._v2.estimator",
 )
-# Names of classes that can't be made, and what to use.
+# Classes that can't be made, with their replacements.
 _MISSING: Final = {
     "experimental.KMeans": (
         "sklearn.cluster.MiniBatchKMeans; or tft.bucketize and embeddings in Transform, to "
@@ -65,7 +65,7 @@ _CANNED: Final = frozenset(
 
 
 def advice_on(module: str, name: str) -> Advice:
-    """Returns what becomes of a name of tf.estimator."""
+    """Returns the advice on a name of tf.estimator."""
     if module.endswith(".tpu"):
         module, name = module[: -len(".tpu")], f"tpu.{name}".rstrip(".")
     is_v1 = "v1" in module or module == "tensorflow_estimator.estimator"
@@ -116,14 +116,14 @@ ROOTS: Final = {
 
 
 def advice_on_original(name: str) -> Advice | None:
-    """Returns what becomes of a name of the original's package."""
+    """Returns the advice on a name of the original's package."""
     root = next((each for each in ROOTS if name == each or name.startswith(f"{each}.")), None)
     if root is None:
         return None
     below = ROOTS[root] + name[len(root) + 1 :]
     answered = _is_answered(below)
     if root == "tensorflow.python.tpu" and not answered:
-        # Most of that folder is TensorFlow's own, and still there.
+        # Most of that folder is TensorFlow's own, and still exists.
         return None
     if answered:
         return Advice(
@@ -164,7 +164,7 @@ _OPTIMIZER: Final = Advice(
     "tf.keras.optimizers.legacy.Adam(...), or whichever of Keras 2 it is",
 )
 
-# Where programs found the private functions that made an estimator of a Keras model.
+# Where programs found the private functions that made an estimator from a Keras model.
 _PRIVATE_MODULES: Final = (
     "tensorflow.python.keras._impl.keras.estimator",
     "tensorflow.python.keras.estimator",

@@ -1,7 +1,7 @@
-"""Names of TensorFlow 1.15 and of Keras that TensorFlow 2.16 has no more, public and private ones.
+"""Lists names of TensorFlow 1.15 and of Keras that TensorFlow 2.16 no longer has, public and private.
 
-The public ones were found by comparing all of TensorFlow 1.15.5 with 2.16, tf.contrib aside; 2.15 lost but one.
-A test holds the tables against the installed TensorFlow. Input by queues is there still, and tf.data in its place.
+The public ones come from a comparison of TensorFlow 1.15.5 with 2.16, without tf.contrib; 2.15 lacked only one of
+them. A test compares the tables with the installed TensorFlow. Queue-based input still exists; tf.data replaces it.
 """
 
 from typing import Final
@@ -104,7 +104,7 @@ MOVED_MODULES: Final = {
     "keras.objectives": "keras.losses",
 }
 
-# Names of modules that are still there.
+# Names of modules that still exist.
 MOVED_NAMES: Final = {
     f"{_PYTHON}.{old}": new
     for old, new in {
@@ -145,7 +145,7 @@ MOVED_NAMES: Final = {
     }.items()
 }
 
-# What has no other name.
+# Names without a replacement.
 PRIVATE_GONE: Final = {
     **{
         f"{_PYTHON}.{old}": edit

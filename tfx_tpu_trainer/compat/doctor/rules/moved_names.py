@@ -1,7 +1,7 @@
-"""Names that one of TensorFlow's two APIs has and the other has not.
+"""Lists names that only one of TensorFlow's two APIs has.
 
-Read from the API packages of TensorFlow 2.16.2, and the same in 2.21; a test holds them against the
-installed one. `layers`, `losses`, `metrics` and `initializers` come from Keras where they are TensorFlow
+Read from the API packages of TensorFlow 2.16.2, and the same in 2.21; a test compares them with the
+installed ones. `layers`, `losses`, `metrics` and `initializers` come from Keras where they are TensorFlow
 2's: names that both have there are in neither list.
 """
 
@@ -17,7 +17,7 @@ def _paths(names: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-# In tf.compat.v1 only. A module that is missing as a whole stands for all in it.
+# In tf.compat.v1 only. A missing module stands for everything in it.
 ONLY_IN_V1: Final = _paths(
     {
         "": (
@@ -266,7 +266,7 @@ ONLY_IN_V2: Final = _paths(
     }
 )
 
-# In both, with another meaning or other arguments: TF 1 code goes wrong there without a word.
+# In both, with another meaning or other arguments: TF 1 code silently goes wrong there.
 CHANGED: Final = _paths(
     {
         "": "argmax argmin cond gradients scan where while_loop",
@@ -284,12 +284,12 @@ CHANGED: Final = _paths(
 
 
 def is_only_in_v1(path: str) -> bool:
-    """Tells whether `tf.<path>` is TF 1's, so that it is `tf.compat.v1.<path>` today."""
+    """Returns whether `tf.<path>` is TF 1's, and so `tf.compat.v1.<path>` today."""
     return any(prefix in ONLY_IN_V1 for prefix in _prefixes(path))
 
 
 def is_only_in_v2(path: str) -> bool:
-    """Tells whether `tf.<path>` was not there in TF 1."""
+    """Returns whether `tf.<path>` did not exist in TF 1."""
     module, _, name = path.rpartition(".")
     if module in ("losses", "metrics", "initializers") and name[:1].isupper():
         # Keras's classes; TF 1 has functions there, and one class.
