@@ -1,1 +1,1 @@
-"""Measurements that docs/ reports; not part of the tests, not installed."""
+"""Runs the measurements that docs/ reports; neither tested nor installed."""

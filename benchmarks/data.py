@@ -1,6 +1,6 @@
-"""The data, the same in every process: arrays from a fixed seed, and TFRecords as Transform leaves them.
+"""Makes the data, identical in every process: arrays from a fixed seed, and TFRecords as Transform writes them.
 
-The records are not compressed, as they are by default in a pipeline: inflating them would be most of what is timed.
+Unlike a pipeline's, the records are not compressed: inflating them would take most of the measured time.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ PARSED = {
 
 
 def batches(model: str, folder: str | pathlib.Path) -> tf.data.Dataset:
-    """Returns an endless dataset of (features, labels), in an order that never changes."""
+    """Returns an endless dataset of (features, labels) in a fixed order."""
     size = MODELS[model].batch_size
     if model == "wide_and_deep":
         records = tf.data.TFRecordDataset(str(pathlib.Path(folder) / RECORDS))
@@ -35,7 +35,7 @@ def batches(model: str, folder: str | pathlib.Path) -> tf.data.Dataset:
 
 
 def write_records(folder: str | pathlib.Path) -> None:
-    """Writes what the wide-and-deep model reads."""
+    """Writes the wide-and-deep model's records."""
     generator = np.random.default_rng(seed=2)
     rows = _ROWS["wide_and_deep"]
     ids = {name: generator.integers(0, size, rows) for name, size in IDS.items()}
@@ -63,7 +63,7 @@ def _mlp_arrays() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cnn_arrays() -> tuple[np.ndarray, np.ndarray]:
-    """Noise, with a bright square whose place is the class."""
+    """Makes images of noise with a bright square, whose place is the class."""
     generator = np.random.default_rng(seed=1)
     rows = _ROWS["cnn"]
     images = generator.integers(0, 128, (rows, IMAGE_SIZE, IMAGE_SIZE, 1), dtype=np.uint8)
@@ -83,7 +83,7 @@ def _float(value: float) -> tf.train.Feature:
 
 
 def _bert_arrays() -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Sentences of numbers, some of them to be found out."""
+    """Makes sentences of token ids, some of them masked."""
     generator = np.random.default_rng(seed=3)
     shape = (_ROWS["bert"], models.LENGTH)
     words = generator.integers(0, models.VOCABULARY, shape, dtype=np.int32)

@@ -1,8 +1,7 @@
-"""How what is asked of an estimator costs more as it gets larger: `make growth`.
+"""Measures how the cost of estimator calls grows with their size: `make growth`.
 
-Each point has a process of its own (`growth_points`); those of an axis give the exponent by which a cost grows. What
-counts is the time of the processors, which other work on the machine changes least; the wall clock is in the results
-too.
+Each point runs in its own process (`growth_points`); an axis's points give the exponent of the cost's growth. Processor
+time decides, since other work on the machine affects it least; the results also have the wall clock.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.processes import Failed, environment_of, result_of
 
-# No display is needed, nor looked for.
+# Neither needs nor looks for a display.
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
@@ -33,7 +32,7 @@ FASTER = "faster than linear"
 LIMIT = 1.1
 """The exponent from which on something grows faster than linear: sorting's n log n is below it."""
 
-# A part of the cost at the largest size: what grows less than this may be noise.
+# Growth below this fraction of the largest size's cost may be noise.
 _FLAT = 0.1
 _EXPONENTS = np.arange(0.05, 3.001, 0.01)
 _RESAMPLES = 300
@@ -41,12 +40,12 @@ _RESAMPLES = 300
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What gets larger."""
+    """A size that grows."""
 
-    # One of what is counted.
+    # The name of one counted unit.
     unit: str
     sizes: tuple[int, ...]
-    # The time that counts, `"cpu"` or `"wall"`.
+    # The deciding time, `"cpu"` or `"wall"`.
     clock: str = "cpu"
 
 
@@ -64,10 +63,10 @@ AXES = {
 
 @dataclasses.dataclass(frozen=True)
 class Bound:
-    """A number at one size beside another."""
+    """The ratio of two measured numbers, with its limit."""
 
     axis: str
-    # Call and size of the number that is divided, and of the number to divide by.
+    # Call and size of the numerator, and of the denominator.
     over: tuple[str, int]
     under: tuple[str, int]
     most: float
@@ -87,14 +86,14 @@ BOUNDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How a cost grows with a size: as `fixed + c * size ** exponent`."""
+    """A cost's growth with a size: `fixed + c * size ** exponent`."""
 
-    # The slope of what the cost is beside its fixed part, both drawn by their logarithms; 0 where it is flat.
+    # The slope of the variable cost on logarithmic axes; 0 if it is flat.
     exponent: float
-    # The ends of its 95 % interval, by bootstrap over the rounds; NaN where there was one.
+    # The ends of its 95 % interval, by bootstrap over the rounds; NaN for a single round.
     low: float
     high: float
-    # What one more costs, between the smallest size and the largest.
+    # The cost of one more unit, between the smallest and the largest size.
     each: float
 
     @property
@@ -111,7 +110,7 @@ class Growth:
 
 
 def growth_of(costs: Mapping[int, Sequence[float]]) -> Growth:
-    """Finds how a cost grows."""
+    """Fits a cost's growth."""
     sizes = np.array(sorted(costs), float)
     if len(sizes) < 3:
         raise ValueError(
@@ -132,10 +131,10 @@ def growth_of(costs: Mapping[int, Sequence[float]]) -> Growth:
 
 
 def _exponent(sizes: np.ndarray, costs: np.ndarray) -> float:
-    """The exponent whose curve has the smallest relative errors; neither part may be negative."""
+    """Returns the exponent with the smallest relative errors; neither part may be negative."""
     if costs[-1] - costs[0] < _FLAT * costs[-1]:
         return 0.0
-    # For each exponent the best `fixed` and `c`, by least squares of fixed/cost + c*power/cost - 1.
+    # For each exponent, the best `fixed` and `c` by least squares of fixed/cost + c*power/cost - 1.
     powers = (sizes / sizes[-1]) ** _EXPONENTS[:, np.newaxis]
     ones, grown = np.broadcast_to(1 / costs, powers.shape), powers / costs
     a, b, d = (ones * ones).sum(1), (ones * grown).sum(1), (grown * grown).sum(1)
@@ -153,7 +152,7 @@ Costs = dict[str, dict[str, dict[int, list[float]]]]
 
 
 def measure(axis: str, size: int, *, threads: int, timeout: float) -> dict[str, Any]:
-    """Measures a point in a separate process."""
+    """Measures a point in its own process."""
     with tempfile.TemporaryDirectory(prefix="growth-") as folder:
         found = result_of(
             ["benchmarks.growth_points", axis, str(size), folder],
@@ -164,7 +163,7 @@ def measure(axis: str, size: int, *, threads: int, timeout: float) -> dict[str, 
 
 
 def costs_of(points: Sequence[Mapping[str, Any]]) -> Costs:
-    """Sorts points into costs: seconds of the axis's clock, and MiB."""
+    """Collects the points' costs: seconds of the axis's clock, and MiB."""
     costs: Costs = {}
     for point in points:
         if "reason" in point:
@@ -178,7 +177,7 @@ def costs_of(points: Sequence[Mapping[str, Any]]) -> Costs:
 
 
 def growths_of(costs: Costs) -> dict[tuple[str, str], Growth]:
-    """Finds how each call's cost grows, where there are sizes enough to tell."""
+    """Fits each call's growth if there are enough sizes."""
     return {
         (axis, call): growth_of(by_size)
         for axis, calls in costs.items()
@@ -188,14 +187,14 @@ def growths_of(costs: Costs) -> dict[tuple[str, str], Growth]:
 
 
 def ratio_of(bound: Bound, costs: Costs) -> float:
-    """Returns what a bound is about, NaN where it was not measured."""
+    """Returns a bound's ratio; NaN if it was not measured."""
     calls = costs.get(bound.axis, {})
     over, under = (calls.get(call, {}).get(size) for call, size in (bound.over, bound.under))
     return statistics.median(over) / statistics.median(under) if over and under else math.nan
 
 
 def tables(costs: Costs, growths: Mapping[tuple[str, str], Growth]) -> list[Table]:
-    """Returns the exponents and the bounds, to be printed."""
+    """Returns tables of the exponents and the bounds."""
     headings = ("", "call", "sizes", "cost", "exponent", "one more", "")
     table = Table(*headings, title="How cost grows", title_justify="left")
     for axis, calls in costs.items():
@@ -223,7 +222,7 @@ def tables(costs: Costs, growths: Mapping[tuple[str, str], Growth]) -> list[Tabl
 
 
 def draw(costs: Costs, growths: Mapping[tuple[str, str], Growth], path: Path) -> None:
-    """Draws each axis, its calls by the logarithms of size and cost."""
+    """Draws each axis: its calls' costs over size, on logarithmic axes."""
     columns = min(4, len(costs))
     lines = -(-len(costs) // columns)
     figure, grid = plt.subplots(

@@ -1,4 +1,4 @@
-"""A training by several processes on this machine, the hosts of a cluster, for `make growth`."""
+"""Trains in several processes on this machine, as the hosts of a cluster, for `make growth`."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def train(number: int, folder: Path, *, steps: int) -> list[dict[str, float]]:
-    """Trains on several hosts; gives the seconds of `"cpu"` and of `"wall"` that each took."""
+    """Trains on several hosts; returns each one's seconds of `"cpu"` and `"wall"`."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:
@@ -41,8 +41,8 @@ def train(number: int, folder: Path, *, steps: int) -> list[dict[str, float]]:
 
 
 def _main(folder: str, steps: int) -> None:
-    # Here and not above: a strategy connects its processes before anything else runs, and who only
-    # starts them needs no TensorFlow.
+    # Imported here: a strategy connects its processes before anything else runs, and the process that only starts them
+    # needs no TensorFlow.
     import numpy as np
     import tensorflow as tf
 

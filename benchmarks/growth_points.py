@@ -1,4 +1,4 @@
-"""The processes of `make growth`: one point of one axis each, its calls measured."""
+"""Measures one point of one axis, in its own process, for `make growth`."""
 
 import contextlib
 import gc
@@ -25,7 +25,7 @@ v1 = tf.compat.v1
 
 _WIDTH, _BATCH, _STEPS = 16, 256, 10
 _HIDDEN_LAYERS = 3
-# Of a sliced evaluation, whose slices are as many as they may be.
+# Batches of a sliced evaluation, the same for any number of slices.
 _SLICED_BATCHES = 400
 _SAVED_MIB = 64
 _SAVES = 6
@@ -44,8 +44,8 @@ class Clock:
 
     @contextlib.contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Measures what happens inside."""
-        # With TFX imported, one collection of the whole heap takes 0.4 s, in whichever call it is due.
+        """Measures the block."""
+        # With TFX imported, collecting the whole heap takes 0.4 s, in whichever call it falls due.
         gc.collect()
         cpu, wall = _processor_seconds(), time.monotonic()
         yield
@@ -58,7 +58,7 @@ def _processor_seconds() -> float:
 
 
 def _rows(number: int, folder: Path, clock: Clock) -> None:
-    """An evaluation of many rows."""
+    """Evaluates many rows."""
     made = _estimator(folder, layers=_HIDDEN_LAYERS)
     made.train(_input_fn, steps=1)
     with clock.call("evaluate"):
@@ -66,7 +66,7 @@ def _rows(number: int, folder: Path, clock: Clock) -> None:
 
 
 def _predictions(number: int, folder: Path, clock: Clock) -> None:
-    """A prediction of many rows, one by one."""
+    """Predicts many rows, one by one."""
     made = _estimator(folder, layers=_HIDDEN_LAYERS)
     made.train(_input_fn, steps=1)
     with clock.call("predict"):
@@ -75,17 +75,17 @@ def _predictions(number: int, folder: Path, clock: Clock) -> None:
 
 
 def _variables(number: int, folder: Path, clock: Clock) -> None:
-    """A model of many variables side by side."""
+    """Trains a model with many variables side by side."""
     _make_calls(_estimator(folder, variables=number), folder, clock)
 
 
 def _layers(number: int, folder: Path, clock: Clock) -> None:
-    """A model of many layers, one after the other."""
+    """Trains a model with many consecutive layers."""
     _make_calls(_estimator(folder, layers=number), folder, clock)
 
 
 def _cores(number: int, folder: Path, clock: Clock) -> None:
-    """A batch on many emulated cores."""
+    """Trains a batch on many emulated cores."""
     config = tpu.RunConfig(
         model_dir=str(folder / "model"),
         master="emulated",
@@ -103,7 +103,7 @@ def _cores(number: int, folder: Path, clock: Clock) -> None:
 
 
 def _slices(number: int, folder: Path, clock: Clock) -> None:
-    """An evaluation with many slices of the rows, found in them."""
+    """Evaluates many slices, found in the rows."""
     import tensorflow_model_analysis as tfma
 
     from tfx_tpu_trainer.components.trainer.slicing import Slicing
@@ -141,7 +141,7 @@ def _slices(number: int, folder: Path, clock: Clock) -> None:
 
 
 def _checkpoint(mib: int, folder: Path, clock: Clock) -> None:
-    """Checkpoints of many bytes, in turns with files of the same bytes."""
+    """Saves checkpoints of many bytes, alternating with plain files of the same size."""
     saved = max(1, mib // _SAVED_MIB)
     turns = _SavesAndWrites(folder / "bytes", writes=saved)
     made = _estimator(folder, saved=saved, save_checkpoints_steps=1, keep_checkpoint_max=1)
@@ -153,7 +153,7 @@ def _checkpoint(mib: int, folder: Path, clock: Clock) -> None:
 
 
 class _SavesAndWrites(v1.train.CheckpointSaverListener):
-    """Measures each save and, before it, a file of the same bytes, each until it is on the disk.
+    """Measures each save and, before it, a plain file of the same size, each until it is on disk.
 
     What the system can keep in memory costs up to five times as much in one turn as in the next,
     depending on whether it finds memory at once; the disk evens that out.
@@ -196,7 +196,7 @@ class _SavesAndWrites(v1.train.CheckpointSaverListener):
 
 
 def _hosts(number: int, folder: Path, clock: Clock) -> None:
-    """A training by many processes of a cluster, each with its own rows."""
+    """Trains in many processes of a cluster, each with its own rows."""
     found = growth_hosts.train(number, folder, steps=_STEPS)
     clock.calls["train"] = {
         "cpu": sum(each["cpu"] for each in found),
@@ -242,7 +242,7 @@ def _input_fn(params: Any = None) -> tf.data.Dataset:
 def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
     hidden = features["x"]
     for layer in range(params["layers"]):
-        # As many as there are, their sum stays finite.
+        # Scaled by their number, the sum stays finite.
         hidden += tf.nn.relu(_dense(hidden, f"layer_{layer}", _WIDTH)) / params["layers"]
     if params["variables"]:
         zeros = v1.zeros_initializer()
@@ -255,7 +255,7 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
         v1.get_variable(
             f"saved_{number}",
             [_SAVED_MIB << 18],
-            # Drawn: a constant is folded, and TensorFlow keeps what it has folded beside the variable.
+            # Random, since TensorFlow folds a constant and keeps the result next to the variable.
             initializer=v1.random_uniform_initializer(),
             trainable=False,
         )
@@ -277,7 +277,7 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
 
 
 def _dense(inputs: tf.Tensor, name: str, units: int) -> tf.Tensor:
-    # `tf.compat.v1.layers.dense` goes through all variables for each new one.
+    # `tf.compat.v1.layers.dense` searches all variables for each new one.
     kernel = v1.get_variable(f"{name}/kernel", [inputs.shape[1], units])
     bias = v1.get_variable(f"{name}/bias", [units], initializer=v1.zeros_initializer())
     return tf.matmul(inputs, kernel) + bias

@@ -21,7 +21,7 @@ from benchmarks.report import RESULTS, read_rounds, runs_of
 from benchmarks.rounds import Round
 from benchmarks.summary import METRICS, ratios
 
-# No display is needed, nor looked for.
+# Neither needs nor looks for a display.
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
@@ -35,7 +35,7 @@ Ratios = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def read(folder: Path) -> dict[str, dict[str, list[Round]]]:
-    """Reads the rounds of each version and model, the oldest version first."""
+    """Reads each version's rounds by model, the oldest version first."""
     names = [path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}")]
     return {
         name: read_rounds([folder / f"{name}{SUFFIX}"])[0] for name in sorted(names, key=Version)
@@ -43,7 +43,7 @@ def read(folder: Path) -> dict[str, dict[str, list[Round]]]:
 
 
 def ratios_of(made: Mapping[str, Sequence[Round]]) -> Ratios:
-    """Finds the ratios of rounds, where there are some."""
+    """Returns the ratios of rounds, if there are any."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for model, rounds in made.items():
         failed = {name for each in rounds for name in each.failures}
@@ -109,7 +109,7 @@ def main(version: str, results: tuple[Path, ...], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{version}{SUFFIX}"
     kept = {"conditions": {"runs": conditions}, "runs": runs_of(rounds)}
-    # Without a time: the same rounds are the same bytes.
+    # Without a timestamp, the same rounds give the same bytes.
     path.write_bytes(gzip.compress(json.dumps(kept).encode(), mtime=0))
     draw({name: ratios_of(made) for name, made in read(folder).items()}, folder / PLOT)
     click.echo(f"written: {path}, {folder / PLOT}")

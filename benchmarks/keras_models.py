@@ -1,4 +1,4 @@
-"""The models in Keras, written the way Keras is written; `keras` is Keras 3 or tf_keras."""
+"""Builds the models in idiomatic Keras; `keras` is Keras 3 or tf_keras."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,12 +19,12 @@ from benchmarks.models import (
 
 
 def build(keras: Any, name: str) -> Any:
-    """Returns the Keras model of the logits, with the initial values that all contenders have."""
+    """Returns the Keras model of the logits, with the initial values that all contenders share."""
     return _BUILDERS[name](keras, {weight.name: weight for weight in MODELS[name].weights})
 
 
 def predicting(keras: Any, model: Any) -> Any:
-    """Returns the model that predicts what the estimators predict, with the same variables."""
+    """Returns the model with the estimators' predictions, on the same variables."""
     head = keras.layers.Lambda(predictions)
     return keras.Model(model.inputs, head(model.outputs[0]))
 
@@ -82,7 +82,7 @@ def _bert(keras: Any, weights: dict[str, Weight]) -> Any:
         return layers.LayerNormalization(epsilon=models.NORM_EPSILON)(hidden)
 
     class Places(layers.Layer):
-        """Adds what each place has learned."""
+        """Adds position embeddings."""
 
         def build(self, shape: Any) -> None:
             places = weights["places"]
@@ -127,7 +127,7 @@ def _bert(keras: Any, weights: dict[str, Weight]) -> Any:
     masked = norm(_large_dense(keras, weights, "head", "gelu")(masked))
 
     class WordsHead(layers.Layer):
-        """The words' embeddings once more, as the last layer."""
+        """The last layer, which reuses the words' embeddings."""
 
         def build(self, shape: Any) -> None:
             del shape

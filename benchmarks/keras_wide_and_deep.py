@@ -1,4 +1,4 @@
-"""The taxi model once more, in Keras, for the stock Trainer: what `pipelines/taxi/model.py` is measured against.
+"""Implements the taxi model in Keras for the stock Trainer, as the peer of `pipelines/taxi/model.py`.
 
 Same features, same layers and sizes, same optimizer, steps and batches; only the way it is trained differs.
 """
@@ -82,7 +82,7 @@ def wide_and_deep(vocabulary_sizes: dict[str, int], settings: dict[str, object])
     width = settings["embedding_size"]
     embedded = []
     for name, size in sizes.items():
-        # One initializer for each table: Keras's gives the same values each time it is called.
+        # One initializer per table: a Keras initializer returns the same values on each call.
         initializer = tf_keras.initializers.RandomNormal(stddev=width**-0.5)
         embedded.append(
             layers.Embedding(size, width, embeddings_initializer=initializer)(ids[name])

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.measure REQUEST`: one process of the benchmark, which measures one contender.
+"""`python -m benchmarks.measure REQUEST`: measures one contender in its own process.
 
 Runs in our environment and in the original's: it needs nothing but the contender's own imports. `benchmarks.turns`
 starts it and says when it goes on.
@@ -19,7 +19,7 @@ from benchmarks.plan import Measurement, Request
 
 
 class Runner(Protocol):
-    """What a contender's `make` returns.
+    """The object that a contender's `make` returns.
 
     One that can tell has `train_end_seconds` too, from the last step of the latest `train` to its end;
     `build_seconds`, from the first call of `first_steps` to a complete graph; and `work_seconds`, of the latest
@@ -29,19 +29,19 @@ class Runner(Protocol):
     batch_size: int
 
     def first_steps(self, steps: int) -> float:
-        """Trains from the initial values; gives the time when the steps had been made."""
+        """Trains from the initial values; returns the time when the steps were done."""
 
     def train(self, steps: int, segments: int) -> list[float]:
-        """Goes on training, from the start of the data.
+        """Continues training, from the start of the data.
 
         Gives the steps per second of each segment but the first, which warms up.
         """
 
     def evaluate(self, batches: int) -> float | None:
-        """Evaluates so many batches from the start of the data; gives the mean loss."""
+        """Evaluates a number of batches from the start of the data; returns the mean loss."""
 
     def predict(self, batches: int) -> int:
-        """Predicts so many batches, row by row; gives the number of rows."""
+        """Predicts a number of batches row by row; returns the number of rows."""
 
     def steps_made(self) -> int:
         """Returns the number of steps trained."""
@@ -86,7 +86,7 @@ def measure(request: Request, wait: Callable[[], object] = lambda: None) -> Meas
 def _batches_per_second(
     runner: Runner, run: Callable[[int], object], sizes: tuple[int, int], pairs: int
 ) -> float:
-    """What a long run takes longer than a short one; NaN where noise swallows it."""
+    """Computes the rate from the difference of a long and a short run; NaN if noise exceeds it."""
     small, large = sizes
     differences = [
         _seconds(runner, run, large) - _seconds(runner, run, small) for _ in range(pairs)
@@ -103,14 +103,14 @@ def _seconds(runner: Runner, run: Callable[[int], object], batches: int) -> floa
 
 
 def peak_memory_mb() -> float:
-    # getrusage would count the parent's memory too, from before this program was loaded.
+    # getrusage would include the parent's memory from before this program was loaded.
     status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
     (peak,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(peak.split()[1]) / 1024
 
 
 def main() -> None:
-    # Whatever else is printed to the standard output, by libraries as well, is no answer.
+    # Libraries may print to the standard output; only lines written here are answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

@@ -1,4 +1,4 @@
-"""The models, once for all contenders: weights by name, and a function of weights and features.
+"""Defines the models once for all contenders: weights by name, and a function of weights and features.
 
 BERT-base and ResNet-50 are of the size that people train, in the ops that both TPUEstimators have. Neither draws random
 numbers, so that all contenders reach the same loss: BERT has no dropout. Of its two tasks it learns the masked words;
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 Tensors = Mapping[str, tf.Tensor]
 
 LEARNING_RATE = 0.001
-# Keras's value; that of v1's Adam is another.
+# Keras's value; v1's Adam has another one.
 ADAM_EPSILON = 1e-7
 
 IDS = {f"id_{size}": size for size in (10, 24, 50, 100, 200, 300, 500, 1000, 2000, 5000)}
@@ -41,13 +41,13 @@ class Weight:
 
     name: str
     shape: tuple[int, ...]
-    # Of its initial values; 0 means that all are the mean.
+    # Standard deviation of the initial values; 0 makes all of them the mean.
     stddev: float = 0.0
     mean: float = 0.0
     trainable: bool = True
 
     def initial_value(self, dtype: tf.DType = tf.float32) -> tf.Tensor:
-        """The same values in every process and version of TensorFlow: they hang on the name only."""
+        """The same values in every process and TensorFlow version: they depend on the name only."""
         seed = (zlib.crc32(self.name.encode()) & 0x7FFFFFFF, 0)
         return tf.random.stateless_normal(
             self.shape, seed, mean=self.mean, stddev=self.stddev, dtype=dtype
@@ -56,11 +56,11 @@ class Weight:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model without a framework."""
+    """A model independent of any framework."""
 
     batch_size: int
     weights: tuple[Weight, ...]
-    # Computes [batch, classes], or [batch, 1] for two classes, and may take `training` too.
+    # Computes [batch, classes], or [batch, 1] for two classes; may take `training`.
     logits: Callable[..., tf.Tensor]
     learning_rate: float = LEARNING_RATE
     knows_training: bool = False
@@ -76,7 +76,7 @@ class Model:
 
 
 def mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The mean cross entropy over a batch of labels, int64 [batch] or as many as a row has logits for."""
+    """The mean cross entropy of a batch of labels, int64 [batch], or one label per logit."""
     if logits.shape[1] == 1:
         targets = tf.cast(labels, tf.float32)[:, tf.newaxis]
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
@@ -86,7 +86,7 @@ def mean_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def predictions(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The classes, int64 [batch], and the probabilities, shaped as the logits."""
+    """The classes, int64 [batch], and the probabilities, in the logits' shape."""
     if logits.shape[1] == 1:
         return {
             "class_id": tf.cast(logits[:, 0] > 0, tf.int64),
@@ -120,7 +120,7 @@ def wide_and_deep_logits(weights: Tensors, features: Tensors) -> tf.Tensor:
 
 
 def scale_images(images: tf.Tensor) -> tf.Tensor:
-    """Bytes [batch, size, size, 1] as float32 from 0 to 1."""
+    """Converts bytes [batch, size, size, 1] to float32 from 0 to 1."""
     return tf.cast(images, tf.float32) / 255.0
 
 
@@ -169,7 +169,7 @@ def bert_weights() -> Iterator[Weight]:
 
 
 def bert_logits(weights: Tensors, features: Tensors, *, training: bool) -> tf.Tensor:
-    """Computes the words at the masked places, [batch, masked, vocabulary]."""
+    """Computes the masked words' logits, [batch, masked, vocabulary]."""
     del training
     hidden = tf.gather(weights["words"], features["words"])
     hidden += tf.gather(weights["kinds"], features["kinds"]) + weights["places"]

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.newcomer`: from the README to a TPUEstimator that was trained on eight emulated cores.
+"""`python -m benchmarks.newcomer`: times the way from the README to a TPUEstimator on eight emulated cores.
 
 Builds the wheel, then does what a newcomer does, in an empty folder: makes a virtual environment, installs the wheel
 with pip, as an index would give it, pastes the README's first program and runs it twice. Prints a table of the
@@ -63,7 +63,7 @@ def main(python: str) -> None:
 def timed(
     command: Sequence[str], folder: Path, environment: dict[str, str]
 ) -> tuple[str, float, float]:
-    """Runs a command."""
+    """Runs a command and measures it."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     ended = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Makes the virtual environments of what we are compared with: `.make/oracle` of the original, `.make/jax` of JAX."""
+"""Makes the peers' virtual environments: `.make/oracle` of the original, `.make/jax` of JAX."""
 
 import fcntl
 import hashlib
@@ -11,17 +11,17 @@ from pathlib import Path
 import click
 
 REPOSITORY = Path(__file__).parents[1]
-# What belongs to the environment this process runs in.
+# Belongs to this process's own environment.
 _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PIP_TARGET")
 
 
 def oracle_python() -> Path:
-    """Returns the interpreter of the original's environment, which is created if missing."""
+    """Returns the interpreter of the original's environment, which is made if missing."""
     return _python_of("oracle", "oracle.lock", "TensorFlow 2.15.1 (1.7 GB, once")
 
 
 def jax_python() -> Path:
-    """Returns the interpreter of JAX's environment, which is created if missing."""
+    """Returns the interpreter of JAX's environment, which is made if missing."""
     return _python_of("jax", "jax-oracle.lock", "JAX 0.6.2 (0.5 GB, once")
 
 
@@ -41,7 +41,7 @@ def _python_of(name: str, lock_name: str, what: str) -> Path:
         fcntl.flock(file, fcntl.LOCK_EX)
         if not is_done():
             _make(venv, python, lock, what)
-            # Written last: a venv without it was interrupted, and is made anew.
+            # Written last: a venv without it is incomplete, and is made again.
             stamp.write_text(digest)
     return python
 
@@ -50,8 +50,7 @@ def _make(venv: Path, python: Path, lock: Path, what: str) -> None:
     log = Path(f"{venv}.log")
     click.echo(f"making {venv} for {what}; progress: tail -f {log})")
     shutil.rmtree(venv, ignore_errors=True)
-    # Our own pip installs: an older one can't install with hashes, and pip knows of the mirrors and
-    # certificates that are configured here.
+    # Our own pip installs: an older one can't check hashes, and pip knows the mirrors and certificates configured here.
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps"]
     commands = (
         [sys.executable, "-m", "venv", "--without-pip", str(venv)],

@@ -1,7 +1,7 @@
-"""What a TpuTrainer gains by parsing its rows once: `python -m benchmarks.parsed_rows`.
+"""Measures what a TpuTrainer gains by parsing its rows once: `python -m benchmarks.parsed_rows`.
 
-One process and one session for each way to feed the wide-and-deep model; they take turns, so that what else the
-machine is doing meets all of them.
+Each way to feed the wide-and-deep model has its own process and session; they take turns, so that other load on the
+machine affects all of them.
 """
 
 import dataclasses
@@ -40,12 +40,12 @@ FILES = 4
 
 @dataclasses.dataclass
 class Turns:
-    """What the turns of one contender took, in seconds of the clock and of the processors."""
+    """The durations of one contender's turns, in wall and processor seconds."""
 
     run: Callable[[], object]
-    # Rows or steps of a turn.
+    # Rows or steps per turn.
     units: int
-    # Seconds, of the clock and of all threads.
+    # Seconds of the wall clock and of all threads.
     wall: list[float] = dataclasses.field(default_factory=list)
     cpu: list[float] = dataclasses.field(default_factory=list)
 
@@ -59,17 +59,17 @@ class Turns:
 
     @property
     def best(self) -> float:
-        """Units per second of the turn that was disturbed least."""
+        """Units per second in the least disturbed turn."""
         return self.units / min(self.wall)
 
     @property
     def per_processor(self) -> float:
-        """Units per second of a processor, in the median turn."""
+        """Units per processor second in the median turn."""
         return self.units / statistics.median(self.cpu)
 
 
 class Rows:
-    """The wide-and-deep model's rows as Transform leaves them."""
+    """The wide-and-deep model's rows, as Transform writes them."""
 
     def __init__(self, folder: Path, *, zipped: bool) -> None:
         """Writes them."""
@@ -130,7 +130,7 @@ class Rows:
 
 
 def _steps(dataset_fn: Callable[[Mapping[str, Any]], tf.data.Dataset]) -> Callable[[], None]:
-    """Makes the model's session, in a graph as our estimators have; returns what makes the steps of a turn in it."""
+    """Opens the model's session in a graph like our estimators'; returns the function for one turn's steps."""
     with fresh_graph():
         iterator = v1.data.make_initializable_iterator(dataset_fn({"batch_size": MODEL.batch_size}))
         features, labels = iterator.get_next()
@@ -147,7 +147,7 @@ def _steps(dataset_fn: Callable[[Mapping[str, Any]], tf.data.Dataset]) -> Callab
 
 
 def _one_batch(rows: Rows) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
-    """Returns an input whose batch never changes: nobody can be faster."""
+    """Returns an input with a constant batch, the upper bound of speed."""
 
     def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         dataset = rows.train_input().train_fn()(params).take(1)

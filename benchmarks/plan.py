@@ -1,4 +1,4 @@
-"""What one process of the benchmark is asked to do, and what it answers: plain values that go through JSON."""
+"""Defines what a process of the benchmark measures, and its results, as values for JSON."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Plan:
 
     @property
     def summary_steps(self) -> int:
-        """Steps between an estimator's events: its default, or a segment that is shorter."""
+        """Steps between an estimator's events: its default, or a shorter segment."""
         return min(100, self.segment_steps)
 
 
 FULL = {
     "mlp": Plan(
-        # So many, here and below, that `jit_compile="auto"` has measured both of its loops in those that warm up.
+        # Here and below, enough for `jit_compile="auto"` to measure both of its loops during the warm-up.
         segment_steps=6000,
         segments=3,
         eval_batches=(500, 5500),
@@ -76,7 +76,7 @@ FULL = {
         pairs=2,
     ),
 }
-# So few steps of seconds each: an evaluation and a prediction would say nothing that the small models do not.
+# Few steps of several seconds each; evaluations and predictions would add nothing to those of the small models.
 _OF_REAL_SIZE = Plan(
     segment_steps=4,
     segments=2,
@@ -87,7 +87,7 @@ _OF_REAL_SIZE = Plan(
     activities=("train",),
 )
 OF_REAL_SIZE = {
-    # Each of its contenders needs 4 GB.
+    # Each contender needs 4 GB.
     "bert": dataclasses.replace(_OF_REAL_SIZE, together=False),
     "resnet": dataclasses.replace(_OF_REAL_SIZE, segment_steps=10, loop_steps=5),
 }
@@ -104,14 +104,14 @@ QUICK = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """One contender, one model, one process."""
+    """A measurement to make: one contender and one model in one process."""
 
     contender: str
     model: str
     plan: Plan
     data_folder: str
     model_dir: str
-    # When the process was started, by `time.monotonic`, which all processes share.
+    # Start of the process by `time.monotonic`, which all processes share.
     started: float = dataclasses.field(default_factory=time.monotonic)
 
     def to_json(self) -> str:
@@ -126,25 +126,25 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one process found."""
+    """A process's results."""
 
-    # From the start of the process to the end of its first step.
+    # From the process's start to the end of its first step.
     first_step_seconds: float
-    # The median of the segments. NaN where it is not measured, as for the two below.
+    # The segments' median. NaN if not measured, as for the two below.
     train_steps_per_second: float
     eval_examples_per_second: float
     predict_examples_per_second: float
-    # The most that the process had resident, in MiB, and the same up to the end of training.
+    # Peak resident memory in MiB, and the peak up to the end of training.
     memory_mb: float
     train_memory_mb: float
     segment_rates: tuple[float, ...]
     steps: int
-    # Over the small number of evaluation batches, after training: a check that the contenders trained the same thing.
+    # On the small number of evaluation batches after training: shows that the contenders trained the same model.
     eval_loss: float | None
     tensorflow: str
-    # From the last step of a training to the return of its call, the last checkpoint included.
+    # From a training's last step to the return of its call, the last checkpoint included.
     train_end_seconds: float = math.nan
-    # From the call that trains first to its complete graph.
+    # From the first training call to its complete graph.
     build_seconds: float = math.nan
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""Processes of the benchmarks: their environment, their turns and results, and why they failed."""
+"""Runs the benchmarks' processes: their environment, turns, results and errors."""
 
 import contextlib
 import dataclasses
@@ -19,20 +19,20 @@ from benchmarks.plan import Measurement, Request
 
 REPOSITORY = Path(__file__).parents[1]
 
-# Without one of these there is no GPU, which TensorFlow would take seconds to say: NVIDIA's, Windows' for
+# Without one of these devices there is no GPU, which TensorFlow would take seconds to find out: NVIDIA's, Windows' for
 # Linux, AMD's.
 _GPU_DEVICES = ("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/kfd")
 
 
 @dataclasses.dataclass(frozen=True)
 class Failed:
-    """A process that gave no measurement; the reason is one line."""
+    """A process without a result; the message is one line."""
 
     reason: str
 
 
 def write_records(folder: Path, *, threads: int) -> None:
-    """Writes the records that all processes read, in a separate process: this one stays small."""
+    """Writes the shared records in a separate process, which keeps this one small."""
     code = f"from benchmarks import data; data.write_records({str(folder)!r})"
     subprocess.run(
         [sys.executable, "-c", code],
@@ -72,7 +72,7 @@ def result_of(
 def take_turns(
     request: Request, *, threads: int, timeout: float, gpu: bool = False
 ) -> Generator[Measurement | Failed | None, None, None]:
-    """Measures one contender on one model in a new process, one activity at each turn.
+    """Measures one contender on one model in a new process, one activity per turn.
 
     A turn is one step of this iterator: the process starts and makes its first step, then trains, then evaluates, then
     predicts, and is idle until it is asked for the next. It is stopped where the iterator is closed before its end.
@@ -80,7 +80,7 @@ def take_turns(
     contender = CONTENDERS[request.contender]
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         errors = Path(scratch) / "errors"
-        # What another one has written would else be written to the disk during this one's turn.
+        # Otherwise the previous process's files would be flushed during this turn.
         os.sync()
         request = dataclasses.replace(
             request, model_dir=str(Path(scratch) / "model"), started=time.monotonic()
@@ -106,7 +106,7 @@ def take_turns(
                     yield None
                     os.sync()
                     _ask(process)
-                # It ends after its answer.
+                # The process ends after its answer.
                 if process.wait(timeout) or not answer:
                     yield Failed(reason_of(errors.read_text(errors="replace"), process.returncode))
                 else:
@@ -118,7 +118,7 @@ def take_turns(
 
 
 def _answer(process: subprocess.Popen[bytes], timeout: float) -> bytes:
-    """Returns the process's next line, which is empty where it has ended."""
+    """Returns the process's next line; empty if it ended."""
     answers = cast(IO[bytes], process.stdout)
     ready, _, _ = select.select([answers], [], [], timeout)
     if not ready:
@@ -127,7 +127,7 @@ def _answer(process: subprocess.Popen[bytes], timeout: float) -> bytes:
 
 
 def _ask(process: subprocess.Popen[bytes]) -> None:
-    # One that was ended while it waited is told by its missing answer next.
+    # If the process ended while waiting, its missing answer shows that next.
     with contextlib.suppress(BrokenPipeError):
         requests = cast(IO[bytes], process.stdin)
         requests.write(b"\n")
@@ -135,11 +135,11 @@ def _ask(process: subprocess.Popen[bytes]) -> None:
 
 
 def reason_of(errors: str, exit_code: int) -> str:
-    """Returns one line that says why a process failed."""
+    """Returns in one line why a process failed."""
     if exit_code < 0:
         return f"ended by signal {-exit_code}"
     lines = errors.strip().splitlines()
-    # The error's own line is the last of a traceback that is not indented; advice may follow it.
+    # The error is the traceback's last unindented line; advice may follow it.
     starts = [index for index, line in enumerate(lines) if line.startswith("Traceback (most")]
     after = lines[starts[-1] + 1 :] if starts else lines[-1:]
     own = [line for line in after if line and not line.startswith(" ")]
@@ -184,7 +184,7 @@ def environment_of(*, threads: int, legacy_keras: bool, gpu: bool = False) -> di
         "KERAS_BACKEND": "tensorflow",
     }
     if gpu:
-        # The Makefile hides them from whatever it starts.
+        # The Makefile hides them from all its processes.
         del environment["CUDA_VISIBLE_DEVICES"]
     if legacy_keras:
         environment["TF_USE_LEGACY_KERAS"] = "1"

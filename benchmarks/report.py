@@ -1,4 +1,4 @@
-"""What a benchmark found: tables on the terminal and in Markdown, a plot, and the results.json, written and read."""
+"""Reports results: tables on the terminal and in Markdown, a plot, and results.json, written and read."""
 
 import collections
 import dataclasses
@@ -20,7 +20,7 @@ from benchmarks.rounds import Machine, Round, counted
 from benchmarks.summary import METRICS, Cell, Interval, Metric, Row, summarize
 from benchmarks.targets import Outcome, outcomes
 
-# No display is needed, nor looked for.
+# Neither needs nor looks for a display.
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
@@ -36,7 +36,7 @@ class Report:
 
     summaries: Mapping[str, Sequence[Row]]
     outcomes: Sequence[Outcome]
-    # The contender that the ratios divide by.
+    # The denominator of the ratios.
     baseline: str
     conditions: Mapping[str, Any]
     runs: Sequence[Mapping[str, Any]]
@@ -91,7 +91,7 @@ class Report:
         return "\n".join(lines).rstrip() + "\n"
 
     def json(self) -> str:
-        """Returns everything that was found; a number that is missing is null."""
+        """Returns all results; a missing number is null."""
         fields = {
             "conditions": dict(self.conditions),
             "baseline": self.baseline,
@@ -121,7 +121,7 @@ class Report:
 def report_of(
     made: Mapping[str, Sequence[Round]], contenders: Sequence[str], conditions: Mapping[str, Any]
 ) -> Report:
-    """Returns what the rounds have shown."""
+    """Summarizes the rounds."""
     rounds = {model: counted(each) for model, each in made.items()}
     return Report(
         summaries={
@@ -135,7 +135,7 @@ def report_of(
 
 
 def runs_of(made: Mapping[str, Sequence[Round]]) -> list[dict[str, Any]]:
-    """Returns every measurement or failure, in the order of the runs; a number that is missing is None."""
+    """Returns every measurement or failure in order; a missing number is None."""
     runs = [
         {"model": model, "round": number, "contender": name}
         | dataclasses.asdict(each.machine[name])
@@ -162,7 +162,7 @@ def targets_lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def text_of(cell: Cell, metric: Metric) -> str:
-    """Shows a number, its ratio to the baseline's and the ratio's interval: `5,120 (2.05x, 1.98-2.11)`."""
+    """Formats a number, its ratio to the baseline and the interval: `5,120 (2.05x, 1.98-2.11)`."""
     if math.isnan(cell.median):
         return "-"
     text = f"{cell.median:,.{metric.digits}f}"
@@ -174,7 +174,7 @@ def text_of(cell: Cell, metric: Metric) -> str:
 
 
 def interval_text(ratio: Interval) -> str:
-    """Shows a ratio and its interval: `2.05 (1.98-2.11)`."""
+    """Formats a ratio and its interval: `2.05 (1.98-2.11)`."""
     if math.isnan(ratio.low):
         return f"{_number(ratio.value)} (one round)"
     return f"{_number(ratio.value)} ({_between(ratio)})"
@@ -190,7 +190,7 @@ def _number(value: float) -> str:
 
 
 def losses_line(rows: Sequence[Row]) -> str:
-    """Says whether the contenders trained the same thing."""
+    """Reports whether the contenders trained the same model."""
     losses = [loss for row in rows for loss in row.eval_losses]
     if not losses:
         return ""
@@ -206,7 +206,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def draw(report: Report, path: Path) -> None:
-    """Draws the medians of a report."""
+    """Draws a report's medians."""
     models = list(report.summaries)
     most_rows = max(len(rows) for rows in report.summaries.values())
     figure, grid = plt.subplots(
@@ -217,7 +217,7 @@ def draw(report: Report, path: Path) -> None:
         layout="constrained",
     )
     for line, model in zip(grid, models):
-        # Beside what its input alone could give, the CNN's bars would not be seen.
+        # The bars of the input alone would dwarf the CNN's.
         rows = [row for row in report.summaries[model] if row.cells and row.contender != "input"]
         names = [CONTENDERS[row.contender].title for row in rows]
         colors = [_BARS.get(row.contender.partition("-")[0], _OTHER_BARS) for row in rows]
@@ -252,7 +252,7 @@ RESULTS = click.argument(
 def read_rounds(
     paths: Sequence[Path],
 ) -> tuple[dict[str, list[Round]], list[Mapping[str, Any]]]:
-    """Reads the rounds of several runs, which count together."""
+    """Reads the rounds of several runs together."""
     found: dict[str, list[Round]] = {}
     conditions: list[Mapping[str, Any]] = []
     for path in paths:
@@ -271,7 +271,7 @@ def read_rounds(
 
 
 def rounds_of(results: Mapping[str, Any]) -> dict[str, list[Round]]:
-    """Reads the rounds of a `results.json`, by model, those on a busy machine left out."""
+    """Reads the rounds of a `results.json` by model, except those on a busy machine."""
     runs: dict[tuple[str, int], list[Mapping[str, Any]]] = collections.defaultdict(list)
     for run in results["runs"]:
         runs[run["model"], run["round"]].append(run)
@@ -291,6 +291,6 @@ def _round(turns: Sequence[Mapping[str, Any]]) -> Round:
 
 def _measurement(turn: Mapping[str, Any]) -> Measurement:
     fields = {name: turn[name] for name in _FIELDS}
-    # In JSON a number that is missing is null; but the loss of nothing trained is None itself.
+    # In JSON a missing number is null; the loss of an untrained contender is None itself.
     missing = {name for name, value in fields.items() if value is None} - {"eval_loss"}
     return Measurement.from_json(json.dumps({**fields, **dict.fromkeys(missing, math.nan)}))

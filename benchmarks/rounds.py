@@ -1,4 +1,4 @@
-"""Rounds: every contender takes its turns, until the ratios between them are known well enough."""
+"""Makes rounds, in which every contender takes its turns, until their ratios are precise enough."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ Turns = Generator[Measurement | Failed | None, None, None]
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What the machine did while a process was measured."""
+    """The machine's state during a process's turn."""
 
-    # The share of its time that was not ours: other processes, and what the hypervisor took.
+    # The share of processor time that other processes and the hypervisor took.
     others: float
-    # The mean frequency of its processors, where it is told; else 0.
+    # The processors' mean frequency, if known; else 0.
     mhz: float
     seconds: float = 0.0
 
     @classmethod
     def over(cls, turns: Sequence[Machine]) -> Machine:
-        """Returns what it did in several turns."""
+        """Combines several turns."""
         seconds = sum(turn.seconds for turn in turns)
         if not seconds:
             return turns[-1]
@@ -56,14 +56,14 @@ class Machine:
 class Round:
     """The turns of each contender."""
 
-    # By contender, as all three; those that have failed, now or before, are missing.
+    # By contender, like all three; failed ones are missing.
     measured: Mapping[str, Measurement]
     failures: Mapping[str, str]
     machine: Mapping[str, Machine]
 
     @property
     def is_busy(self) -> bool:
-        """Whether others took so much of the machine that its numbers say little."""
+        """Whether other processes took too much of the machine for the numbers to count."""
         return any(machine.others > BUSY for machine in self.machine.values())
 
 
@@ -109,7 +109,7 @@ def make_rounds(
 def _taken(
     turns: Mapping[str, Turns], watch: Callable[[Callable[[], Any]], tuple[Any, Machine]]
 ) -> dict[str, tuple[Measurement | Failed, Machine]]:
-    """Lets contenders take one turn after the other's until each has had its last."""
+    """Runs contenders turn by turn until each has finished."""
     found: dict[str, Measurement | Failed] = {}
     machines: dict[str, list[Machine]] = {name: [] for name in turns}
     with contextlib.ExitStack() as stack:
@@ -136,7 +136,7 @@ def counted(rounds: Sequence[Round]) -> list[Round]:
 
 
 def watched(call: Callable[[], Any]) -> tuple[Any, Machine]:
-    """Calls a function, and tells what the machine did meanwhile."""
+    """Calls a function, and returns the machine's state during the call."""
     busy, ours, began = _busy_seconds(), _our_seconds(), time.monotonic()
     found = call()
     seconds = time.monotonic() - began
@@ -146,17 +146,17 @@ def watched(call: Callable[[], Any]) -> tuple[Any, Machine]:
 
 
 def _busy_seconds() -> float:
-    """Seconds that all processors have worked, for whomever."""
+    """Returns the seconds that all processors worked, for any process."""
     spent = psutil.cpu_times()
     return sum((spent.user, spent.nice, spent.system, spent.irq, spent.softirq, spent.steal))
 
 
 def _our_seconds() -> float:
-    """Seconds that processors have worked for this process and for those it has started, ended or alive."""
+    """Returns the processor seconds of this process and its children, running or ended."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     for process in psutil.Process().children(recursive=True):
-        # The kernel adds the time of those that were alive to the children's when they are waited for.
+        # The kernel adds a child's time to its parent's when it is waited for.
         with contextlib.suppress(psutil.Error):
             seconds += sum(process.cpu_times()[:4])
     return seconds

@@ -1,4 +1,4 @@
-"""`make bench`: TPUEstimator, ours and the original's, beside Keras and a bare loop, in one run."""
+"""`make bench`: measures TPUEstimator, ours and the original's, with Keras and a bare loop as peers."""
 
 import contextlib
 import datetime
@@ -26,7 +26,7 @@ from benchmarks.targets import settled
 
 QUICK_ROUNDS = 1
 
-# Readings of the clock for each exported model and size of batch.
+# Clock readings for each exported model and batch size.
 FULL_SEGMENTS = 7
 QUICK_SEGMENTS = 2
 
@@ -90,10 +90,10 @@ def main(
     timeout: float,
     output: Path | None,
 ) -> None:
-    """Measures the contenders side by side, each in processes of its own."""
+    """Measures the contenders side by side, each in its own processes."""
     console = Console()
     if not console.is_terminal:
-        # A log has no width of its own.
+        # A log has no width.
         console = Console(width=120)
     began = datetime.datetime.now().astimezone()
     rounds = rounds or (QUICK_ROUNDS if quick else MOST)

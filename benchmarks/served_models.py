@@ -1,4 +1,4 @@
-"""The models as SavedModels: exported by our TPUEstimator and by Keras 3, with the same weights."""
+"""Exports the models as SavedModels, by our TPUEstimator and by Keras 3, with the same weights."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 Call = Callable[[], dict[str, Any]]
 """Sends one batch through a model and waits for the answer."""
 
-# The only input of a model whose features are one tensor.
+# The input of a model whose features are a single tensor.
 _LONE_INPUT = "x"
 
 
@@ -29,7 +29,7 @@ def export_both(model: str, folder: str) -> tuple[str, str]:
 
 
 def batch(model: str, batch_size: int) -> dict[str, np.ndarray]:
-    """Makes features at random, always the same ones."""
+    """Makes random features, the same on each call."""
     random = np.random.default_rng(seed=4)
     if model == "mlp":
         return {_LONE_INPUT: random.standard_normal((batch_size, MLP_FEATURES), dtype=np.float32)}
@@ -57,7 +57,7 @@ def session_call(path: str, features: Mapping[str, np.ndarray]) -> Call:
 
 
 def python_call(path: str, features: Mapping[str, np.ndarray]) -> Call:
-    """Sends a batch through the default signature of the model that `load_serving` gives."""
+    """Sends a batch through the default signature of the model that `load_serving` returns."""
     model = load_serving(path)
     signature = model.signatures["serving_default"]
     inputs = _by_input(signature.structured_input_signature[1], features)
@@ -78,14 +78,14 @@ WAYS: Mapping[str, Callable[[str, Mapping[str, np.ndarray]], Call]] = {
 
 
 def _by_input(names: Iterable[str], features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns each input of a signature its feature; Keras names a lone input after its layer."""
+    """Returns each input's feature; Keras names a single input after its layer."""
     if len(features) == 1:
         return dict(zip(names, features.values(), strict=True))
     return {name: features[name] for name in names}
 
 
 def check_same(ours: Mapping[str, Any], keras_answer: Mapping[str, Any]) -> None:
-    """Checks that both answer the same: else they would not be the same model."""
+    """Raises unless both give the same predictions."""
     np.testing.assert_allclose(
         ours["probability"], keras_answer["probability"], rtol=1e-4, atol=1e-6
     )

@@ -1,4 +1,4 @@
-"""Exported models side by side: our metagraph for CPU hosts, and Keras's SavedModel of the same model.
+"""Compares exported models: our metagraph for CPU hosts, and Keras's SavedModel of the same model.
 
 `python -m benchmarks.serving MODEL SEGMENTS OUTPUT` is one process of it.
 """
@@ -28,13 +28,13 @@ _SEGMENT_SECONDS = 0.25
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Served:
-    """How fast one model answers in batches of one size."""
+    """The speed of one model in batches of one size."""
 
     model: str
     # Of `benchmarks.served_models.WAYS`.
     way: str
     batch_size: int
-    # Examples per second of both, measured in turns: one for each segment.
+    # Both models' examples per second, measured in turns, one per segment.
     ours: tuple[float, ...]
     keras: tuple[float, ...]
 
@@ -52,7 +52,7 @@ def measure_all(
     timeout: float,
     console: Console,
 ) -> list[Served]:
-    """Measures each model in a separate process."""
+    """Measures each model in its own process."""
     results = []
     for model in models:
         found = _run(model, segments=segments, threads=threads, timeout=timeout)
@@ -117,8 +117,8 @@ def _run(model: str, *, segments: int, threads: int, timeout: float) -> list[Ser
 
 
 def measure(model: str, *, segments: int, batch_sizes: Sequence[int] = BATCH_SIZES) -> list[Served]:
-    """Exports a model both ways, checks that the answers are the same, and times them in turns."""
-    # Only the processes that measure need TensorFlow.
+    """Exports a model both ways, checks that the predictions are the same, and times them in turns."""
+    # Imported here: only the measuring processes need TensorFlow.
     from benchmarks import served_models
 
     with tempfile.TemporaryDirectory(prefix="bench-exports-") as folder:
@@ -139,7 +139,7 @@ def measure(model: str, *, segments: int, batch_sizes: Sequence[int] = BATCH_SIZ
 
 
 def _rates_in_turns(calls: Sequence[Callable[[], Any]], segments: int) -> list[list[float]]:
-    """Calls per second of each, in segments that take turns."""
+    """Returns each one's calls per second, in alternating segments."""
     counts = []
     for call in calls:
         _seconds(call, _WARM_UP_CALLS)

@@ -1,4 +1,4 @@
-"""Whether a process that trains for weeks stays as it is: `make soak`.
+"""Checks that a process that trains for weeks does not grow: `make soak`.
 
 Each placement has a process of its own, which makes the rounds of `soak_rounds` and reads its
 memory, threads and file descriptors after each, as the system shows them of any process: nothing is
@@ -39,7 +39,7 @@ _WIDTH = 60
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What was read of one thing, round after round."""
+    """The readings of one quantity, round by round."""
 
     name: str
     values: Sequence[float]
@@ -57,7 +57,7 @@ class Curve:
 
     @property
     def growth(self) -> float:
-        """What was added from the beginning to the end, as a part of the beginning."""
+        """The growth from beginning to end, relative to the beginning."""
         return self.end / self.begin - 1
 
     @property
@@ -88,7 +88,7 @@ class Curve:
 
 
 def curves_of(lines: Path, *, warm_up: int = WARM_UP) -> list[Curve]:
-    """Reads the curves from the lines that a process has written."""
+    """Reads the curves from a process's output lines."""
     rounds = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()]
     return [Curve(name, [made[name] for made in rounds], warm_up) for name in UNITS]
 

@@ -1,4 +1,4 @@
-"""The process of `make soak`: rounds of train, evaluate, predict and export, and what it holds after each."""
+"""Makes the rounds of `make soak`: train, evaluate, predict and export, with the process's size after each."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _ROWS, _WIDTH, _BATCH, _CORES, _STEPS = 256, 16, 32, 4, 8
 
 
 def readings() -> dict[str, float]:
-    """Reads what the system says that this process holds: memory in MiB, threads and file descriptors.
+    """Reads this process's memory in MiB, threads and file descriptors from the system.
 
     Nothing is collected or given back for it: these are the numbers that `top` shows of a user's process.
     """
@@ -104,12 +104,12 @@ def _export(made: estimator.Estimator, folder: Path) -> None:
 
 
 def make_round(placement: str, folder: Path) -> None:
-    """Makes one round, with an estimator in a folder of its own, as each trial of a search has."""
+    """Makes one round with a new estimator in its own folder, like a trial of a search."""
     made = _estimator_of(placement, folder)
     made.train(_training_input_fn, steps=_STEPS)
     made.evaluate(_input_fn)
     list(made.predict(_input_fn))
-    # Left in the middle: by closing, and by forgetting it.
+    # Abandoned in the middle: by closing, and by dropping the reference.
     stopped = made.predict(_input_fn)
     next(stopped)
     stopped.close()

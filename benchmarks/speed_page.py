@@ -1,4 +1,4 @@
-"""`python -m benchmarks.speed_page RESULTS ...`: puts what runs of `make bench` found into docs/evidence/speed.md.
+"""`python -m benchmarks.speed_page RESULTS ...`: writes results of `make bench` into docs/evidence/speed.md.
 
 Rounds of several runs count together: a ratio is one of a round, in which the machine was the same for both. What the
 page says of models that these runs did not measure stays.
@@ -23,7 +23,7 @@ _TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
 
 
 def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], former: str) -> str:
-    """Returns the page's part about the targets."""
+    """Returns the page's section on the targets."""
     titles = list(TITLES.values())
     measured = {TITLES[model]: len(each) for model, each in rounds.items()}
     head, line, *rows = targets_lines(found)
@@ -50,12 +50,12 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], for
 
 
 def _title(row: str) -> str:
-    """Returns the model of a row of the table; of another line, what is no model's title."""
+    """Returns the model in a table row; of another line, some text that is no model's title."""
     return row.removeprefix("|").split("|")[0].strip()
 
 
 def _numbers_of_rounds(part: str) -> dict[str, int]:
-    """Returns how many rounds a part of the page says that each model had."""
+    """Returns each model's number of rounds in a section of the page."""
     text = " ".join(part.split())
     told = {title: re.search(rf"{re.escape(title)}: (\d+)", text) for title in TITLES.values()}
     return {title: int(number[1]) for title, number in told.items() if number}

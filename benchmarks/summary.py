@@ -1,4 +1,4 @@
-"""From rounds to medians, ratios and their intervals."""
+"""Summarizes rounds as medians and ratios with intervals."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from benchmarks.rounds import Round
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One of the numbers that are compared."""
+    """A number that is compared."""
 
     field: str
     title: str
@@ -34,16 +34,16 @@ METRICS = (
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A number known from several rounds."""
+    """A number measured in several rounds."""
 
-    # The median over the rounds, and its 95 % interval by bootstrap over them; NaN where there are too few.
+    # The median of the rounds, and its 95 % interval by bootstrap; NaN for too few rounds.
     value: float
     low: float
     high: float
 
     @property
     def width(self) -> float:
-        """The interval's width as a part of the number."""
+        """The interval's width relative to the number."""
         return (self.high - self.low) / self.value
 
 
@@ -52,7 +52,7 @@ class Cell:
     """One metric of one contender on one model."""
 
     median: float
-    # The number divided by the baseline's of the same round.
+    # The number divided by the baseline's in the same round.
     ratio: Interval
 
 
@@ -61,7 +61,7 @@ class Row:
     """One contender on one model."""
 
     contender: str
-    # By the field of the metric; empty where it failed.
+    # By the metric's field; empty if the contender failed.
     cells: Mapping[str, Cell]
     failure: str | None = None
     eval_losses: tuple[float, ...] = ()
@@ -96,9 +96,9 @@ def ratios(
     *,
     best: Callable[[Iterable[float]], float] = max,
 ) -> list[float]:
-    """Divides a contender's number by that of others in the same round.
+    """Divides a contender's number by another's of the same round.
 
-    What the machine did in a round has met both.
+    The machine's state in a round affected both.
     """
     found = []
     for each in rounds:
@@ -111,7 +111,7 @@ def ratios(
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Returns the median of some numbers, with its 95 % interval by bootstrap."""
+    """Returns the median of numbers with its 95 % interval by bootstrap."""
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return Interval(math.nan, math.nan, math.nan)

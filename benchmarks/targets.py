@@ -1,4 +1,4 @@
-"""What we want to reach, as ratios between contenders of one run."""
+"""Lists the targets, as ratios between contenders of one run."""
 
 import dataclasses
 import math
@@ -14,13 +14,13 @@ _TITLES = {metric.field: metric.title for metric in METRICS}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """One ratio to reach."""
+    """A ratio to reach."""
 
     model: str
     field: str
-    # The contender to divide by, or the best of several; None compares the number itself.
+    # The contender in the denominator, or the best of several; None compares the number itself.
     against: str | tuple[str, ...] | None
-    # At least for rates, at most where `at_most` says so.
+    # A lower bound for rates; an upper bound if `at_most` is set.
     bound: float
     contender: str = "ours"
     at_most: bool = False
@@ -32,7 +32,7 @@ class Target:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The contenders to divide by the best of."""
+        """The contenders whose best is the denominator."""
         if self.against is None:
             return ()
         return (self.against,) if isinstance(self.against, str) else self.against
@@ -43,7 +43,7 @@ _FIRST_STEP, _MEMORY = "first_step_seconds", "memory_mb"
 
 
 def _each(bounds: Mapping[str, float], field: str, against: Any, **options: Any) -> list[Target]:
-    """Returns a target for each model that has a bound."""
+    """Returns a target for each model with a bound."""
     return [
         Target(model=model, field=field, against=against, bound=bound, **options)
         for model, bound in bounds.items()
@@ -81,14 +81,14 @@ TARGETS = (
     *_each(_all_at(1.15), _MEMORY, "real", at_most=True),
     *_each({"mlp": 3.5}, _TRAIN, "real", contender="ours-auto"),
     *_each(_all_at(0.97), _TRAIN, ("ours", "ours-compiled"), contender="ours-auto"),
-    # Eight cores on the same batch may take 2, 1.1 and 2 times as long as one: rates are the other way round.
+    # Eight cores on the same batch may take 2, 1.1 and 2 times as long as one; rates are the inverse.
     *_each(
         {"mlp": 0.5, "cnn": 0.91, "wide_and_deep": 0.5},
         _TRAIN,
         "ours-1-core",
         contender="ours-8-cores",
     ),
-    # The graph grows at most as the number of cores does.
+    # The graph grows at most in proportion to the cores.
     *_each({"mlp": 60}, _FIRST_STEP, None, contender="ours-64-cores", at_most=True),
     *_each({"mlp": 8}, _FIRST_STEP, "ours-8-cores", contender="ours-64-cores", at_most=True),
     *_each({"mlp": 8}, _MEMORY, "ours-8-cores", contender="ours-64-cores", at_most=True),
@@ -97,7 +97,7 @@ TARGETS = (
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A target and what was found."""
+    """A target and its result."""
 
     target: Target
     # The ratio, or the number itself.
@@ -105,7 +105,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """`reached` or `missed` where all of the interval says so; else `open`."""
+        """`reached` or `missed` if the whole interval agrees; else `open`."""
         ends, bound = (self.ratio.low, self.ratio.high), self.target.bound
         good = [end <= bound if self.target.at_most else end >= bound for end in ends]
         if math.isnan(self.ratio.low) or any(good) != all(good):
@@ -134,5 +134,5 @@ def outcomes(rounds: Mapping[str, Sequence[Round]]) -> list[Outcome]:
 
 
 def settled(model: str, rounds: Sequence[Round]) -> bool:
-    """Tells whether the intervals of all targets of a model are narrow enough."""
+    """Returns whether a model's targets all have intervals that are narrow enough."""
     return all(outcome.ratio.width <= WIDTH for outcome in outcomes({model: rounds}))

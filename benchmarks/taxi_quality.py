@@ -1,4 +1,4 @@
-"""`python -m benchmarks.taxi_quality --root runs/taxi`: is the taxi model as good as a Keras one?
+"""`python -m benchmarks.taxi_quality --root runs/taxi`: compares the taxi model with a Keras one.
 
 Trains the taxi model in TpuTrainer and a Keras wide-and-deep of the same size in the stock Trainer,
 both on the Transform output of a finished taxi run, and prints accuracy and AUC on the eval split.
@@ -42,7 +42,7 @@ def main(root: str, seeds: int) -> None:
     folder = Path(root).resolve()
     config = newest_config(folder)
     outputs = trained_outputs(folder)
-    # Late: it imports TFX.
+    # Imported late: it imports TFX.
     from benchmarks.taxi_trainings import keras_trainer, tpu_trainer, train
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -64,7 +64,7 @@ def main(root: str, seeds: int) -> None:
 
 
 def newest_config(root: Path) -> Config:
-    """The config of the newest run below a root, as the runner resolved it."""
+    """Returns the config of a root's newest run, as the runner resolved it."""
     found = sorted((root / "logs").glob("*/config.json"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise click.ClickException(f"no run below {root}; first: make demo")
@@ -79,7 +79,7 @@ def newest_config(root: Path) -> Config:
 
 
 def trained_outputs(root: Path) -> dict[str, Any]:
-    """The newest run's trained model, and the Transform output and schema it was trained with."""
+    """Returns the newest run's model, with the Transform output and schema that it was trained on."""
     try:
         store = metadata.open_store(root / "metadata.sqlite")
     except metadata.UnreadableError as error:

@@ -1,4 +1,4 @@
-"""Trains one taxi model, with either trainer, on the artifacts of a finished taxi run."""
+"""Trains one taxi model with either trainer, on the artifacts of a finished taxi run."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from tfx_tpu_trainer.workbench.project import components
 
 
 def tpu_trainer(config: Config, channels: Mapping[str, Any], *, seed: int) -> Any:
-    """The taxi pipeline's own trainer."""
+    """Returns the taxi pipeline's own trainer."""
     settings = config.model_copy(
         update={"trainer": config.trainer.model_copy(update={"tf_random_seed": seed})}
     )
@@ -23,7 +23,7 @@ def tpu_trainer(config: Config, channels: Mapping[str, Any], *, seed: int) -> An
 
 
 def keras_trainer(config: Config, channels: Mapping[str, Any], *, seed: int) -> Any:
-    """The stock Trainer with the same model in Keras."""
+    """Returns the stock Trainer with the same model in Keras."""
     return tfx.components.Trainer(
         run_fn="benchmarks.keras_wide_and_deep.run_fn",
         train_args=tfx.proto.TrainArgs(num_steps=config.trainer.train_steps),
@@ -45,7 +45,7 @@ def train(
     *,
     seed: int,
 ) -> Mapping[str, float]:
-    """Trains one model in a pipeline of its own, on a finished run's artifacts; gives its metrics on the eval split."""
+    """Trains one model in its own pipeline, on a finished run's artifacts; returns its metrics on the eval split."""
     artifacts = tfx.types.standard_artifacts
 
     def imported(key: str, artifact_type: Any, **properties: str) -> Any:

@@ -1,4 +1,4 @@
-r"""Writes the Kubernetes manifests that are no pipeline: a training on several hosts, and servers of a model.
+"""Writes Kubernetes manifests for a training on several hosts, and for servers of a model.
 
     python kubeflow/manifests.py multi-worker --name taxi --image IMAGE --workers 2 --ps 1 --evaluator \
         python -m your.training | kubectl apply -f -
@@ -23,7 +23,7 @@ from typing import Any
 import click
 import jinja2
 
-# A script has only its own folder on the path.
+# A script's path has only its own folder.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from tfx_tpu_trainer._support.messages import printable
@@ -31,14 +31,13 @@ from tfx_tpu_trainer._support.terminal import PrintableGroup
 from tfx_tpu_trainer.components.clusters import check_bucket_paths, check_image
 from tfx_tpu_trainer.hardware import TpuSpec
 
-# The listing keeps its lines: that is what the character says to click.
+# Keeps the listing's lines: click's mark against rewrapping.
 HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")
 FOLDER = Path(__file__).resolve().parent
 PORT = 2222
-# That of the images that are made here.
+# The user of the images built here.
 USER = 10001
-# The line of TFX that exported a model -> TensorFlow Serving with its TensorFlow: an older server does not know all ops
-# that a newer TensorFlow writes.
+# TFX line of the exporting model -> TensorFlow Serving with its TensorFlow: an older server may lack ops.
 SERVER_VERSIONS = {"1.16": "2.16.1", "1.21": "2.21.0"}
 # A Service's name is at most 63 characters, and a task's has up to 15 more.
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,46}[a-z0-9])?")
@@ -51,7 +50,7 @@ MOST_ROWS = 65_536
 
 
 class _Pod:
-    """What a manifest says of a pod: the slice it wants, `tpu`, None on CPU hosts, as whom it runs, what it may use."""
+    """A pod's part of a manifest: its slice `tpu`, None on CPU hosts, its user and its permissions."""
 
     tpu: TpuSpec | None
     tpu_as_root: bool
@@ -64,7 +63,7 @@ class _Pod:
         return self.tpu.tolerations() if self.tpu else []
 
     def limits(self) -> dict[str, str]:
-        # As text, as the API gives them back: a tool that compares finds no difference.
+        # As text, like the API returns them: a tool that compares finds no difference.
         of_tpu = self.tpu.resource_limits() if self.tpu else {}
         return {"memory": self.memory, **{name: str(count) for name, count in of_tpu.items()}}
 
@@ -76,14 +75,14 @@ class _Pod:
                 "runAsNonRoot": True,
                 "runAsUser": USER,
                 "runAsGroup": USER,
-                # Volumes that are mounted can be written.
+                # Mounted volumes are writable.
                 "fsGroup": USER,
             }
         return {**user, "seccompProfile": {"type": "RuntimeDefault"}}
 
     def container_security(self) -> dict[str, Any]:
         """Returns the container's securityContext."""
-        # The one thing that root is needed for: to lock the memory that a TPU's driver reads.
+        # The only need for root is to lock memory that a TPU's driver reads.
         added = {"add": ["SYS_RESOURCE"]} if self.tpu_as_root else {}
         return {
             "allowPrivilegeEscalation": False,
@@ -153,7 +152,7 @@ class TrainingCluster(_Pod):
             for kind, count in counts.items()
             if count
         }
-        # The others do not know of the evaluator, which reads nothing but checkpoints.
+        # The other tasks do not know the evaluator, which only reads checkpoints.
         counts["evaluator"] = int(self.evaluator)
         return [
             Task(
@@ -206,7 +205,7 @@ class ModelServer(_Pod):
 
     @property
     def status_path(self) -> str:
-        """Where the server tells whether the model is there."""
+        """The URL path where the server reports the model's state."""
         return f"/v1/models/{self.name}"
 
     def arguments(self) -> list[str]:
@@ -220,7 +219,7 @@ class ModelServer(_Pod):
         ]
 
     def added_arguments(self) -> list[str]:
-        """Returns what KServe's runtime does not say by itself."""
+        """Returns the arguments that KServe's runtime does not set itself."""
         batching = [
             "--enable_batching=true",
             "--batching_parameters_file=/config/batching_parameters.txt",
@@ -233,7 +232,7 @@ class ModelServer(_Pod):
 
     def batching_text(self) -> str:
         """Returns the text of the batching parameters."""
-        # Late: it imports TensorFlow, which has much to say.
+        # Imported late: it imports TensorFlow, which logs at start-up.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         from tfx_tpu_trainer.serving import _server_config
 
@@ -243,7 +242,7 @@ class ModelServer(_Pod):
 
 
 def render(template: str, **values: Any) -> str:
-    """Renders a template of this folder; a name that it does not get is an error."""
+    """Renders a template of this folder; an undefined name is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,
@@ -254,7 +253,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def _check_container(made: TrainingCluster | ModelServer) -> None:
-    """Finds what Kubernetes would say, or never say, once the manifest is applied."""
+    """Finds what Kubernetes would reject, or silently accept, when the manifest is applied."""
     if not NAME.fullmatch(made.name):
         raise ValueError(
             f"name={made.name!r} is not a valid Kubernetes name: use up to 48 lower-case letters, "
@@ -283,7 +282,7 @@ def _check_container(made: TrainingCluster | ModelServer) -> None:
 
 
 def _with_errors(function: Any) -> Any:
-    """What does not fit is one line on the terminal."""
+    """Prints an invalid setting as one line."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **keywords: Any) -> None:
@@ -382,7 +381,7 @@ def serving(
                 "Docker Hub has none; name yours with --image"
             )
         image = f"tensorflow/serving:{_server_version(line)}"
-    # KServe's own is TensorFlow 2.6.2's, and knows no TPU.
+    # KServe's default is TensorFlow 2.6.2, without TPU support.
     version = None if image or spec else _server_version(line)
     server = ModelServer(tpu=spec, image=image, version=version, **options)
     name = "kserve" if kserve else "tf_serving"

@@ -1,1 +1,1 @@
-"""Example pipelines and the runner that runs them here; not part of the installed package."""
+"""Example pipelines; not part of the installed package."""

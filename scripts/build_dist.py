@@ -1,4 +1,4 @@
-"""Builds the source distribution and, from it, the wheel; installs the wheel in a fresh environment and tries it.
+"""Builds the source distribution and, from it, the wheel; tries the wheel in a fresh environment.
 
 `make dist`. The environment has the light install: the package with the packages of base.lock, by their hashes. The
 longer test of it, with the package's own tests, is tests/setup/test_light_install.py.
@@ -19,7 +19,7 @@ from tests.listings import OLD_PROGRAM, README, blocks_of, listings_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "tfx_tpu_trainer"
-# Beside the code.
+# Data files next to the code.
 DATA = (".j2", "py.typed")
 
 
@@ -38,7 +38,7 @@ def missing_or_foreign(names: Iterable[str], root: Path) -> Iterator[str]:
 
 
 def _run(*command: str | Path, cwd: Path = ROOT) -> str:
-    # Nothing of this process's environment may choose Keras, or a package, for the new one.
+    # This process's environment must not choose Keras or packages for the new one.
     environment = {
         k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TF_", "VIRTUAL_ENV"))
     }

@@ -1,4 +1,4 @@
-"""Writes the table of docs/doctor.md: what public programs use of tf.contrib, and what becomes of it. `make docs`.
+"""Writes the table of tf.contrib in docs/doctor.md: what public programs use, and what replaces it. `make docs`.
 
     python -m scripts.document_contrib --count FOLDER
 
@@ -37,7 +37,7 @@ _FEW = 10
 RECORDING = ROOT / "tests" / "compat" / "doctor" / "contrib_counts.json"
 CONTRIB = "tensorflow.contrib"
 
-# Libraries and programs of TensorFlow 1's time, as the package index has them.
+# Libraries and programs from TensorFlow 1's time, by their names in the package index.
 PACKAGES = (
     "gpt-2-simple==0.5.4",
     "mlagents==0.8.2",
@@ -101,7 +101,7 @@ PACKAGES = (
     "trfl==1.0",
     "xlnet-tensorflow==1.1",
 )
-# Wheels first: an sdist's setup.py is run by pip. Those of that time are for Python 3.6.
+# Wheels first: pip runs an sdist's setup.py, and those of that time need Python 3.6.
 _WHEELS = ["--only-binary", ":all:"]
 _OLD_WHEELS = [*_WHEELS, "--python-version", "3.6"]
 _OLD_WHEELS += [each for tag in ("manylinux1_x86_64", "any") for each in ("--platform", tag)]
@@ -109,7 +109,7 @@ _SDISTS = ["--no-binary", ":all:"]
 
 
 def download(package: str, folder: Path) -> Path:
-    """Returns the package's archive, downloaded by pip where it is not there yet."""
+    """Returns a package's archive, which pip downloads if missing."""
     there = folder / package.replace("==", "-")
     there.mkdir(parents=True, exist_ok=True)
     said = ""
@@ -153,7 +153,7 @@ def names_in(source: bytes) -> collections.Counter[str]:
         warnings.simplefilter("ignore")
         tree = ast.parse(source)
     bound = _imports(tree)
-    # `slim = tf.contrib.slim` binds too, and what it says is no use.
+    # `slim = tf.contrib.slim` binds a name, too; the assignment itself is no use.
     assigned = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -201,7 +201,7 @@ def _name_of(node: ast.AST, bound: Mapping[str, str]) -> str | None:
 
 
 def _is_called_name(name: str) -> bool:
-    """Whether a name is deeper than a part of tf.contrib: `optimizer = tf.contrib.opt.AdamWOptimizer`."""
+    """Returns whether a name is below a part of tf.contrib: `optimizer = tf.contrib.opt.AdamWOptimizer`."""
     return name.count(".") > 2
 
 
@@ -231,12 +231,12 @@ Names = dict[str, int]
 
 
 def counts() -> dict[str, Any]:
-    """Returns what was counted last."""
+    """Returns the recorded counts."""
     return json.loads(RECORDING.read_text(encoding="utf-8"))
 
 
 def is_there(name: str) -> bool:
-    """Whether a program finds a name where `compat` is installed: by its import, or as an attribute."""
+    """Returns whether a program finds a name with `compat` installed, by import or as an attribute."""
     parts = name.split(".")
     for length in range(len(parts), -1, -1):
         with contextlib.suppress(ImportError, AttributeError):
@@ -248,7 +248,7 @@ def is_there(name: str) -> bool:
 
 
 def covered(names: Names) -> set[str]:
-    """Returns the names that `--fix` writes, and that are there at run time."""
+    """Returns the names that `--fix` writes, and that exist at run time."""
     with compat.install():
         return {name for name in names if _is_fixed(name) and is_there(name)}
 
@@ -292,7 +292,7 @@ def _homes(part: str, names: Names) -> str:
 
 
 def table() -> str:
-    """Returns the table, with what is covered in a sentence above it."""
+    """Returns the table below a sentence on its coverage."""
     recorded = counts()
     names: Names = recorded["names"]
     there = covered(names)
@@ -327,7 +327,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """Returns the page with today's table in it."""
+    """Returns the page with a new table."""
     return with_block(text, table())
 
 

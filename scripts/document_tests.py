@@ -1,7 +1,7 @@
-"""Writes the pages that tests make: docs/behaviours.md and docs/bad-input.md. `make docs`.
+"""Generates pages from tests: docs/behaviours.md and docs/bad-input.md. `make docs`.
 
-docs/behaviours.yaml says what each behaviour of the original is and what we do; which tests show it, they say
-themselves: `@pytest.mark.behaviour(12)`. The rows of bad input are those that tests.bad_input marks tests with.
+docs/behaviours.yaml describes each behaviour of the original and ours; tests name the behaviours that they show:
+`@pytest.mark.behaviour(12)`. The rows of bad input are marks of tests.bad_input.
 """
 
 import ast
@@ -28,7 +28,7 @@ TESTS = ROOT / "tests"
 
 MARKER = "pytest.mark.behaviour"
 STATES = ("same", "lift", "n/a", "not yet")
-# The page names so many tests of a behaviour, those that show the fewest others first.
+# The page names up to this many tests per behaviour, those that show the fewest others first.
 _MOST_TESTS = 2
 _KEYS = {"number", "original", "state", "ours", "no_test"}
 
@@ -53,7 +53,7 @@ class Behaviour:
 
     @property
     def kind(self) -> str:
-        """One of `STATES`: what `state` begins with; "" if it is none."""
+        """One of `STATES`: the beginning of `state`; "" if it is none."""
         return next((kind for kind in STATES if self.state.startswith(kind)), "")
 
 
@@ -76,7 +76,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class MarkedTest:
-    """A test that shows some behaviours.
+    """A test that shows behaviours.
 
     Attributes:
         path: Its file, below the repository.
@@ -104,11 +104,11 @@ def read_table(text: str) -> list[Group]:
 
 
 def marked_tests(folder: Path) -> dict[int, list[MarkedTest]]:
-    """Returns number -> the tests that are marked with it: `@pytest.mark.behaviour(7, 8)` is on one of both."""
+    """Returns number -> tests marked with it; `@pytest.mark.behaviour(7, 8)` marks a test with both."""
     tests: dict[int, list[MarkedTest]] = {}
     for path in sorted(folder.rglob("test_*.py")):
         text = path.read_text("utf-8")
-        # Parsing is what takes time.
+        # Parsing is the slow part.
         for node in ast.walk(ast.parse(text)) if MARKER in text else ():
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 numbers = list(_marked(node))
@@ -125,17 +125,17 @@ def _marked(test: ast.FunctionDef) -> Iterator[int]:
                 if isinstance(given, ast.Constant):
                     yield given.value  # type: ignore[misc]
                 else:
-                    # `*range(1, 12)`, both of them written as numbers.
+                    # `*range(1, 12)`, with literal bounds.
                     bounds: Any = given.value.args  # type: ignore[attr-defined]
                     yield from range(*(bound.value for bound in bounds))
 
 
 def sections(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str:
-    """Returns the sections of the page, in Markdown."""
+    """Returns the page's sections in Markdown."""
     closest = {number: _closest(marked) for number, marked in tests.items()}
     listed = [each.number for group in groups for each in group.behaviours]
     paths = sorted({path for number in listed for _, path in closest.get(number, [])[:_MOST_TESTS]})
-    # Labels keep the lines within 100 columns, which a test's name and its path together often exceed.
+    # Labels keep lines within 100 columns, which a test's name and path often exceed.
     labels = {path: f"t{number}" for number, path in enumerate(paths, 1)}
     lines = [_summary(groups, tests)]
     for group in groups:
@@ -150,10 +150,10 @@ def sections(groups: Sequence[Group], tests: dict[int, list[MarkedTest]]) -> str
 
 
 def _wrapped(text: str) -> str:
-    """Returns Markdown with its paragraphs and lists wrapped; tables stay as they are."""
+    """Wraps Markdown paragraphs and lists; tables stay."""
     blocks = []
     for block in text.split("\n\n"):
-        # An item of a list begins on a line of its own; elsewhere a block is one.
+        # A list item begins on its own line; elsewhere a block is one item.
         for part in re.split(r"\n(?=- )", block):
             if part.startswith("|"):
                 blocks.append(part)
@@ -180,7 +180,7 @@ def _filled(text: str, first: str = "", rest: str = "") -> str:
 def _closest(tests: Sequence[MarkedTest]) -> list[tuple[str, str]]:
     """Returns names and paths of tests, those that show the fewest behaviours first."""
     named = sorted(tests, key=lambda test: (test.shows, test.path, test.name))
-    # The same name may stand in several classes of a file.
+    # Several classes of a file may use the same test name.
     return list(dict.fromkeys((test.name, test.path) for test in named))
 
 
@@ -210,12 +210,12 @@ def _item(
 
 
 def page(text: str) -> str:
-    """Returns the page with today's sections in it."""
+    """Returns the page with new sections."""
     return with_block(text, sections(read_table(TABLE.read_text("utf-8")), marked_tests(TESTS)))
 
 
 class _Collected:
-    """A plugin of pytest that keeps the rows of all tests, also of those that a marker leaves out."""
+    """A pytest plugin that collects the rows of all tests, deselected ones included."""
 
     def __init__(self) -> None:
         self.page = ""

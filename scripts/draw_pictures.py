@@ -1,4 +1,4 @@
-"""Draws the pictures of the documentation: the layers of the import contracts, and the speeds. `make docs`."""
+"""Draws the documentation's pictures: the layers of the import contracts, and the speeds. `make docs`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ SPEED_PICTURE = ROOT / "docs" / "images" / "speed.svg"
 
 _PACKAGE = "tfx_tpu_trainer."
 _LAYERS_WIDTH, _HEIGHT, _GAP = 880, 30, 8
-# Legible on a light page and on a dark one.
+# Legible on light and dark pages.
 _LAYERS_STYLE = """<style>
 rect { fill: #e8eaf6; stroke: #3f51b5; }
 text { font: 13px sans-serif; text-anchor: middle; fill: #1a237e; }
@@ -32,13 +32,13 @@ def contracts() -> Sequence[Contract]:
 
 
 def rows_of(given: Iterable[Contract]) -> dict[str, list[list[str]]]:
-    """Returns the layers from top to bottom, those side by side in one row, by what holds them."""
+    """Returns the layers from top to bottom; layers side by side share a row."""
     rows: dict[str, list[list[str]]] = {}
     for each in given:
         if each["type"] == "layers":
             for container in each.get("containers") or [""]:
                 rows[_short(container)] = [
-                    # Names that may import each other are drawn as one.
+                    # Names that may import each other share a box.
                     ["all others"]
                     if ":" in layer
                     else [_short(n.strip()) for n in layer.split("|")]
@@ -48,7 +48,7 @@ def rows_of(given: Iterable[Contract]) -> dict[str, list[list[str]]]:
 
 
 def forbidden(given: Iterable[Contract]) -> str:
-    """Returns a table of what some modules may not import, in Markdown."""
+    """Returns a Markdown table of forbidden imports."""
     table = ["| module | may not import |", "|---|---|"]
     for each in given:
         if each["type"] == "forbidden":
@@ -59,7 +59,7 @@ def forbidden(given: Iterable[Contract]) -> str:
 
 
 def layers_picture(rows: Mapping[str, Sequence[Sequence[str]]]) -> str:
-    """Returns the layers as SVG: a row may import those below it. No script is needed to show it."""
+    """Draws the layers as static SVG; a row may import those below it."""
     drawn: list[str] = []
     top = _GAP
     for container, layers in rows.items():
@@ -86,20 +86,20 @@ def _short(module: str) -> str:
 
 
 def with_block(page: str, block: str) -> str:
-    """Returns a page with a generated block instead of the one between its two marks."""
+    """Replaces the generated block between two marks of a page."""
     before, rest = page.split(BEGIN)
     return before + BEGIN + block + END + rest.split(END)[1]
 
 
 def layers_page(text: str) -> str:
-    """Returns the page with today's picture in it."""
+    """Returns the page with a new picture."""
     image = (
         "![The layers of the package: each row may import those below it](images/layers.svg)\n\n"
     )
     return with_block(text, image + forbidden(contracts()))
 
 
-# What the table calls the one that ours is divided by -> what a reader calls it.
+# Contender in the table -> its name for readers.
 CONTENDERS = {
     "real": "TPUEstimator, TensorFlow 2.15",
     "keras3": "Keras 3 fit",
@@ -110,7 +110,7 @@ _ROW = re.compile(
 )
 
 _SPEED_WIDTH, _LABEL, _BAR = 760, 330, 22
-# Legible on a light page and on a dark one, whatever the reader's system prefers; at its best where both agree.
+# Legible on light and dark pages, whatever the reader's system prefers.
 _SPEED_STYLE = """<style>
 text { font: 13px sans-serif; fill: #607d8b; }
 .model { font-weight: bold; }
@@ -131,7 +131,7 @@ def ratios(page: str) -> dict[str, dict[str, float]]:
 
 
 def speed_picture(measured: dict[str, dict[str, float]]) -> str:
-    """Returns the ratios as horizontal bars, with a line where both are equally fast."""
+    """Draws the ratios as horizontal bars, with a line at equal speed."""
     scale = (_SPEED_WIDTH - _LABEL - 60) / max(
         value for each in measured.values() for value in each.values()
     )
@@ -169,7 +169,7 @@ def _described(measured: dict[str, dict[str, float]]) -> str:
 
 
 def svg_document(title: str, elements: Iterable[str], *, width: int, height: int) -> str:
-    """Returns a picture as SVG, which a screen reader reads by its title."""
+    """Returns a picture as SVG, whose title screen readers read."""
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>'
     return "\n".join([opening, f"<title>{title}</title>", *elements, "</svg>", ""])

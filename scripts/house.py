@@ -1,7 +1,7 @@
-"""Counts the rooms of the package: `make house`.
+"""Measures the package's structure: `make house`.
 
-A folder's arrow goes to each folder that a module in it imports from; a package's `__init__` only hands names on and
-has none. Two folders that import each other are a circle, unless one lies in the other.
+An arrow goes from a folder to each folder that its modules import from; a package's `__init__`, which only re-exports,
+has none. Two folders that import each other form a circle, unless one contains the other.
 """
 
 import ast
@@ -19,13 +19,13 @@ PACKAGE = ROOT / "tfx_tpu_trainer"
 
 
 def files() -> list[Path]:
-    """Returns the package's files, without those of templates."""
+    """Returns the package's files, except templates."""
     found = sorted(PACKAGE.rglob("*.py"))
     return [path for path in found if "templates" not in path.relative_to(PACKAGE).parts]
 
 
 def arrows() -> dict[tuple[str, str], list[str]]:
-    """Returns the imports between folders, as `module -> module`, by the two folders."""
+    """Returns the imports between two folders, as `module -> module`."""
     graph = grimp.build_graph(PACKAGE.name, cache_dir=None)
     packages = {module for module in graph.modules if graph.find_children(module)}
     found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
@@ -39,7 +39,7 @@ def arrows() -> dict[tuple[str, str], list[str]]:
 
 
 def circles() -> dict[tuple[str, str], list[str]]:
-    """Returns the folders that import each other, neither in the other, with the fewer imports of the two ways."""
+    """Returns folders that import each other, neither inside the other, with the imports of the rarer direction."""
     found = arrows()
     return {
         (one, other): min(found[one, other], found[other, one], key=len)
@@ -49,7 +49,7 @@ def circles() -> dict[tuple[str, str], list[str]]:
 
 
 def upward() -> list[str]:
-    """Returns the imports that a wing makes from a wing on its own level or above it."""
+    """Returns a wing's imports from wings on its own level or above."""
     rows = draw_pictures.rows_of(draw_pictures.contracts())[""]
     level = {wing: -number for number, wings in enumerate(rows) for wing in wings}
     return [
@@ -66,7 +66,7 @@ def _short(module: str) -> str:
 
 
 def _lines(source: str) -> collections.Counter[str]:
-    """Counts a file's lines: all of them, of imports, of docstrings, with comments, and of code alone."""
+    """Counts a file's lines: total, imports, docstrings, comments and code."""
     imports, docstrings = set[int](), set[int]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""Runs the notebooks of docs/notebooks and keeps what they show: `make notebooks`, of some with ARGS=preflight.
+"""Runs the notebooks of docs/notebooks and keeps their outputs: `make notebooks`, or some with ARGS=preflight.
 
 The documentation's site shows the outputs without running anything (`page_of`); tests/workbench/test_notebooks.py and
 tests/engines/test_jupyter.py run the notebooks again and compare. Kept is what a reader learns from: no
@@ -23,18 +23,18 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 
 _LONGEST_OUTPUT = 100_000
-# The page of a training is longer than all other outputs together.
+# A training's page is longer than all other outputs together.
 _FRAME = re.compile(r"<iframe title=\"([^\"]*)\".*?</iframe>", re.DOTALL)
-# How far a training is, with its speed: lines of rich.
+# Rich's progress lines, with their speed.
 _PROGRESS = '<pre style="white-space:pre'
-# Magic of a cell -> the language of what follows; a file's follows from its name.
+# Cell magic -> language of the cell; a file's ending decides for %%writefile.
 _LANGUAGES = {"%%bash": "sh", ".py": "python", ".json": "json"}
 
 
 def execute(path: Path, folder: str) -> NotebookNode:
-    """Runs a notebook in a kernel of its own, as Jupyter does."""
+    """Runs a notebook in its own kernel, as Jupyter does."""
     notebook = nbformat.read(path, as_version=4)
-    # Under pytest ipykernel does not show what goes to file descriptors, as C++ and child processes write to them.
+    # Under pytest, ipykernel hides output to file descriptors, as C++ and child processes write it.
     left_out = ("PYTEST_CURRENT_TEST", "TF_CPP_MIN_LOG_LEVEL")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
@@ -51,7 +51,7 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
 
 
 def printed(cell: NotebookNode) -> str:
-    """Returns what a cell prints on standard output."""
+    """Returns a cell's standard output."""
     return "".join(
         output.text
         for output in cell.outputs
@@ -60,7 +60,7 @@ def printed(cell: NotebookNode) -> str:
 
 
 def keep_outputs(notebook: NotebookNode, folder: str) -> None:
-    """Leaves what a reader learns from in an executed notebook."""
+    """Reduces an executed notebook's outputs to what readers need."""
     for cell in code_cells(notebook):
         cell.metadata.pop("execution", None)
         cell.outputs = list(_kept(cell))
@@ -76,7 +76,7 @@ def _kept(cell: NotebookNode) -> Iterator[NotebookNode]:
     if text := printed(cell):
         yield nbformat.v4.new_output("stream", name="stdout", text=text)
     for output in cell.outputs:
-        # The value of a cell is what TFX says of an execution: objects at addresses, with scripts.
+        # The cell's value is TFX's dump of an execution: objects at addresses, with scripts.
         html = output.data.get("text/html", "") if output.output_type == "display_data" else ""
         if html and not html.startswith(_PROGRESS):
             shown = _FRAME.sub(r"(<i>\1</i>, in a frame)", html)
@@ -84,7 +84,7 @@ def _kept(cell: NotebookNode) -> Iterator[NotebookNode]:
 
 
 def page_of(path: Path) -> str:
-    """Returns a notebook as a page of Markdown: nothing is run, its outputs are those of the file.
+    """Renders a notebook as a Markdown page with its stored outputs.
 
     Pages of Markdown rather than those of a plugin: links are checked like all others, search and the table of
     contents know the text, colours follow the theme, and nothing is loaded from another host.
@@ -103,7 +103,7 @@ def _blocks(cell: Mapping[str, Any]) -> Iterator[str]:
     yield _listing(source)
     for output in cell["outputs"]:
         if output["output_type"] == "stream":
-            # What a cell says of a file that it has written is in the listing's title.
+            # The listing's title replaces the message about the written file.
             if not source.startswith("%%writefile"):
                 yield _fenced("".join(output["text"]), "{ .text .notebook-output }")
         else:

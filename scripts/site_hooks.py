@@ -1,4 +1,4 @@
-"""What `make docs` adds to MkDocs: pages from outside of docs/, links into the repository, and checks of the result.
+"""Extends MkDocs for `make docs`: pages from outside docs/, links into the repository, and checks of the result.
 
 MkDocs' strict mode finds broken links and anchors, pages that no section names and sections without their page. Added
 here: a link to a file of the repository must name one that exists, every public name must be documented, and no page
@@ -28,17 +28,17 @@ from scripts.run_notebooks import page_of
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tfx_tpu_trainer"
 PROMPT = ">>> "
-# Strict mode counts the warnings of loggers below this name.
+# Strict mode counts warnings of loggers below this name.
 LOG = logging.getLogger("mkdocs.hooks.site")
 
-# Page of the site -> file of the repository that it shows.
+# Page of the site -> file of the repository.
 PAGES_FROM_ELSEWHERE = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "kubeflow.md": "kubeflow/README.md",
 }
 
-# Modules whose `__all__` is re-exported by the module that has a page, or that hold private names.
+# Modules with private names, or whose `__all__` is re-exported by a module with a page.
 SHOWN_ELSEWHERE = frozenset(
     f"tfx_tpu_trainer.{name}"
     for name in (
@@ -67,7 +67,7 @@ _LOADED = re.compile(
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that show files from outside of docs/, and those of notebooks."""
+    """Adds pages for files outside docs/, and for notebooks."""
     for page, source in PAGES_FROM_ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
     for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
@@ -77,8 +77,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Points links that leave docs/ to the page that shows the file, or names a file that no page shows."""
-    # The search finds words of a signature in dozens of docstrings: the page that explains them comes first.
+    """Redirects links that leave docs/ to the site's page of the file, or names the file."""
+    # Searches for a signature's words hit dozens of docstrings; the page that explains them must come first.
     page.meta.setdefault("search", {"boost": boost_of(page.file.src_uri)})
     missing: list[str] = []
     text = with_site_links(markdown, page.file.src_uri, missing)
@@ -90,12 +90,12 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Empties the defaults of options that have none, which mkdocs-click shows as an object of click 8.3."""
+    """Removes the defaults of options without one, which mkdocs-click shows as an object of click 8.3."""
     return html.replace("<code>Sentinel.UNSET</code>", "")
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Checks what was built."""
+    """Checks the built site."""
     site = Path(config.site_dir)
     package = griffe.load("tfx_tpu_trainer", search_paths=[str(ROOT)])
     faults = [
@@ -115,14 +115,14 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def boost_of(page: str) -> float:
-    """Returns what the search multiplies a page's score with."""
+    """Returns the factor for a page's search score."""
     if page.startswith("reference/api/"):
         return 0.2
     return 2.0 if page.startswith(("start/", "how-to/", "explanation/")) else 1.0
 
 
 def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
-    """Returns a page's Markdown with the links that leave docs/ rewritten; code blocks stay as they are."""
+    """Rewrites a page's links that leave docs/; code blocks stay."""
     source = PAGES_FROM_ELSEWHERE.get(page, f"docs/{page}")
     defined = {each["label"]: each["target"] for each in _DEFINITION.finditer(markdown)}
 
@@ -135,7 +135,7 @@ def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
         if not path or "://" in path or path.startswith(("mailto:", "/")):
             return link[0]
         target = os.path.normpath(PurePosixPath(source).parent / path)
-        # Of a page that only the site has too: on GitHub the link would be dead. MkDocs looks for other files of docs/.
+        # A link to a page that only the site has would be dead on GitHub. MkDocs itself checks other files of docs/.
         checked = target.endswith((".md", ".ipynb")) or not target.startswith("docs/")
         if checked and not (ROOT / target).exists():
             missing.append(link["target"])
@@ -158,7 +158,7 @@ def with_site_links(markdown: str, page: str, missing: list[str]) -> str:
 
 
 def inventory_names(inventory: bytes) -> set[str]:
-    """Returns the names that a Sphinx inventory (`objects.inv`, version 2) lists."""
+    """Returns the names in a Sphinx inventory (`objects.inv`, version 2)."""
     _, compressed = inventory.split(b"zlib.\n", 1)
     return {line.split(" ", 1)[0] for line in zlib.decompress(compressed).decode().splitlines()}
 
@@ -196,13 +196,13 @@ def _module(package: griffe.Module, path: str) -> griffe.Module:
 
 
 def _places(module: griffe.Module, name: str) -> set[str]:
-    """Returns where a name of a module may be documented: under it, or in the file that has the same name."""
+    """Returns where a module's name may be documented: under its own name, or in the file of the same name."""
     target = module.members.get(name)
-    # What comes from TensorFlow can't be resolved.
+    # TensorFlow's names can't be resolved.
     with contextlib.suppress(griffe.AliasResolutionError):
         target = target.final_target if isinstance(target, griffe.Alias) else target
     if isinstance(target, griffe.Module):
-        # A module has a page where it has an `__all__`; a file's name may also be that of what is in it.
+        # A module with an `__all__` has a page; a file may also share the name of its content.
         same = target.members.get(name)
         is_file_of_it = isinstance(same, griffe.Function | griffe.Class)
         return {f"{target.path}.{name}"} if is_file_of_it else {module.path}
@@ -210,19 +210,19 @@ def _places(module: griffe.Module, name: str) -> set[str]:
 
 
 def loads_from_elsewhere(site: Path) -> Iterator[str]:
-    """Yields a line for each script, style sheet, font or picture that a page takes from another host."""
+    """Yields a line for each script, style sheet, font or picture that a page loads from another host."""
     for path in sorted([*site.rglob("*.html"), *site.rglob("*.css")]):
         for url in external_loads(path.read_text("utf-8")):
             yield f"{path.relative_to(site)}: loads {url}"
 
 
 def external_loads(text: str) -> Iterable[str]:
-    """Returns what a page or style sheet loads from another host: links that a reader clicks are none of it."""
+    """Returns what a page or style sheet loads from another host, except links for readers."""
     return [next(filter(None, groups)) for groups in _LOADED.findall(text)]
 
 
 def examples(package: Path = PACKAGE) -> dict[str, str]:
-    """Returns each docstring with an example by its place, such as `estimator/_estimator.py:Estimator`."""
+    """Returns each docstring that has an example, by its place, such as `estimator/_estimator.py:Estimator`."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         source = path.read_text("utf-8")
@@ -234,21 +234,21 @@ def examples(package: Path = PACKAGE) -> dict[str, str]:
 
 
 def _docstrings(tree: ast.AST, within: str = "") -> Iterator[tuple[str, str]]:
-    """Yields name and docstring of each class, function and assigned name, such as `Estimator.train`."""
+    """Yields each class's, function's and assigned name's docstring, with names such as `Estimator.train`."""
     body = getattr(tree, "body", [])
     for node, following in zip(body, [*body[1:], None]):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             yield f"{within}{node.name}", ast.get_docstring(node) or ""
             yield from _docstrings(node, f"{within}{node.name}.")
         elif isinstance(node, ast.Assign) and isinstance(following, ast.Expr):
-            # What has no docstring of its own, as a class of TensorFlow's, has a string below its name.
+            # A name without its own docstring, such as a class of TensorFlow's, is followed by a string.
             text = getattr(following.value, "value", None)
             if isinstance(text, str):
                 yield ast.unparse(node.targets[0]), inspect.cleandoc(text)
 
 
 class DocumentAliases(griffe.Extension):
-    """Documents public names that are another object's name: `conv2d = convolution2d`, TensorFlow's hooks.
+    """Documents public names that are aliases: `conv2d = convolution2d`, TensorFlow's hooks.
 
     Griffe reads source and runs none, so it finds no docstring for a name that is assigned or comes from TensorFlow.
     Those of `__all__` get one here: an object of TensorFlow says so with its public name, one of ours brings its own
@@ -256,7 +256,7 @@ class DocumentAliases(griffe.Extension):
     """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Documents every assigned name of an `__all__` in the package."""
+        """Documents every assigned name in a package's `__all__`."""
         if pkg.name == PACKAGE.name:
             for module in _modules_of(pkg):
                 for export in module.exports or ():
@@ -276,7 +276,7 @@ def _document(module: griffe.Module, name: str) -> None:
         try:
             member = member.final_target
         except griffe.AliasResolutionError:
-            # It comes from TensorFlow.
+            # A name of TensorFlow's.
             member = griffe.Attribute(name, parent=module)
             module.set_member(name, member)
     if isinstance(member, griffe.Attribute) and member.docstring is None:
@@ -286,7 +286,7 @@ def _document(module: griffe.Module, name: str) -> None:
 
 
 def described(value: Any) -> str:
-    """Returns what there is to say of an object under another name; nothing for a plain value."""
+    """Describes an object under another name; nothing for a plain value."""
     if inspect.ismodule(value) or isinstance(value, str | int | dict | list | tuple):
         return ""
     home = getattr(value, "__module__", "") or ""
@@ -296,7 +296,7 @@ def described(value: Any) -> str:
 
 
 def tensorflow_name(value: Any) -> str:
-    """Returns the name under which TensorFlow exports an object, or its place in TensorFlow's source."""
+    """Returns TensorFlow's public name of an object, or its place in TensorFlow's source."""
     exported = getattr(value, "_tf_api_names_v1", None) or getattr(value, "_tf_api_names", None)
     if exported and "_tf_api_names_v1" in vars(value):
         name = f"tf.compat.v1.{exported[0]}"

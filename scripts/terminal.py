@@ -1,4 +1,4 @@
-"""Records and draws what programs show on a terminal, for the documentation.
+"""Records and draws programs' terminal output for the documentation.
 
     python -m scripts.terminal record [--every SECONDS] FILE [PROGRAM ...]
     COMMAND | python -m scripts.terminal draw FILE.svg --title TITLE
@@ -31,20 +31,20 @@ from rich.text import Text
 
 WIDTH, HEIGHT = 100, 40
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)|(\x1b)")
-# The font of rich's own pictures is on another host.
+# Rich's own pictures load a font from another host.
 _FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _FONTS = '"DejaVu Sans Mono", Menlo, Consolas, "Liberation Mono", monospace'
 
 
 class Screen:
-    """As much of a terminal as rich's live displays need: lines, and a cursor that goes up again."""
+    """Emulates as much of a terminal as rich's live displays need: lines, and a cursor that moves up."""
 
     def __init__(self) -> None:
         self.lines: list[str] = [""]
         self._row = self._column = 0
 
     def feed(self, text: str) -> None:
-        """Takes what a program writes."""
+        """Processes a program's output."""
         for parameters, command, control, written, _ in _SEQUENCE.findall(text):
             if written:
                 self._write(written)
@@ -66,7 +66,7 @@ class Screen:
 
 
 def record(command: list[str], *, every_secs: float) -> list[str]:
-    """Runs a program on a terminal of its own."""
+    """Runs a program on its own terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"}
@@ -101,7 +101,7 @@ def record(command: list[str], *, every_secs: float) -> list[str]:
 
 
 def picture(text: str, *, title: str, width: int = 100) -> str:
-    """Returns a terminal with a text in it, as SVG."""
+    """Draws a terminal with a text as SVG."""
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(text.rstrip()))
     drawn = console.export_svg(title=title, theme=MONOKAI, unique_id="terminal")
@@ -119,7 +119,7 @@ def main() -> None:
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
 def record_command(file: Path, program: tuple[str, ...], every: float) -> None:
-    """Writes what PROGRAM, with its arguments, shows into FILE; without one, a training of 5,000 steps."""
+    """Records PROGRAM with its arguments into FILE; without one, a training of 5,000 steps."""
     command = list(program) or [sys.executable, "-m", "scripts.terminal", "train"]
     file.write_text("\n".join(record(command, every_secs=every)) + "\n", encoding="utf-8")
 
@@ -134,8 +134,8 @@ def draw(file: Path, title: str) -> None:
 
 @main.command(hidden=True)
 def train() -> None:
-    """Trains 5,000 steps and evaluates on the way, as any program does."""
-    # Here: the other commands need no TensorFlow, and the recording no warnings.
+    """Trains 5,000 steps with evaluations on the way."""
+    # Imported here: other commands need no TensorFlow, and the recording no warnings.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warnings.filterwarnings("ignore")
     import numpy as np

@@ -1,4 +1,4 @@
-"""Who is measured. This module imports no TensorFlow: the command reads it before any is chosen."""
+"""Lists the contenders, without importing TensorFlow, since the command reads it before any is chosen."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Contender:
     of_real_size: bool = False
 
     def runs(self, model: str) -> bool:
-        """Tells whether it is measured on a model."""
+        """Returns whether it is measured on a model."""
         if self.models is None:
             return self.of_real_size or model not in OF_REAL_SIZE
         return model in self.models
@@ -48,7 +48,7 @@ CONTENDERS = {
         module="benchmarks.contenders.estimators",
         options={"original": True},
         of_original=True,
-        # Its environment has the Keras 2 of TensorFlow itself.
+        # Its environment has TensorFlow's own Keras 2.
         legacy_keras=False,
         of_real_size=True,
     ),
@@ -60,7 +60,7 @@ CONTENDERS = {
         title="ours, jit_compile=True",
         module="benchmarks.contenders.estimators",
         options={"jit_compile": True},
-        # XLA's convolutions on a CPU take a second a step: the CNN would take longer than all others.
+        # XLA's convolutions on a CPU take a second per step: the CNN would take longer than all others.
         models=("mlp", "wide_and_deep"),
         activities=("train",),
     ),
@@ -80,7 +80,7 @@ CONTENDERS = {
     "keras3-loop": Contender(
         title="Keras 3 fit, 25 steps a call",
         module="benchmarks.contenders.keras_fit",
-        # Keras 3.6 unrolls the loop, and TensorFlow allows no more than 32 batches drawn in one function.
+        # Keras 3.6 unrolls the loop, and TensorFlow allows at most 32 batches in one function.
         options={"package": "keras", "steps_per_execution": 25},
         legacy_keras=False,
     ),

@@ -1,4 +1,4 @@
-"""TPUEstimator, the original's or ours on the host or on emulated cores: the same calls in all."""
+"""Measures TPUEstimator, the original's or ours, on the host or on emulated cores, with the same calls."""
 
 import itertools
 import math
@@ -53,7 +53,7 @@ class EstimatorRunner:
         self._estimator.train(self._input_fn(), steps=steps * segments, saving_listeners=[clock])
         self.train_end_seconds = time.monotonic() - clock.monotonic
         times = _times_of_events(self._request.model_dir) | {clock.step: clock.time}
-        # An event is due after the first step, so the segments begin one step later than planned.
+        # An event is due after the first step, so that the segments begin one step later than planned.
         bounds = [start + 1 + steps * segment for segment in range(1, segments)] + [clock.step]
         return _rates(times, bounds)
 
@@ -100,7 +100,7 @@ class _EndClock(v1.train.CheckpointSaverListener):
 
 
 class _SessionClock(v1.train.SessionRunHook):
-    """Reads the clock when a session is open, and when it has read its last row and is about to close."""
+    """Reads the clock when a session opens, and when it has read its last row and is about to close."""
 
     opened = ended = math.nan
 
@@ -112,7 +112,7 @@ class _SessionClock(v1.train.SessionRunHook):
 
 
 def _times_of_events(model_dir: str) -> dict[int, float]:
-    """Returns the times at which the loss of a step was summarized."""
+    """Returns the times at which a step's loss was summarized."""
     times = {}
     for path in pathlib.Path(model_dir).glob("events.out.tfevents.*"):
         for event in v1.train.summary_iterator(str(path)):
@@ -140,7 +140,7 @@ def make(
     options = {"save_summary_steps": request.plan.summary_steps}
     if original:
         return EstimatorRunner(tf.compat.v1.estimator.tpu, request, **options)
-    # Here: the original's environment has nothing of ours.
+    # Imported here: the original's environment lacks our package.
     from tfx_tpu_trainer.estimator import tpu
 
     if cores is None:

@@ -1,4 +1,4 @@
-"""Keras `fit`, `evaluate` and `predict`, with Keras's own defaults."""
+"""Measures Keras `fit`, `evaluate` and `predict`, with Keras's own defaults."""
 
 import importlib
 import time
@@ -29,7 +29,7 @@ class KerasRunner:
         self._predicting.compile(steps_per_execution=steps_per_execution)
 
     def first_steps(self, steps: int) -> float:
-        # Keras 3 makes whole executions only.
+        # Keras 3 only makes whole executions.
         executions = -(-steps // self._steps_per_execution)
         steps = executions * self._steps_per_execution
         self._model.fit(self._batches(), steps_per_epoch=steps, verbose=0)
@@ -44,7 +44,7 @@ class KerasRunner:
         self._model.fit(
             self._batches(), epochs=segments, steps_per_epoch=steps, verbose=0, callbacks=[clock]
         )
-        # Training measures no metric, as in the other contenders.
+        # Training measures no metric, like the other contenders.
         self._model.compile(
             self._optimizer,
             self._loss,

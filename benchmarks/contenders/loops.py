@@ -1,4 +1,4 @@
-"""Loops written by hand, many steps in one `tf.function` and no trainer around: a training, and its input alone."""
+"""Measures hand-written loops, many steps in one `tf.function`: a training, and its input alone."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from benchmarks.plan import Request
 
 
 class InputRunner:
-    """Draws batches and does nothing with them: no contender can be faster. See `benchmarks.measure.Runner`."""
+    """Draws batches without using them, the upper bound for all contenders. See `benchmarks.measure.Runner`."""
 
     def __init__(self, request: Request) -> None:
         self.batch_size = MODELS[request.model].batch_size
@@ -63,7 +63,7 @@ def _draw_some(iterator: Any, count: tf.Tensor) -> tf.Tensor:
 
 
 class BareRunner(InputRunner):
-    """Trains, as a loop without a trainer does."""
+    """Trains in a bare loop."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)

@@ -1,1 +1,1 @@
-"""Published training speeds of named TPUs, beside what the preflight says of the same steps."""
+"""Compares published training speeds of named TPUs with the preflight's numbers for the same steps."""

@@ -1,4 +1,4 @@
-"""Published speeds beside the bound and the estimate of the same steps."""
+"""Compares published speeds with the bound and the estimate of the same steps."""
 
 import dataclasses
 import json
@@ -17,13 +17,13 @@ from tfx_tpu_trainer.preflight._step_time import LINK_SHARE, ErrorSpread, estima
 RECORD = pathlib.Path(__file__).parent / "recorded.json"
 """The results of the last run with --record."""
 
-# A flash attention of large blocks computes those on the diagonal whole: of 4 x 4, 10 of 16.
+# Flash attention computes large blocks on the diagonal completely: of 4 x 4, 10 of 16.
 _CAUSAL = 0.625
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One published result, compared."""
+    """The comparison of one published result."""
 
     model: str
     slice_name: str
@@ -31,10 +31,10 @@ class Comparison:
     source: str
     # Whether the estimate's shares were fitted to it.
     fitted: bool
-    # HBM that the compiled program needs on a device, and what it may use there.
+    # HBM that the compiled program needs on a device, and its limit there.
     need_bytes: int
     limit_bytes: int
-    # Whether the program is the whole step; else a part of it, multiplied.
+    # Whether the program is the whole step, or a part to be multiplied.
     whole: bool
     bound_seconds: float
     estimated_seconds: float
@@ -47,7 +47,7 @@ class Comparison:
 
 
 def compare(published: Published) -> Comparison:
-    """Compares one result; compiles its program where that was not done yet."""
+    """Compares one result; compiles its program if necessary."""
     program = PROGRAMS[published.program]
     tpu_slice = find_slice(published.slice_name)
     made = compiled(published.program)
@@ -83,7 +83,7 @@ def compare_all() -> list[Comparison]:
 
 
 def spread(rows: Sequence[Comparison]) -> ErrorSpread:
-    """Returns the errors on the results that nothing was fitted to."""
+    """Returns the errors on results that nothing was fitted to."""
     errors = [each.error for each in rows if not each.fitted]
     deciles = statistics.quantiles(errors, n=10, method="inclusive")
     return ErrorSpread(
@@ -107,7 +107,7 @@ def read() -> list[Comparison]:
 
 
 def table(rows: Sequence[Comparison]) -> str:
-    """Returns the comparisons as a table of Markdown."""
+    """Returns the comparisons as a Markdown table."""
     lines = [
         "| model | slice | compiles | HBM | bound | estimate | published | error | used | source |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -132,7 +132,7 @@ def _is_deeper(published: Published) -> bool:
 
 
 def scaled(costs: Sequence[OpCost], published: Published) -> list[OpCost]:
-    """Repeats the blocks of a ResNet-50 for a deeper one, and enlarges its images."""
+    """Repeats a ResNet-50's blocks for a deeper one, and enlarges its images."""
     found = []
     for cost in costs:
         times = 1.0
@@ -160,29 +160,29 @@ def _bound(costs: Sequence[OpCost], tpu_slice: Slice) -> float:
 
 
 def _decoder_seconds(shape: Decoder, made: Compiled, tpu_slice: Slice) -> tuple[float, float]:
-    """Returns bound and estimate of a step whose layer was compiled."""
+    """Returns bound and estimate of a step with one compiled layer."""
     chip = tpu_slice.chip
     peak = chip.bf16_tflops * 1e12
     reached = matrix_share(chip.generation) * peak
     layer = sum(each.runs * each.flops for each in made.costs)
     attention = shape.attention_flops
-    # The half that a causal mask leaves out need not be computed.
+    # The half that a causal mask excludes need not be computed.
     logits = 6.0 * shape.tokens * shape.vocabulary * shape.width
     bound = (shape.layers * layer + attention / 2 + logits) / peak
     passes = 1 + shape.recomputed / 3
     one = estimate(made.costs, tpu_slice, num_replicas=1).step_seconds
     again = 1 + (1 / 3 if shape.recomputes_attention else 0)
     computed = shape.layers * one * passes + (_CAUSAL * again * attention + logits) / reached
-    # Each chip gathers the weights for both passes and scatters the gradients' sums, 2 bytes each;
-    # that runs beside the computation.
+    # Each chip gathers the weights for both passes and scatters the gradients' sums, 2 bytes each, in parallel with the
+    # computation.
     links = LINK_SHARE * chip.ici_gb_per_s * 1e9
     sent = 3 * 2 * shape.parameters / shape.tensor_parallel / links
-    # Chips that share a layer gather and scatter its activations, on one axis of the torus, twice
-    # in each pass; the next product waits for that.
+    # Chips that share a layer gather and scatter its activations on one axis of the torus, twice in each pass; the next
+    # product waits for that.
     axes = 3 if tpu_slice.topology.count("x") == 2 else 2
     shared = shape.tensor_parallel
     activations = 2.0 * shape.tokens * shared * shape.width * (shared - 1) / shared
     exchanged = 8 * shape.layers * activations / (links / axes)
-    # Variables and two moments in float32, read and written, of the chip's share.
+    # The chip's share of variables and two moments in float32, read and written.
     updated = 28 * shape.parameters / tpu_slice.num_chips / (chip.hbm_gb_per_s * 1e9)
     return bound, max(computed, sent) + exchanged + updated

@@ -1,4 +1,4 @@
-"""Models of the published results, generated: their steps compile, no data is read.
+"""Generates the published results' models: their steps compile, and no data is read.
 
 An image model is whole. A language model of 8 to 256 billion parameters is sharded over the chips of its slice, which
 is not what a preflight compiles: its layers are alike, so one is compiled at the shapes of one chip, with the weights
@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 _CLASSES = 1000
 _MOMENTUM = 0.9
 
-# Blocks of each of the four groups, as ResNet-RS has them (arXiv 2103.07579, its appendix).
+# Blocks of each of the four groups, as in ResNet-RS (arXiv 2103.07579, appendix).
 RESNET_BLOCKS: Mapping[int, tuple[int, int, int, int]] = {
     50: (3, 4, 6, 3),
     101: (3, 4, 23, 3),
@@ -32,7 +32,7 @@ RESNET_BLOCKS: Mapping[int, tuple[int, int, int, int]] = {
 
 
 def resnet(*, rs: bool) -> Callable[..., TPUEstimatorSpec]:
-    """Returns the model_fn of a ResNet-50, each block below a name scope of its own."""
+    """Returns a ResNet-50's model_fn, with a name scope for each block."""
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> TPUEstimatorSpec:
         del params
@@ -133,7 +133,7 @@ def _dense(inputs: tf.Tensor, units: int) -> tf.Tensor:
 
 
 def _normalize(inputs: tf.Tensor) -> tf.Tensor:
-    """Returns inputs with layer normalization, which computes in float32."""
+    """Applies layer normalization, computed in float32."""
     with v1.variable_scope(None, "normalization"):
         scale = v1.get_variable("scale", [inputs.shape[-1]], initializer=v1.ones_initializer())
         offset = v1.get_variable("offset", [inputs.shape[-1]], initializer=v1.zeros_initializer())
@@ -229,13 +229,13 @@ def decoder_layer(shape: Decoder) -> Callable[..., TPUEstimatorSpec]:
         shared = shape.tensor_parallel
         heads = shape.heads // shared
         key_heads = max(1, shape.key_heads // shared)
-        # Trained, so that the gradient goes on to what is before the layer.
+        # Trained, so that the gradient continues to what precedes the layer.
         hidden = features["hidden"] * _weight("before", [shape.width])
         normal = _rms_normalize(hidden)
         query = _product(normal, "query", heads * shape.head_size)
         key = _product(normal, "key", key_heads * shape.head_size)
         value = _product(normal, "value", key_heads * shape.head_size)
-        # In the place of the attention's kernel: each of the three has a gradient.
+        # In place of the attention's kernel; each of the three has a gradient.
         mixed = query + tf.tile(key * value, [1, 1, heads // key_heads])
         hidden += _product(mixed, "out", shape.width)
         normal = _rms_normalize(hidden)

@@ -1,4 +1,4 @@
-"""The programs that stand for the published steps, and what their compilation says."""
+"""Defines the programs for the published steps, and compiles them."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from tfx_tpu_trainer.preflight._hlo_cost import OpCost
 CACHE = pathlib.Path(__file__).parents[2] / ".make" / "published_tpus"
 """The compiled programs, one file each."""
 
-# A fast compilation: of ResNet-50 it takes half a minute of processor time instead of minutes.
+# A fast compilation: half a minute of processor time for ResNet-50, instead of minutes.
 _EFFORT = -1.0
 
 
@@ -24,13 +24,13 @@ _EFFORT = -1.0
 class Program:
     """A step to compile."""
 
-    # The smallest slice that has the replicas.
+    # The smallest slice with the replicas.
     slice_name: str
     replicas: int
     rows: int
     # `"resnet"`, `"resnet_rs"`, `"vit"` or `"decoder"`.
     kind: str
-    # Edge of the images.
+    # Width and height of the images.
     image: int | None = None
     decoder: Decoder | None = None
 
@@ -115,7 +115,7 @@ PROGRAMS: Mapping[str, Program] = {
         "v5p:2x2x1", **_V5P, **_LARGE, width=8192, rows=1, tensor_parallel=8
     ),
     "llama_70b_2": _layer("v6e:1x1", **_LLAMA_70B, vocabulary=128_256, length=8192, rows=2),
-    # Two rows a chip, as its tokens a second and its seconds have it; its options say three.
+    # Two rows per chip, according to its tokens per second and its seconds; its options say three.
     "llama2_70b": _layer("v6e:1x1", **_LLAMA_70B, length=4096, rows=2),
     "gpt3_175b": _layer(
         "v6e:1x1",
@@ -144,7 +144,7 @@ PROGRAMS: Mapping[str, Program] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """What the compiler made of a program."""
+    """The compiler's results for a program."""
 
     need_bytes: int
     limit_bytes: int
@@ -152,7 +152,7 @@ class Compiled:
 
 
 def compiled(key: str) -> Compiled:
-    """Compiles a program, or reads what an earlier run has compiled."""
+    """Compiles a program, or reads an earlier run's results."""
     path = CACHE / f"{key}.json"
     if not path.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _compile(program: Program) -> dict[str, Any]:
         num_replicas=program.replicas,
     )
     if program.replicas == 1:
-        # The smallest slices of v4 and v5p have four chips; programs that serve run on one.
+        # The smallest slices of v4 and v5p have four chips; serving programs run on one.
         step = dataclasses.replace(step, name="serve:layer")
     options = CompilerOptions(effort=_EFFORT, timeout_seconds=3600.0)
     (made,) = compile_steps([step], program.slice_name, options)

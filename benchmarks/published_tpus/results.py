@@ -1,4 +1,4 @@
-"""Published training speeds of TensorFlow and JAX models on named TPUs, each with its source."""
+"""Lists published training speeds of TensorFlow and JAX models on named TPUs, each with its source."""
 
 import dataclasses
 
@@ -18,22 +18,22 @@ IMAGENET_ROWS = 1_281_167
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A training's speed, as its authors give it."""
+    """A training's speed, as published."""
 
     model: str
-    # Key of `programs.PROGRAMS`: what stands for its step.
+    # Key of `programs.PROGRAMS`, for its step.
     program: str
-    # With as many chips as the authors had.
+    # With the authors' number of chips.
     slice_name: str
     source: str
-    # One of both: where the authors give operations a second and chip, by their own count, 10^12 of these.
+    # Exactly one of both; operations per second and chip are by the authors' own count, in 10^12.
     step_seconds: float | None = None
     chip_tflops: float | None = None
-    # Whether the estimate's shares were fitted to it; else it is held out, for a test.
+    # Whether the estimate's shares were fitted to it; otherwise it is held out for a test.
     fitted: bool = False
-    # Blocks of a ResNet's groups, where the program has ResNet-50's.
+    # Blocks of a ResNet's groups, if the program is ResNet-50's.
     blocks: tuple[int, int, int, int] | None = None
-    # Of an image, as a multiple of the program's images.
+    # Pixels of an image, relative to the program's images.
     pixels: float = 1.0
 
 

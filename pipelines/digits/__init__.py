@@ -1,1 +1,1 @@
-"""scikit-learn's 1,797 real handwritten digits, 8 by 8 pixels, through a small convolutional network."""
+"""Classifies scikit-learn's 1,797 handwritten digits, 8 by 8 pixels, with a small convolutional network."""

@@ -1,4 +1,4 @@
-"""scikit-learn's digits as a TFRecord of tf.Examples, the same bytes each time."""
+"""Writes scikit-learn's digits as a TFRecord of tf.Examples, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfx_tpu_trainer._support.whole_files import file_written_whole
 
 
 def prepare_data(config: Config) -> str:
-    """The folder of TFRecords to read: the config's, or one written under the root from scikit-learn's digits.
+    """Returns the folder of TFRecords: the config's, or one under the root with scikit-learn's digits.
 
     Args:
         config: The pipeline's config.

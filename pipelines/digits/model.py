@@ -53,7 +53,7 @@ def model_fn(
 
 
 def metric_fn(labels: tf.Tensor, logits: tf.Tensor) -> dict[str, Any]:
-    """The evaluation's metrics, computed on the host.
+    """Computes the evaluation's metrics, on the host.
 
     Args:
         labels: The digits, [batch].
@@ -72,7 +72,7 @@ def metric_fn(labels: tf.Tensor, logits: tf.Tensor) -> dict[str, Any]:
 
 
 def convolutions(pixels: tf.Tensor, params: Mapping[str, Any]) -> tf.Tensor:
-    """Two convolutions, one pooling and two dense layers: the logits, [batch, 10]."""
+    """Applies two convolutions, a pooling and two dense layers; returns the logits, [batch, 10]."""
     filters = params["filters"]
     images = tf.reshape(pixels, [-1, SIDE, SIDE, 1])
     hidden = tf.nn.relu(convolution(images, filters, name="convolution_0"))
@@ -84,7 +84,7 @@ def convolutions(pixels: tf.Tensor, params: Mapping[str, Any]) -> tf.Tensor:
 
 
 def convolution(images: tf.Tensor, filters: int, *, name: str) -> tf.Tensor:
-    """A 3 by 3 convolution with a bias, of the same height and width: [batch, height, width, filters]."""
+    """Applies a 3 by 3 convolution with a bias; returns [batch, height, width, filters]."""
     kernel = tf.compat.v1.get_variable(
         f"{name}/kernel",
         [3, 3, images.shape[3], filters],
@@ -97,7 +97,7 @@ def convolution(images: tf.Tensor, filters: int, *, name: str) -> tf.Tensor:
 
 
 def dense_layer(inputs: tf.Tensor, units: int, *, name: str) -> tf.Tensor:
-    """Multiplies inputs [batch, n] by a trained kernel and adds a bias: [batch, units]."""
+    """Applies a dense layer to inputs [batch, n]; returns [batch, units]."""
     kernel = tf.compat.v1.get_variable(
         f"{name}/kernel",
         [inputs.shape[1], units],

@@ -9,7 +9,7 @@ from tfx_tpu_trainer.workbench.project import components
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
-    """From TFRecords of tf.Examples to a pushed model.
+    """Returns the pipeline from TFRecords of tf.Examples to a pushed model.
 
     Args:
         config: The pipeline's config, with `data` set.

@@ -1,4 +1,4 @@
-"""Where the penguins are: beside this file."""
+"""Finds the penguins' data, next to this file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipelines.penguin.config import Config
 
 
 def prepare_data(config: Config) -> str:
-    """The folder of CSV files to read: the config's, or `rows/` here.
+    """Returns the folder of CSV files: the config's, or `rows/` here.
 
     Args:
         config: The pipeline's config.

@@ -1,4 +1,4 @@
-"""A Keras model of the penguins' species, for TpuTrainer: it calls `build_model`, and does the rest of a `run_fn`."""
+"""Defines a Keras model of the penguins' species for TpuTrainer, which does the rest of a `run_fn`."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def build_model(params: Mapping[str, Any]) -> tf.keras.Model:
 
 
 def callbacks(params: Mapping[str, Any]) -> list[tf.keras.callbacks.Callback]:
-    """Stops when the loss of the eval split has not become less in so many evaluations."""
+    """Stops when the eval split's loss has not improved in a number of evaluations."""
     return [tf.keras.callbacks.EarlyStopping(monitor="val_loss", patience=params["patience"])]

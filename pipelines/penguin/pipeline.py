@@ -1,4 +1,4 @@
-"""The penguin pipeline: the same up to Transform, then TpuTrainer and its gate, or the stock Trainer and Evaluator."""
+"""Declares the penguin pipeline: up to Transform, then TpuTrainer and its gate, or the stock Trainer and Evaluator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACCURACY = "sparse_categorical_accuracy"
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
-    """From CSV files to a pushed model.
+    """Returns the pipeline from CSV files to a pushed model.
 
     Args:
         config: The pipeline's config, with `data` set.
@@ -52,7 +52,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
 
 
 def stock_nodes(config: Config, examples: Any, transform: Any) -> list[Any]:
-    """TFX's own Trainer, Evaluator and Pusher.
+    """Returns TFX's own Trainer, Evaluator and Pusher.
 
     Args:
         config: The pipeline's config.
@@ -73,7 +73,7 @@ def stock_nodes(config: Config, examples: Any, transform: Any) -> list[Any]:
             "params": config.model.model_dump(mode="json"),
             "batch_size": settings.train_batch_size,
             "seed": settings.tf_random_seed,
-            # TFX's cache compares arguments, and the import path stays when the code changes.
+            # TFX's cache compares arguments; the import path does not change with the code.
             "code": source_hash("pipelines.penguin.stock_model"),
         },
     )

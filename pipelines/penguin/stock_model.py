@@ -1,4 +1,4 @@
-"""The same model for TFX's stock Trainer: a `run_fn` that reads rows, trains, and exports with Transform's graph."""
+"""Trains the same model in TFX's stock Trainer, by a `run_fn` that reads, trains and exports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfx_bsl.public import tfxio
 from pipelines.penguin.model import build_model, callbacks
 from pipelines.penguin.transform.preprocessing import LABEL
 
-# How often fit evaluates: so many epochs, each of a part of the steps.
+# The number of evaluations, and so of epochs, each a part of the steps.
 _EVALUATIONS = 4
 
 
@@ -51,7 +51,7 @@ def run_fn(fn_args: tfx.components.FnArgs) -> None:
 
 
 def _signatures(model: tf.keras.Model, transform: tft.TFTransformOutput) -> dict[str, Any]:
-    """Returns what a server and the Evaluator call, each with serialized raw examples."""
+    """Returns the signatures for a server and the Evaluator, each with serialized raw examples."""
     model.transform = transform.transform_features_layer()
     examples = tf.TensorSpec([None], tf.string, name="examples")
 

@@ -1,1 +1,1 @@
-"""Chicago taxi rides: will the passenger tip more than a fifth of the fare?"""
+"""Predicts whether a Chicago taxi passenger tips more than a fifth of the fare."""

@@ -1,4 +1,4 @@
-"""Where the taxi rides are: in the tfx wheel that is installed anyway."""
+"""Finds the taxi rides in the installed tfx wheel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipelines.taxi.config import Config
 
 
 def prepare_data(config: Config) -> str:
-    """The folder of CSV files to read: the config's, or the 15,002 real rides inside the tfx wheel.
+    """Returns the folder of CSV files: the config's, or the 15,002 real rides inside the tfx wheel.
 
     Args:
         config: The pipeline's config.

@@ -1,4 +1,4 @@
-"""A wide-and-deep model of taxi tips, as a TF1-style model_fn for `TpuTrainer`.
+"""Defines a wide-and-deep model of taxi tips as a TF1-style model_fn for `TpuTrainer`.
 
 Everything here also compiles for a TPU: integer ids instead of strings, embeddings as plain
 look-ups, no tables.
@@ -23,7 +23,7 @@ from tfx_tpu_trainer.estimator import ModeKeys
 from tfx_tpu_trainer.estimator.export import PredictOutput
 from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
 
-# Pairs of ids that the wide half sees together.
+# Pairs of ids that the wide half crosses.
 CROSSES = (("trip_start_day", "trip_start_hour"), ("payment_type", "pickup_community_area"))
 
 
@@ -68,7 +68,7 @@ def model_fn(
 
 
 def metric_fn(labels: tf.Tensor, probability: tf.Tensor, row_losses: tf.Tensor) -> dict[str, Any]:
-    """The evaluation's metrics, computed on the host.
+    """Computes the evaluation's metrics, on the host.
 
     Args:
         labels: 0.0 or 1.0, [batch].
@@ -89,7 +89,7 @@ def metric_fn(labels: tf.Tensor, probability: tf.Tensor, row_losses: tf.Tensor) 
 
 
 def wide_and_deep(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) -> tf.Tensor:
-    """The logits, [batch]: a linear model of ids and crosses beside a network over embeddings and numbers."""
+    """Returns the logits, [batch], of a linear model on ids and crosses plus a network on embeddings and numbers."""
     sizes = id_sizes(params["vocabulary_sizes"])
     ids = {name: tf.cast(tf.reshape(features[f"{name}_id"], [-1]), tf.int32) for name in sizes}
     numbers = tf.stack([tf.reshape(features[f"{name}_scaled"], [-1]) for name in NUMBERS], axis=1)
@@ -116,7 +116,7 @@ def wide_and_deep(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) 
 
 
 def id_sizes(vocabulary_sizes: Mapping[str, int]) -> dict[str, int]:
-    """How many ids each categorical feature has, by its raw name."""
+    """Returns the number of ids of each categorical feature, by its raw name."""
     return {
         **{name: vocabulary_sizes[name] + OOV_BUCKETS for name in VOCABULARIES},
         **dict.fromkeys(BUCKETED, BUCKETS + 1),
@@ -125,7 +125,7 @@ def id_sizes(vocabulary_sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def look_up(ids: tf.Tensor, size: int, width: int, *, name: str, zeros: bool = False) -> tf.Tensor:
-    """The rows of a trained table [size, width] for ids [batch]: a tensor [batch, width]."""
+    """Looks up ids [batch] in a trained table [size, width]; returns [batch, width]."""
     initializer = (
         tf.compat.v1.zeros_initializer()
         if zeros
@@ -136,7 +136,7 @@ def look_up(ids: tf.Tensor, size: int, width: int, *, name: str, zeros: bool = F
 
 
 def dense_layer(inputs: tf.Tensor, units: int, *, name: str) -> tf.Tensor:
-    """Multiplies inputs [batch, n] by a trained kernel and adds a bias: a tensor [batch, units]."""
+    """Applies a dense layer to inputs [batch, n]; returns [batch, units]."""
     kernel = tf.compat.v1.get_variable(
         f"{name}/kernel",
         [inputs.shape[1], units],

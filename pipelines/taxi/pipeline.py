@@ -13,7 +13,7 @@ from tfx_tpu_trainer.workbench.project import components
 
 
 def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
-    """From CSV files to a pushed model.
+    """Returns the pipeline from CSV files to a pushed model.
 
     Args:
         config: The pipeline's config, with `data` set.
@@ -78,7 +78,7 @@ def create_pipeline(config: Config) -> tfx.dsl.Pipeline:
 
 
 def model_params(config: Config, *, steps: int | None = None) -> dict[str, Any]:
-    """What the model_fn finds in its `params`: the learning rate falls until training ends.
+    """Returns the `params` of the model_fn; the learning rate falls until training ends.
 
     Args:
         config: The pipeline's config.
@@ -90,12 +90,12 @@ def model_params(config: Config, *, steps: int | None = None) -> dict[str, Any]:
 
 
 def bulk_model_spec() -> tfx.proto.ModelSpec:
-    """What BulkInferrer runs, of the two metagraphs the one for CPU hosts."""
+    """Selects the metagraph for CPU hosts for BulkInferrer."""
     return tfx.proto.ModelSpec(model_signature_name=["serving_default"], tag=["serve"])
 
 
 def evaluator_config(label_key: str) -> tfma.EvalConfig:
-    """What the stock Evaluator measures: no thresholds, so that it writes no blessing and the gate alone decides.
+    """Returns the stock Evaluator's config, without thresholds: it writes no blessing, and the gate alone decides.
 
     Args:
         label_key: The label in Transform's output; the model's `transform_features` signature

@@ -1,4 +1,4 @@
-"""What TFX's Tuner searches for the taxi model, where `tune.enabled` is set."""
+"""Declares the search space of TFX's Tuner for the taxi model, used if `tune.enabled` is set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfx_tpu_trainer.components.tuning import make_tuner_fn
 
 
 def search_space(hp: keras_tuner.HyperParameters) -> dict[str, Any]:
-    """Declares what is tried; the defaults are those of config.yaml.
+    """Declares the hyperparameters; the defaults are those of config.yaml.
 
     Args:
         hp: keras-tuner's hyperparameters: of a trial, its values.
