@@ -235,7 +235,6 @@ class Progress:
         expected: Callable[[], Expected] = Expected,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins a run."""
         # Phase -> seconds spent in it, excluding nested phases such as an evaluation during a training.
         self.seconds: dict[str, float] = {}
         # Phase -> where it ran, in words.

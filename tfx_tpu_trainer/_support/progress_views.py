@@ -25,7 +25,6 @@ class LinePace:
     """Limits lines to one per `LINE_SECONDS`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Starts without a wait."""
         self._clock = clock
         self._last: float | None = None
 
@@ -48,7 +47,6 @@ class LogView:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begins."""
         self.every_secs = LINE_SECONDS
         self._write = write or _log
         self._clock = clock

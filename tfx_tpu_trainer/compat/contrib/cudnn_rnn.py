@@ -20,7 +20,6 @@ class CudnnCompatibleLSTMCell(LSTMBlockCell):
     """An LSTM cell that takes the variables of a `CudnnLSTM`."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
-        """Makes the cell."""
         super().__init__(num_units, 0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
 
 
@@ -30,7 +29,6 @@ class CudnnCompatibleGRUCell(_cells.RNNCell):
     def __init__(
         self, num_units: int, reuse: bool | None = None, kernel_initializer: Any = None
     ) -> None:
-        """Makes the cell."""
         super().__init__(_reuse=reuse)
         self._units, self._kernels = num_units, kernel_initializer
 

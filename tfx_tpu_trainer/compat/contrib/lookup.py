@@ -40,7 +40,6 @@ class HashTable(v1.lookup.StaticHashTable):
         shared_name: str | None = None,
         name: str | None = None,
     ) -> None:
-        """Makes the table."""
         del shared_name
         super().__init__(initializer, default_value, name=name or "hash_table")
 

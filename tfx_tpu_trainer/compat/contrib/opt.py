@@ -24,7 +24,6 @@ class DecoupledWeightDecayExtension:
     """
 
     def __init__(self, weight_decay: Any, **kwargs: Any) -> None:
-        """Makes the optimizer."""
         self._decayed: set[int] | None = None
         self._weight_decay = weight_decay
         super().__init__(**kwargs)
@@ -142,7 +141,6 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
         use_locking: bool = False,
         name: str = "AdamW",
     ) -> None:
-        """Makes the optimizer."""
         super().__init__(
             weight_decay,
             learning_rate=learning_rate,
@@ -167,7 +165,6 @@ class MovingAverageOptimizer(v1.train.Optimizer):
         num_updates: Any = None,
         sequential_update: bool = True,
     ) -> None:
-        """Wraps an optimizer."""
         self._optimizer, self._sequential = opt, sequential_update
         self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
         self._swapped: dict[str, tf.Variable] | None = None

@@ -54,7 +54,6 @@ class LSTMBlockCell(_LstmCell):
         reuse: bool | None = None,
         name: str = "lstm_cell",
     ) -> None:
-        """Makes the cell."""
         super().__init__(_reuse=reuse, dtype=dtype, name=name)
         self._num_units, self._forget_bias = num_units, forget_bias
         self._cell_clip, self._use_peephole = cell_clip, use_peephole
@@ -108,7 +107,6 @@ class LayerNormBasicLSTMCell(_LstmCell):
         dropout_prob_seed: int | None = None,
         reuse: bool | None = None,
     ) -> None:
-        """Makes the cell."""
         del input_size
         super().__init__(_reuse=reuse)
         self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
@@ -190,7 +188,6 @@ class InputProjectionWrapper(_Projection):
         input_size: Any = None,
         reuse: bool | None = None,
     ) -> None:
-        """Wraps a cell."""
         del input_size
         super().__init__(cell, num_proj, activation, reuse)
 
@@ -215,7 +212,6 @@ class OutputProjectionWrapper(_Projection):
         activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
         reuse: bool | None = None,
     ) -> None:
-        """Wraps a cell."""
         super().__init__(cell, output_size, activation, reuse)
 
     @property

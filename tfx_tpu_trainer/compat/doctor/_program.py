@@ -32,7 +32,6 @@ class Scope:
         is_class: bool = False,
         is_comprehension: bool = False,
     ) -> None:
-        """Makes an empty scope."""
         self.outer = outer
         self.is_class = is_class
         self.is_comprehension = is_comprehension
@@ -268,7 +267,6 @@ class Program:
     """
 
     def __init__(self, text: str) -> None:
-        """Parses the text."""
         self.text = text
         self.source = text.encode()
         self.tree = _parsed(text)

@@ -32,7 +32,6 @@ class Spelling:
     """
 
     def __init__(self, program: Program) -> None:
-        """Examines the program's imports."""
         self._program = program
         # `tf = tf.compat.v1`, in a program for both versions.
         self._becomes_v1 = {

@@ -188,7 +188,6 @@ class ChangedFilesHook(LoopEndHook):
     """
 
     def __init__(self, cache: RowCache, *, batch_size: int, time_share: float = TIME_SHARE) -> None:
-        """Makes the hook."""
         self.has_found_changes = False
         self._cache, self._batch_size, self._time_share = cache, batch_size, time_share
 

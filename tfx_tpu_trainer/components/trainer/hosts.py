@@ -154,7 +154,6 @@ class ChiefStatus:
     """
 
     def __init__(self, model_run: str, *, beat_secs: float = _BEAT_SECONDS) -> None:
-        """Prepares reporting; nothing is written before `reported`."""
         self._path = os.path.join(model_run, STATUS_FILE)
         self._beat_secs = beat_secs
         self._attempt = uuid.uuid4().hex
@@ -262,7 +261,6 @@ class ChiefWatch:
         quiet_secs: float = _QUIET_SECONDS,
         poll_secs: float = _POLL_SECONDS,
     ) -> None:
-        """Starts watching."""
         self._path = os.path.join(model_run, STATUS_FILE)
         self._silent_secs = silent_secs
         self._start_secs = start_secs

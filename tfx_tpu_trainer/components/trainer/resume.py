@@ -425,7 +425,6 @@ class StillOursListener(PatientListener):
     """Ends a training before it writes into a folder that another attempt has taken."""
 
     def __init__(self, folder: CheckpointFolder) -> None:
-        """Watches a folder."""
         self._folder = folder
 
     def before_save(self, session: v1.Session, global_step_value: int) -> None:

@@ -301,7 +301,6 @@ class TracedReceiver:
     """
 
     def __init__(self, receiver_fn: Callable[[], Any]) -> None:
-        """Builds the receiver in its own graph."""
         self._graph = tf.Graph()
         with self._graph.as_default():
             self._receiver = receiver = receiver_fn()

@@ -22,7 +22,6 @@ class MatchResult:
     """
 
     def __init__(self) -> None:
-        """Makes an empty result."""
         self._found: dict[Any, tuple[tf.Operation, tf.Tensor | None]] = {}
         self._named: dict[str, Any] = {}
 
@@ -83,7 +82,6 @@ class OpTypePattern(Pattern):
         inputs: Sequence[Any] | None = None,
         ordered_inputs: bool = True,
     ) -> None:
-        """Makes the pattern."""
         self._types, self._name = op_type.split("|"), name
         self._inputs = [
             each if isinstance(each, Pattern) else OpTypePattern(each) for each in inputs or ()
@@ -125,7 +123,6 @@ class OneofPattern(Pattern):
     """One of several patterns, the first that matches."""
 
     def __init__(self, sub_patterns: Sequence[Pattern]) -> None:
-        """Makes the pattern."""
         self._patterns = sub_patterns
 
     def match(self, op: tf.Operation, tensor: tf.Tensor | None) -> MatchResult | None:
@@ -138,7 +135,6 @@ class GraphMatcher:
     """Finds where a graph has a pattern."""
 
     def __init__(self, pattern: Pattern) -> None:
-        """Keeps the pattern."""
         self._pattern = pattern
 
     def match_op(self, op: tf.Operation) -> MatchResult | None:

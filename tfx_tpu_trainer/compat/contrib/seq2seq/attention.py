@@ -61,7 +61,6 @@ class _OfMemory(AttentionMechanism):
         custom_key_value_fn: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         name: str | None = None,
     ) -> None:
-        """Keeps the memory."""
         with v1.name_scope(name, "AttentionMechanismInit"):
             memory = tf.convert_to_tensor(memory)
             self._mask = None
@@ -125,7 +124,6 @@ class LuongAttention(_OfMemory):
         custom_key_value_fn: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         name: str = "LuongAttention",
     ) -> None:
-        """Keeps the memory."""
         layer = v1.layers.Dense(
             num_units, name="memory_layer", use_bias=False, dtype=dtype or tf.float32
         )
@@ -166,7 +164,6 @@ class BahdanauAttention(_OfMemory):
         custom_key_value_fn: Callable[[Any, Any], tuple[Any, Any]] | None = None,
         name: str = "BahdanauAttention",
     ) -> None:
-        """Keeps the memory."""
         dtype = dtype or tf.float32
         super().__init__(
             memory,
@@ -216,7 +213,6 @@ class AttentionWrapper(_cells.RNNCell):
         attention_fn: Callable[..., Any] | None = None,
         dtype: Any = None,
     ) -> None:
-        """Wraps a cell."""
         super().__init__(name=name, dtype=dtype)
         self._is_multi = isinstance(attention_mechanism, (list, tuple))
         mechanisms = list(attention_mechanism) if self._is_multi else [attention_mechanism]

@@ -102,7 +102,6 @@ class BeamSearchDecoder(Decoder):
         coverage_penalty_weight: Any = 0.0,
         reorder_tensor_arrays: bool = True,
     ) -> None:
-        """Keeps the cell."""
         del reorder_tensor_arrays
         if not isinstance(coverage_penalty_weight, (int, float)) or coverage_penalty_weight:
             raise ValueError(

@@ -68,7 +68,6 @@ class BasicDecoder(Decoder):
     def __init__(
         self, cell: Any, helper: Helper, initial_state: Any, output_layer: Any = None
     ) -> None:
-        """Keeps the cell."""
         if not isinstance(helper, Helper):
             raise TypeError(
                 f"helper is one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."

@@ -64,7 +64,6 @@ class CustomHelper(Helper):
         sample_ids_shape: Any = None,
         sample_ids_dtype: Any = None,
     ) -> None:
-        """Keeps the functions."""
         self._initialize_fn, self._sample_fn = initialize_fn, sample_fn
         self._next_inputs_fn = next_inputs_fn
         self._shape, self._dtype = tf.TensorShape(sample_ids_shape or []), sample_ids_dtype
@@ -116,7 +115,6 @@ class TrainingHelper(Helper):
     def __init__(
         self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None
     ) -> None:
-        """Keeps the inputs."""
         with v1.name_scope(name, "TrainingHelper"):
             self._inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
             self._by_time = (
@@ -184,7 +182,6 @@ class GreedyEmbeddingHelper(Helper):
     """Feeds the embedding of the greatest output, until a token ends the row."""
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
-        """Keeps the tokens."""
         self._embedding_fn = _embedding_fn(embedding)
         self._start_tokens = tf.convert_to_tensor(start_tokens, tf.int32)
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
@@ -231,7 +228,6 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         softmax_temperature: Any = None,
         seed: int | None = None,
     ) -> None:
-        """Keeps the tokens."""
         super().__init__(embedding, start_tokens, end_token)
         self._temperature, self._seed = softmax_temperature, seed
 
@@ -257,7 +253,6 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         scheduling_seed: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Keeps the inputs."""
         self._embedding_fn = _embedding_fn(embedding)
         self._probability = tf.convert_to_tensor(sampling_probability)
         self._seed, self._scheduling_seed = seed, scheduling_seed

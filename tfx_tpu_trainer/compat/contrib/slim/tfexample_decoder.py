@@ -33,7 +33,6 @@ class ItemHandler(abc.ABC):
     """Makes one item of some features."""
 
     def __init__(self, keys: Any) -> None:
-        """Keeps the features' keys."""
         self._keys = keys if isinstance(keys, (tuple, list)) else [keys]
 
     @property
@@ -50,7 +49,6 @@ class ItemHandlerCallback(ItemHandler):
     """Makes an item by a function."""
 
     def __init__(self, keys: Any, func: Callable[[_Tensors], Any]) -> None:
-        """Keeps the function."""
         super().__init__(keys)
         self._func = func
 
@@ -63,7 +61,6 @@ class BoundingBox(ItemHandler):
     """Makes boxes of four features, `[boxes, 4]`."""
 
     def __init__(self, keys: Sequence[str] | None = None, prefix: str = "") -> None:
-        """Keeps the keys."""
         names = ["ymin", "xmin", "ymax", "xmax"] if keys is None else list(keys)
         if len(names) != 4:
             raise ValueError(f"A BoundingBox has 4 keys; got {len(names)}: {names}.")
@@ -86,7 +83,6 @@ class Tensor(ItemHandler):
         shape: Any = None,
         default_value: Any = 0,
     ) -> None:
-        """Keeps the key and the shape."""
         if shape_keys and shape is not None:
             raise ValueError(
                 f"A Tensor has shape_keys or a shape, not both: {shape_keys}, {shape}."
@@ -121,7 +117,6 @@ class SparseTensor(ItemHandler):
         densify: bool = False,
         default_value: Any = 0,
     ) -> None:
-        """Keeps the keys."""
         self._shape_key, self._shape = shape_key, shape
         self._densify, self._default_value = densify, default_value
         keys = [indices_key or "indices", values_key or "values"]
@@ -152,7 +147,6 @@ class Image(ItemHandler):
         repeated: bool = False,
         dct_method: str = "",
     ) -> None:
-        """Keeps the keys."""
         super().__init__([image_key or "image/encoded", format_key or "image/format"])
         self._shape, self._channels, self._dtype = shape, channels, dtype
         self._repeated, self._dct_method = repeated, dct_method
@@ -194,7 +188,6 @@ class TFExampleDecoder(data_decoder.DataDecoder):
         keys_to_features: Mapping[str, Any],
         items_to_handlers: Mapping[str, ItemHandler],
     ) -> None:
-        """Keeps what to parse, and what to make of it."""
         self._keys_to_features = keys_to_features
         self._items_to_handlers = items_to_handlers
 

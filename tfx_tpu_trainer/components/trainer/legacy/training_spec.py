@@ -202,7 +202,6 @@ class WatchedSchedule(EvaluationListener):
         before_writing: Callable[[], None] = lambda: None,
         stall_timeout_secs: float | None = None,
     ) -> None:
-        """Prepares the schedule."""
         self._spec = spec
         self._before_writing = before_writing
         self._folder = folder
