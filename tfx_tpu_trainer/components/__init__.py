@@ -1,4 +1,4 @@
-"""What a TFX pipeline is made of: the components, and everything behind them that knows TFX.
+"""Provides the components of a TFX pipeline, and everything behind them that uses TFX.
 
 `trainer/` declares and runs the training, `gate/` judges its metrics and finds the model to compare with. They are
 built from `user_module/` (the user's code), `inputs/` (Transform's output as input functions), `evaluation/` (metrics

@@ -1,4 +1,4 @@
-"""TPU chips and slices, and what a pipeline requests: plain data, without TensorFlow."""
+"""Describes TPU chips, slices and a pipeline's requests as plain data, without TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For people at a terminal: the command line, projects and their runs, new projects, notebooks.
+"""Provides the command line, projects and their runs, new projects, and notebooks.
 
 `cli/` has the commands by subject; `new/` writes a project from a table, `project/` reads a project's config and
 folders, `run/` runs its pipeline on this machine, `history/` shows, compares and removes what runs have left, and

@@ -1,4 +1,4 @@
-"""Linear-chain conditional random fields: the likelihood of tags, and the best tags."""
+"""Computes linear-chain conditional random fields: the likelihood of tags, and the best tags."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def _mask(lengths: Any, inputs: tf.Tensor) -> tf.Tensor:
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> tf.Tensor:
-    """Adds up the scores of a sequence's tags, and of the steps between them."""
+    """Sums the scores of a sequence's tags and transitions."""
     inputs, tags = tf.convert_to_tensor(inputs), tf.cast(tag_indices, tf.int32)
     mask = _mask(sequence_lengths, inputs)
     single = tf.gather(inputs, tags, axis=2, batch_dims=2) * mask
@@ -33,14 +33,13 @@ def crf_sequence_score(
 
 
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
-    """Computes the logarithm of the sum over all sequences of tags."""
+    """Computes the logarithm of the sum over all tag sequences."""
     inputs = tf.convert_to_tensor(inputs)
     inside = tf.transpose(_mask(sequence_lengths, inputs))[1:, :, tf.newaxis]
     later = tf.transpose(inputs, [1, 0, 2])[1:]
 
-    # The forward algorithm: `alphas` has, for each tag, the logarithm of the sum over all
-    # beginnings that end with it. Beyond a sequence's end it stays, so that the last row is right
-    # for all lengths.
+    # The forward algorithm: for each tag, `alphas` is the logarithm of the sum over all prefixes that end with it. It
+    # stays constant after a sequence's end, so that the last row is right for all lengths.
     def forward(alphas: tf.Tensor, at: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
         scores, there = at
         moved = tf.reduce_logsumexp(alphas[:, :, tf.newaxis] + transition_params, 1) + scores
@@ -56,7 +55,7 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 def crf_log_likelihood(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
 ) -> tuple[tf.Tensor, Any]:
-    """Computes the log-likelihood of sequences of tags."""
+    """Computes the log-likelihood of tag sequences."""
     inputs = tf.convert_to_tensor(inputs)
     if transition_params is None:
         count = inputs.shape[2]
@@ -68,7 +67,7 @@ def crf_log_likelihood(
 def crf_decode(
     potentials: Any, transition_params: Any, sequence_length: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Finds the best sequences of tags."""
+    """Finds the best tag sequences."""
     potentials = tf.convert_to_tensor(potentials)
     mask = _mask(sequence_length, potentials)
     inside = tf.transpose(mask)[1:, :, tf.newaxis] > 0
@@ -87,7 +86,7 @@ def crf_decode(
     last_scores = tf.concat([first[tf.newaxis], scores], 0)[-1]
     last_tags = tf.argmax(last_scores, 1, output_type=tf.int32)
 
-    # Viterbi in reverse: the last step's best tag, then for each step the tag that it came from. Steps beyond a
+    # Viterbi backwards: the last step's best tag, then for each step the tag that it came from. Steps after a
     # sequence's end point at themselves (`stay`), so that short sequences carry their last tag along.
     def backward(tags: tf.Tensor, came_from: tf.Tensor) -> tf.Tensor:
         return tf.gather(came_from, tags, axis=1, batch_dims=1)
@@ -98,7 +97,7 @@ def crf_decode(
 
 
 def viterbi_decode(score: np.ndarray, transition_params: np.ndarray) -> tuple[list[int], float]:
-    """Finds the best sequence of tags, outside of a graph."""
+    """Finds the best tag sequence, outside a graph."""
     best, pointers = score[0], []
     for row in score[1:]:
         steps = best[:, np.newaxis] + transition_params

@@ -1,4 +1,4 @@
-"""Cells that take the variables of cuDNN's layers, on any device, with contrib's names.
+"""Provides cells that read the variables of cuDNN's layers on any device, with contrib's names.
 
 They are Keras 2 layers, as all cells of TensorFlow 1 are: TensorFlow 2.16 has them with TF_USE_LEGACY_KERAS=1.
 """
@@ -17,14 +17,14 @@ __all__ = ["CudnnCompatibleGRUCell", "CudnnCompatibleLSTMCell"]
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
-    """An LSTM cell that takes the variables of a `CudnnLSTM`."""
+    """An LSTM cell that reads a `CudnnLSTM`'s variables."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
         super().__init__(num_units, 0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
 
 
 class CudnnCompatibleGRUCell(_cells.RNNCell):
-    """A GRU cell that takes the variables of a `CudnnGRU`."""
+    """A GRU cell that reads a `CudnnGRU`'s variables."""
 
     def __init__(
         self, num_units: int, reuse: bool | None = None, kernel_initializer: Any = None

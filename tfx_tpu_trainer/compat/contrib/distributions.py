@@ -1,4 +1,4 @@
-"""The names of `tf.contrib.distributions` that `tf.compat.v1.distributions` lacks."""
+"""Provides the names of `tf.contrib.distributions` that `tf.compat.v1.distributions` lacks."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def percentile(
     validate_args: bool = False,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Computes a percentile, one of the values themselves."""
+    """Computes a percentile, which is one of the values themselves."""
     kind = interpolation or "nearest"
     if kind not in _ROUNDED:
         raise ValueError(f"interpolation is one of {sorted(_ROUNDED)}; got {interpolation!r}.")
@@ -41,7 +41,7 @@ def percentile(
             moved = tf.transpose(values, kept + last)
             samples = tf.reshape(moved, tf.concat([tf.shape(moved)[: len(kept)], [-1]], 0))
         count = tf.shape(samples)[-1]
-        # From the greatest down, so that halves are rounded as the original rounded them.
+        # From the largest down, to round halves as the original did.
         place = _ROUNDED[kind]((1.0 - share / 100.0) * tf.cast(count - 1, tf.float64))
         place = tf.clip_by_value(tf.cast(place, tf.int32), 0, count - 1)
         found = tf.gather(tf.sort(samples, direction="DESCENDING"), place, axis=-1)

@@ -1,4 +1,4 @@
-"""The functions of `tf.contrib.graph_editor` that programs use: walks, selections, rerouting."""
+"""Provides the functions of `tf.contrib.graph_editor` that programs use: walks, selections, rerouting."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +49,7 @@ def _walk(
     def is_within(op: tf.Operation) -> bool:
         return (among is None or op in among) and (within_ops_fn is None or within_ops_fn(op))
 
-    # A dict keeps the order: the same program walks the same way each time.
+    # A dict keeps the order, so that walks are reproducible.
     first = dict.fromkeys(each for each in seeds if is_within(each))
     seen, wave = dict(first), list(first)
     while wave:
@@ -67,7 +67,7 @@ def get_backward_walk_ops(
     stop_at_ts: Any = (),
     control_inputs: bool = False,
 ) -> list[tf.Operation]:
-    """Returns the ops that others come from."""
+    """Returns the ops upstream of others."""
     stops = {each.ref() for each in _flat(stop_at_ts)}
 
     def behind(op: tf.Operation) -> list[tf.Operation]:
@@ -86,7 +86,7 @@ def get_forward_walk_ops(
     stop_at_ts: Any = (),
     control_outputs: Any = None,
 ) -> list[tf.Operation]:
-    """Returns the ops that come from others."""
+    """Returns the ops downstream of others."""
     stops = {each.ref() for each in _flat(stop_at_ts)}
 
     def beyond(op: tf.Operation) -> list[tf.Operation]:
@@ -99,7 +99,7 @@ def get_forward_walk_ops(
 
 
 def filter_ts(ops: Any, positive_filter: Callable[[tf.Tensor], bool] | bool) -> list[tf.Tensor]:
-    """Returns the inputs and outputs of ops that a function likes, each once."""
+    """Returns the inputs and outputs of ops that pass a filter, each once."""
     tensors: dict[Any, tf.Tensor] = {}
     for op in _ops(ops):
         for each in (*op.inputs, *op.outputs):
@@ -109,13 +109,13 @@ def filter_ts(ops: Any, positive_filter: Callable[[tf.Tensor], bool] | bool) -> 
 
 
 def filter_ts_from_regex(ops: Any, regex: Any) -> list[tf.Tensor]:
-    """Returns the inputs and outputs of ops whose names an expression finds."""
+    """Returns the inputs and outputs of ops whose names match a regular expression."""
     expression = re.compile(regex)
     return filter_ts(ops, lambda each: expression.search(each.name) is not None)
 
 
 def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
-    """Returns ops by themselves, in lists, or by expressions of their names."""
+    """Selects ops given directly, in lists, or by regular expressions of their names."""
     graph, wanted = kwargs.pop("graph", None), kwargs.pop("positive_filter", None)
     restricted = kwargs.pop("restrict_ops_regex", False)
     if kwargs:
@@ -137,7 +137,7 @@ def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
 
 
 def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = None) -> int:
-    """Makes what took some tensors take others."""
+    """Replaces tensors by others in the inputs of ops."""
     new, old = list(_flat(ts0)), list(_flat(ts1))
     wrong = next((each for each in new + old if not tf.is_tensor(each)), None)
     if wrong is not None:
@@ -161,7 +161,7 @@ def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = 
 
 
 def add_control_inputs(op: tf.Operation, cops: Any) -> None:
-    """Makes an op wait for others."""
+    """Adds control inputs to an op."""
     if not isinstance(op, tf.Operation):
         raise TypeError(f"Give a tf.Operation; got {op!r}.")
     others = _ops(cops)

@@ -1,4 +1,4 @@
-"""Projective transforms of images."""
+"""Applies projective transforms to images."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 def _rows(values: Any, name: str, rank: int) -> tf.Tensor:
-    """Returns values for each image, where one may stand for all."""
+    """Returns one value per image; a single value stands for all."""
     values = tf.convert_to_tensor(values, tf.float32)
     if values.shape.rank not in (rank - 1, rank):
         raise TypeError(f"{name} has rank {rank - 1} or {rank}; got the shape {values.shape}.")
@@ -31,7 +31,7 @@ def transform(
     output_shape: Any = None,
     name: str | None = None,
 ) -> tf.Tensor:
-    """Transforms images: the pixel (x, y) of the output is that of a place in the input."""
+    """Transforms images: the output's pixel (x, y) is read at a transformed position of the input."""
     with v1.name_scope(name, "transform"):
         images = tf.convert_to_tensor(images)
         rank = images.shape.rank
@@ -55,7 +55,7 @@ def transform(
 def rotate(
     images: Any, angles: Any, interpolation: str = "NEAREST", name: str | None = None
 ) -> tf.Tensor:
-    """Rotates images about their middle, counterclockwise."""
+    """Rotates images counterclockwise about their centres."""
     with v1.name_scope(name, "rotate"):
         images = tf.convert_to_tensor(images)
         first = 1 if images.shape.rank == 4 else 0
@@ -68,7 +68,7 @@ def rotate(
 def translate(
     images: Any, translations: Any, interpolation: str = "NEAREST", name: str | None = None
 ) -> tf.Tensor:
-    """Moves images."""
+    """Translates images."""
     with v1.name_scope(name, "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
@@ -76,7 +76,7 @@ def translate(
 def angles_to_projective_transforms(
     angles: Any, image_height: Any, image_width: Any, name: str | None = None
 ) -> tf.Tensor:
-    """Makes the transforms of rotations."""
+    """Returns the transforms of rotations."""
     with v1.name_scope(name, "angles_to_projective_transforms"):
         angles = _rows(angles, "angles", 1)
         cosine, sine = tf.cos(angles), tf.sin(angles)
@@ -88,7 +88,7 @@ def angles_to_projective_transforms(
 
 
 def translations_to_projective_transforms(translations: Any, name: str | None = None) -> tf.Tensor:
-    """Makes the transforms of translations."""
+    """Returns the transforms of translations."""
     with v1.name_scope(name, "translations_to_projective_transforms"):
         x, y = tf.unstack(_rows(translations, "translations", 2), 2, axis=1)
         ones, zeros = tf.ones_like(x), tf.zeros_like(x)
@@ -96,7 +96,7 @@ def translations_to_projective_transforms(translations: Any, name: str | None = 
 
 
 def compose_transforms(*transforms: Any) -> tf.Tensor:
-    """Makes one transform of several, the first one applied last to the output's pixels."""
+    """Composes transforms; the first one is applied last to the output's pixels."""
 
     def matrices(flat: Any) -> tf.Tensor:
         flat = _rows(flat, "transforms", 2)

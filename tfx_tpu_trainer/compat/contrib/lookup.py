@@ -1,4 +1,4 @@
-"""Vocabularies: tables from words to numbers and back, as `tf.contrib.lookup` made them."""
+"""Makes vocabulary tables from words to ids and back, as `tf.contrib.lookup` did."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class HasherSpec(NamedTuple):
-    """How words that a vocabulary lacks are put into buckets.
+    """Describes how out-of-vocabulary words are hashed into buckets.
 
     Attributes:
         hasher: The hash function; `"fasthash"` is supported.
@@ -31,7 +31,7 @@ FastHashSpec = HasherSpec("fasthash", None)
 
 
 class HashTable(v1.lookup.StaticHashTable):
-    """A table that does not change once it is initialized."""
+    """A table that is immutable once it is initialized."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class HashTable(v1.lookup.StaticHashTable):
 
     @property
     def init(self) -> Any:
-        """The op that fills it."""
+        """The op that initializes it."""
         return self.initializer
 
 
@@ -61,7 +61,7 @@ def index_table_from_file(
     value_column_index: int = tf.lookup.TextFileIndex.LINE_NUMBER,
     delimiter: str = "\t",
 ) -> Any:
-    """Makes a table from the words of a file to their line's number.
+    """Makes a table from the words of a file to their line numbers.
 
     It is initialized with the graph's tables, and the file is an asset of an export.
     """
@@ -87,7 +87,7 @@ def index_table_from_tensor(
     dtype: Any = tf.string,
     name: str | None = None,
 ) -> Any:
-    """Makes a table from words to their place in a list."""
+    """Makes a table from words to their positions in a list."""
     if mapping is None:
         raise ValueError("mapping is a list of words; got None.")
     with v1.name_scope(name, "string_to_index"):
@@ -130,7 +130,7 @@ def index_to_string_table_from_file(
     value_column_index: int = tf.lookup.TextFileIndex.WHOLE_LINE,
     delimiter: str = "\t",
 ) -> Any:
-    """Makes a table from the lines' numbers of a file to its words."""
+    """Makes a table from a file's line numbers to its words."""
     _check_vocabulary(vocabulary_file, vocab_size)
     with v1.name_scope(name, "index_to_string"):
         initializer = tf.lookup.TextFileInitializer(

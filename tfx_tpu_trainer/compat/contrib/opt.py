@@ -1,4 +1,4 @@
-"""Optimizers of `tf.contrib.opt`: decoupled weight decay."""
+"""Provides the optimizers of `tf.contrib.opt`: decoupled weight decay and moving averages."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,7 +17,7 @@ __all__ = [
 
 
 class DecoupledWeightDecayExtension:
-    """Makes an optimizer decay variables before it updates them; a base before the optimizer's class.
+    """Makes an optimizer decay variables before each update; to be inherited before the optimizer's class.
 
     A variable becomes `variable - weight_decay * variable` with each step; the learning rate has no
     part in it. Semantics of `tf.contrib.opt` of TensorFlow 1.15.
@@ -40,7 +40,7 @@ class DecoupledWeightDecayExtension:
         grad_loss: Any = None,
         decay_var_list: Iterable[tf.Variable] | None = None,
     ) -> Any:
-        """Trains, and decays some variables only."""
+        """Trains, decaying only some variables."""
         self._decay_only(decay_var_list)
         gradients = self.compute_gradients(  # type: ignore[attr-defined]
             loss,
@@ -61,7 +61,7 @@ class DecoupledWeightDecayExtension:
         name: str | None = None,
         decay_var_list: Iterable[tf.Variable] | None = None,
     ) -> Any:
-        """Updates variables, and decays some of them only."""
+        """Updates variables, decaying only some of them."""
         self._decay_only(decay_var_list)
         return super().apply_gradients(  # type: ignore[misc]
             grads_and_vars, global_step=global_step, name=name
@@ -89,8 +89,8 @@ class DecoupledWeightDecayExtension:
         step = -rate * tf.gather(variable, rows)
         return [variable.scatter_add(tf.IndexedSlices(step, rows))]
 
-    # The methods that optimizers of TF 1 are made of. A variable is decayed once its gradient is there,
-    # which is computed of the value before.
+    # TF 1's optimizers implement these methods. A variable is decayed after its gradient has been computed from the old
+    # value.
     def _apply_dense(self, grad: Any, var: Any) -> Any:
         with tf.control_dependencies([grad]):
             decayed = self._shrunk(var)
@@ -117,7 +117,7 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: Any) -> Callable[..., Any]:
-    """Makes a class of an optimizer's class that decays weights too."""
+    """Returns a subclass of an optimizer class that decays weights."""
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):
         """The optimizer, with decay."""
@@ -153,7 +153,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
 
 
 class MovingAverageOptimizer(v1.train.Optimizer):
-    """An optimizer that keeps a moving average of each variable, and a saver that saves it instead.
+    """Wraps an optimizer to keep moving averages of the variables, and a saver that saves the averages.
 
     Semantics of `tf.contrib.opt` of TensorFlow 1.15.
     """
@@ -176,7 +176,7 @@ class MovingAverageOptimizer(v1.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Updates variables, and their averages."""
+        """Updates variables and their averages."""
         pairs = list(grads_and_vars)
         update = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         variables = [variable for gradient, variable in pairs if gradient is not None]
@@ -192,7 +192,7 @@ class MovingAverageOptimizer(v1.train.Optimizer):
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> v1.train.Saver:
-        """Makes a saver that saves averages under their variables' names, and the other way around."""
+        """Makes a saver that saves averages under the variables' names, and vice versa."""
         if self._swapped is None:
             raise RuntimeError("swapping_saver() comes after minimize() or apply_gradients().")
         listed = v1.global_variables() if var_list is None else var_list

@@ -1,4 +1,4 @@
-"""Recurrent cells that `tf.compat.v1.nn.rnn_cell` lacks, with contrib's variables.
+"""Provides recurrent cells that `tf.compat.v1.nn.rnn_cell` lacks, with contrib's variables.
 
 They are Keras 2 layers, as all cells of TensorFlow 1 are: TensorFlow 2.16 has them with TF_USE_LEGACY_KERAS=1.
 """
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _LstmCell(_cells.RNNCell):
-    """A cell whose state is a pair of the units' size."""
+    """A cell whose state is a pair of vectors, each with one value per unit."""
 
     _num_units: int
 
@@ -42,7 +42,7 @@ class _LstmCell(_cells.RNNCell):
 
 
 class LSTMBlockCell(_LstmCell):
-    """An LSTM cell with the variables of contrib's, which was one op."""
+    """An LSTM cell with the variables of contrib's, which was a single op."""
 
     def __init__(
         self,
@@ -75,8 +75,7 @@ class LSTMBlockCell(_LstmCell):
         """Makes a step."""
         before, output = state
         gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, output], 1), self._kernel), self._bias)
-        # The order of contrib's op. In another one the kernel of a checkpoint would fit all the
-        # same, and mean something else.
+        # The order of contrib's op. In another one a checkpoint's kernel would still fit, but mean something else.
         enter, candidate, forget, leave = tf.split(gates, 4, 1)
         if self._use_peephole:
             enter += before * self._diagonals[0]
@@ -92,7 +91,7 @@ class LSTMBlockCell(_LstmCell):
 
 
 class LayerNormBasicLSTMCell(_LstmCell):
-    """An LSTM cell whose gates and state are normalized, with dropout of what enters the state."""
+    """An LSTM cell with layer normalization of gates and state, and dropout of the state's input."""
 
     def __init__(
         self,
@@ -116,8 +115,7 @@ class LayerNormBasicLSTMCell(_LstmCell):
     def _norm(self, values: tf.Tensor, scope: str) -> tf.Tensor:
         if not self._layer_norm:
             return values
-        # `layer_norm` has no arguments for first values: the variables are made here, and it reuses
-        # them.
+        # `layer_norm` takes no initial values: the variables are made here, and it reuses them.
         shape = values.shape[-1:]
         with v1.variable_scope(scope):
             for name, value in (("gamma", self._gain), ("beta", self._shift)):
@@ -141,7 +139,7 @@ class LayerNormBasicLSTMCell(_LstmCell):
             self._norm(each, name) for each, name in zip(tf.split(gates, 4, 1), names)
         )
         candidate = self._activation(candidate)
-        # A tensor may be below 1 in a step.
+        # A tensor may be below 1 in some step.
         if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
             candidate = tf.nn.dropout(candidate, 1 - self._keep_prob, seed=self._seed)
         after = before * tf.sigmoid(forget + self._forget_bias) + tf.sigmoid(enter) * candidate
@@ -151,7 +149,7 @@ class LayerNormBasicLSTMCell(_LstmCell):
 
 
 class _Projection(_cells.RNNCell):
-    """A cell with a product by `kernel`, and `bias`, before or after it."""
+    """A cell with a dense projection (`kernel`, `bias`) before or after it."""
 
     def __init__(
         self, cell: Any, size: int, activation: Callable[[tf.Tensor], tf.Tensor] | None, reuse: Any
@@ -178,7 +176,7 @@ class _Projection(_cells.RNNCell):
 
 
 class InputProjectionWrapper(_Projection):
-    """A cell whose inputs are projected."""
+    """A cell with projected inputs."""
 
     def __init__(
         self,
@@ -203,7 +201,7 @@ class InputProjectionWrapper(_Projection):
 
 
 class OutputProjectionWrapper(_Projection):
-    """A cell whose output is projected."""
+    """A cell with a projected output."""
 
     def __init__(
         self,
@@ -239,7 +237,7 @@ def stack_bidirectional_dynamic_rnn(
     scope: Any = None,
     swap_memory: bool = False,
 ) -> tuple[tf.Tensor, tuple[Any, ...], tuple[Any, ...]]:
-    """Runs several layers of cells, each forwards and backwards over the outputs of the one below."""
+    """Stacks bidirectional layers; each reads the outputs of the one below."""
     count = len(cells_fw)
     lists = (cells_fw, cells_bw, initial_states_fw, initial_states_bw)
     if not count or any(each is not None and len(each) != count for each in lists):

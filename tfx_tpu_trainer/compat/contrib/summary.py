@@ -1,11 +1,11 @@
-"""The summaries of host_call functions: `tf.contrib.summary`, on those of TensorFlow 2."""
+"""Implements `tf.contrib.summary`, for host_call functions, with TensorFlow 2's summaries."""
 
 from typing import Any
 
 import tensorflow as tf
 
 v1 = tf.compat.v1
-# What tf.summary.create_file_writer puts the initializers of a graph's writers into.
+# The collection in which tf.summary.create_file_writer puts a writer's initializer.
 _INITIALIZERS = "_SUMMARY_WRITER_V2"
 
 __all__ = [
@@ -34,12 +34,12 @@ def create_file_writer(
 
 
 def always_record_summaries() -> Any:
-    """Returns a context in which summaries are written with every step."""
+    """Returns a context in which every step writes summaries."""
     return tf.summary.record_if(True)
 
 
 def record_summaries_every_n_global_steps(n: Any, global_step: Any = None) -> Any:
-    """Returns a context in which summaries are written with every n-th step."""
+    """Returns a context in which every n-th step writes summaries."""
     step = v1.train.get_or_create_global_step() if global_step is None else global_step
     return tf.summary.record_if(tf.reshape(tf.equal(step % n, 0), []))
 
@@ -60,12 +60,12 @@ def initialize(graph: Any = None, session: Any = None) -> None:
 
 
 def flush(writer: Any = None, name: str | None = None) -> Any:
-    """Writes what waits."""
+    """Writes pending summaries."""
     return tf.summary.flush(writer, name)
 
 
 def scalar(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
-    """Writes a number."""
+    """Writes a scalar."""
     return tf.summary.scalar(_named(name, family), tensor, step=_step(step))
 
 
@@ -75,7 +75,7 @@ def histogram(name: str, tensor: Any, family: str | None = None, step: Any = Non
 
 
 def graph(param: Any, step: Any = None, name: str | None = None) -> tf.Operation:
-    """Writes nothing: estimators write their graph themselves."""
+    """Does nothing: estimators write their graph themselves."""
     del param, step
     return tf.no_op(name)
 

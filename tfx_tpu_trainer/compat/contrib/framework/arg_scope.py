@@ -1,4 +1,4 @@
-"""Default arguments of functions, set for a block of code, and the small parts of `tf.contrib.framework`.
+"""Sets functions' default arguments for a block of code; has the small parts of `tf.contrib.framework`.
 
 The semantics are those of TensorFlow 1.15.
 """

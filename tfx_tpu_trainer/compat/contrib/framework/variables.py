@@ -1,4 +1,4 @@
-"""Variables of a model: how they are made, found by name, and set from a checkpoint.
+"""Makes a model's variables, finds them by name, and sets them from a checkpoint.
 
 The semantics are those of `tf.contrib.framework` of TensorFlow 1.15.
 """

@@ -1,4 +1,4 @@
-"""Normalization of each example by itself: as a whole, by groups of channels, or channel by channel."""
+"""Normalizes each example by itself: as a whole, by groups of channels, or by channel."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A train op in one call, and summaries of collected tensors."""
+"""Makes a train op in one call; writes summaries of collected tensors."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Pooling, dropout and changes of shape: layers without variables."""
+"""Implements layers without variables: pooling, dropout and reshaping."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

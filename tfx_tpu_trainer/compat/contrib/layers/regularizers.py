@@ -1,4 +1,4 @@
-"""Regularizers: functions of weights that make a loss, or `None` if there is none."""
+"""Makes regularizers: functions from weights to a loss, or `None` if there is none."""
 
 import numbers
 from collections.abc import Callable, Sequence

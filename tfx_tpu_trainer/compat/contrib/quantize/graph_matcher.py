@@ -1,4 +1,4 @@
-"""Patterns of ops, and where a graph has them."""
+"""Matches patterns of ops in a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-# Orders of the inputs are tried one by one: with more of them that takes too long.
+# Orders of inputs are tried one by one, which takes too long for more of them.
 _MOST_UNORDERED: Final = 8
 
 __all__ = ["GraphMatcher", "MatchResult", "OneofPattern", "OpTypePattern", "Pattern"]

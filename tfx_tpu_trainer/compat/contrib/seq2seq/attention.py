@@ -1,4 +1,4 @@
-"""Attention over a memory, and the cell that has it.
+"""Implements attention over a memory, and the cell that applies it.
 
 Their layers are Keras 2's, as all cells of TensorFlow 1 are: TensorFlow 2.16 has them with TF_USE_LEGACY_KERAS=1.
 """

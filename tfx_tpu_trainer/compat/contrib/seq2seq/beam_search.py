@@ -1,4 +1,4 @@
-"""A decoder that keeps the best few sequences of each row."""
+"""Implements a decoder that keeps the best sequences of each row."""
 
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ def gather_tree(
 
 
 class BeamSearchDecoder(Decoder):
-    """A cell, and the best few sequences of each row."""
+    """A decoder with a cell that keeps the best sequences of each row."""
 
     def __init__(
         self,

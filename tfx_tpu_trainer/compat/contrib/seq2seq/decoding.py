@@ -1,4 +1,4 @@
-"""Decoders, and the loop that runs them."""
+"""Implements decoders and the loop that runs them."""
 
 import abc
 import contextlib
@@ -58,12 +58,12 @@ class Decoder(abc.ABC):
 
     @property
     def tracks_own_finished(self) -> bool:
-        """Whether a row that has ended may go on: the decoder says so with each step."""
+        """Whether finished rows may continue; the decoder then reports them at each step."""
         return False
 
 
 class BasicDecoder(Decoder):
-    """A cell, and a helper that makes its inputs."""
+    """A decoder with a cell and a helper that makes its inputs."""
 
     def __init__(
         self, cell: Any, helper: Helper, initial_state: Any, output_layer: Any = None

@@ -1,4 +1,4 @@
-"""Where a decoder's inputs come from: the targets in training, its own outputs in inference."""
+"""Makes a decoder's inputs: the targets in training, its own outputs in inference."""
 
 import abc
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def _embedding_fn(embedding: Any) -> Callable[[Any], Any]:
 
 
 class Helper(abc.ABC):
-    """Samples from a decoder's outputs, and makes the next inputs of them."""
+    """Samples from a decoder's outputs, and makes the next inputs."""
 
     @property
     @abc.abstractmethod
@@ -54,7 +54,7 @@ class Helper(abc.ABC):
 
 
 class CustomHelper(Helper):
-    """A helper of three functions."""
+    """A helper made from three functions."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Slim's evaluation: an op run several times on each new checkpoint of a folder."""
+"""Implements slim's evaluation loop, which runs an op several times on each new checkpoint."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

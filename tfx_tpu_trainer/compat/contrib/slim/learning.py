@@ -1,4 +1,4 @@
-"""The train op of `slim.learning`, and its loop."""
+"""Implements the train op of `slim.learning` and its loop."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

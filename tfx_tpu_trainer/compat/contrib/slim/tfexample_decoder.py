@@ -1,4 +1,4 @@
-"""Decoders of serialized `tf.train.Example`s: items made of features by handlers."""
+"""Decodes serialized `tf.train.Example`s into items, which handlers make from features."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Hyperparameters with types, which a command line's text can set.
+"""Implements typed hyperparameters that a command line's text can set.
 
 The semantics are those of `tf.contrib.training.HParams` of TensorFlow 1.15.
 """
@@ -87,10 +87,10 @@ def _boolean(text: str) -> bool:
 
 
 def _cast(name: str, kind: type, value: Any) -> Any:
-    """Returns a value as one of a type, if it is of its kind."""
+    """Returns a value in a type, if it is of that kind."""
     if type(value) is kind or issubclass(kind, type(None)):
         return value
-    # A bool is an int to Python: without the second line True would do for 1, and 1 for True.
+    # In Python a bool is an int: without the second line True would count as 1, and 1 as True.
     fits = (
         (not issubclass(kind, (str, bytes)) or isinstance(value, (str, bytes)))
         and issubclass(kind, bool) == isinstance(value, bool)

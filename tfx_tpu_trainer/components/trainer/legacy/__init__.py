@@ -1,1 +1,1 @@
-"""Modules written for the Estimator executor of TFX <= 1.15: `trainer_fn(trainer_fn_args, schema)`."""
+"""Trains modules written for the Estimator executor of TFX <= 1.15: `trainer_fn(trainer_fn_args, schema)`."""

@@ -1,4 +1,4 @@
-"""One training of a legacy module, from trainer_fn to the artifacts."""
+"""Trains a legacy module, from trainer_fn to the artifacts."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class LegacyModels:
-    """What a module's own schedule has trained and exported."""
+    """The models that a module's own schedule trained and exported."""
 
-    serving: Export  # The newest export of the first exporter.
-    for_evaluation: str  # The SavedModel that TFMA reads, of the same checkpoint.
-    curve: LearningCurve  # The evaluations of the schedule.
+    serving: Export  # The first exporter's newest export.
+    for_evaluation: str  # The SavedModel for TFMA, from the same checkpoint.
+    curve: LearningCurve  # The schedule's evaluations.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LegacyTraining(Training[LegacyModels]):
-    """A training that a module's own estimator does."""
+    """A training run by the module's own estimator."""
 
-    fn_args: LegacyFnArgs  # What trainer_fn was called with.
-    spec: TrainingSpec  # What it has returned.
+    fn_args: LegacyFnArgs  # The arguments of trainer_fn.
+    spec: TrainingSpec  # The result of trainer_fn.
 
     @classmethod
     def prepare(
@@ -71,7 +71,7 @@ class LegacyTraining(Training[LegacyModels]):
         host: Host = ONLY_HOST,
         checkpoint_folder: CheckpointFolder | None = None,
     ) -> LegacyTraining:
-        """Calls trainer_fn, and checks what can be checked without training."""
+        """Calls trainer_fn, and checks as much as possible without training."""
         check_settings(dict(job.settings))
         _check_alone(host)
         preconditions.check_base_model(job.base_model)
@@ -99,7 +99,7 @@ class LegacyTraining(Training[LegacyModels]):
         return training
 
     def help_chief(self, watch: ChiefWatch) -> None:
-        """Refuses: a legacy module trains on one host only."""
+        """Raises: a legacy module trains on one host only."""
         del watch
         _check_alone(self.host)
 
@@ -123,13 +123,13 @@ class LegacyTraining(Training[LegacyModels]):
         )
 
     def evaluate(self, trained: LegacyModels) -> Results:
-        """Returns the evaluation that the schedule's export was made after."""
+        """Returns the evaluation that preceded the schedule's export."""
         return Results(metrics=trained.serving.metrics, curve=trained.curve)
 
     def export(
         self, trained: LegacyModels, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
-        """Copies what the schedule has exported."""
+        """Copies the schedule's exports."""
         del checkpoint_path
         job = self.job
         serving, evaluation = os.path.join(folder, "serving"), os.path.join(folder, "evaluation")
@@ -157,7 +157,7 @@ class LegacyTraining(Training[LegacyModels]):
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Those of the user's estimator."""
+        """The user's estimator's params."""
         return self.spec.estimator.params
 
     def _export_of(self, schedule: WatchedSchedule) -> Export:
@@ -173,10 +173,10 @@ class LegacyTraining(Training[LegacyModels]):
         )
 
     def _export_for_evaluation(self, export: Export) -> str:
-        """Exports what TFMA reads, from the checkpoint of the serving export."""
+        """Exports the model for TFMA, from the serving export's checkpoint."""
         checkpoint = export.metrics.checkpoint
         if not checkpoint or not tf.io.gfile.exists(f"{checkpoint}.index"):
-            # Pushed out by newer ones. The serving export has transform_features too.
+            # Newer checkpoints have replaced it. The serving export has transform_features, too.
             return export.path
         exported = export_eval_savedmodel(
             estimator=self.spec.estimator,
@@ -188,14 +188,14 @@ class LegacyTraining(Training[LegacyModels]):
 
     @property
     def unpublished_files(self) -> tuple[str, ...]:
-        """The record of the newest export, by a path that ends with the training."""
+        """The record of the newest export, whose path ends with the training."""
         return (EXPORT_FILE,)
 
     def _serving_step(self, export: Export) -> ServingStep:
         job, estimator = self.job, self.spec.estimator
         on_cores = isinstance(estimator, tpu.TPUEstimator)
         settings = job.settings.model_copy(
-            # The module may have left the splitting between host and cores to its model_fn.
+            # The module may have left the split between host and cores to its model_fn.
             update={"export_saved_model_api_version": 2}
         )
         return ServingStep(

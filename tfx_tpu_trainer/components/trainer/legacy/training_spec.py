@@ -1,4 +1,4 @@
-"""What a trainer_fn is called with and returns, and its train_and_evaluate, which another attempt resumes."""
+"""Defines trainer_fn's arguments and result, and runs its train_and_evaluate, which another attempt resumes."""
 
 from __future__ import annotations
 
@@ -49,19 +49,18 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """An estimator, and how it is trained, evaluated and exported."""
+    """An estimator with its training, evaluation and exports."""
 
-    estimator: Estimator  # The estimator.
-    train_spec: TrainSpec  # How it is trained.
-    # How it is evaluated, and its exporters. The first of them makes Format-Serving.
+    estimator: Estimator
+    train_spec: TrainSpec
+    # The evaluation and its exporters, of which the first makes Format-Serving.
     eval_spec: EvalSpec
-    # Returns what Format-TFMA, and the signature `transform_features` of Format-Serving, are made
-    # of.
+    # Returns the source of Format-TFMA and of the signature `transform_features` in Format-Serving.
     eval_input_receiver_fn: Callable[[], Any]
 
     @classmethod
     def read(cls, returned: Any, *, module: str) -> TrainingSpec:
-        """Reads what trainer_fn has returned."""
+        """Reads the result of trainer_fn."""
         values = _entries(returned, module)
         _check_estimator(values["estimator"], module)
         for name, kind in (("train_spec", TrainSpec), ("eval_spec", EvalSpec)):
@@ -94,7 +93,7 @@ class TrainingSpec:
             )
 
     def check_eval_receiver(self) -> None:
-        """Builds the receiver of the evaluation on trial: a mistake would else show after the training."""
+        """Builds the evaluation's receiver, whose mistakes would otherwise show after the training."""
         try:
             with tf.Graph().as_default():
                 receive_evaluation(self.eval_input_receiver_fn)
@@ -106,7 +105,7 @@ class TrainingSpec:
             ) from error
 
     def check_evaluation_ends(self) -> None:
-        """Refuses an evaluation of all batches of an input that never ends."""
+        """Rejects a full evaluation of an input that never ends."""
         if self.eval_spec.steps is not None:
             return
         check_input_ends(
@@ -121,7 +120,7 @@ class TrainingSpec:
         )
 
     def with_row_limit(self, limit: RowLimit | None) -> TrainingSpec:
-        """Returns this spec with evaluations that end at a limit of rows."""
+        """Returns this spec with a row limit on its evaluations."""
         if limit is None or self.eval_spec.steps is not None:
             return self
         hooks = (*self.eval_spec.hooks, limit.hook())
@@ -177,17 +176,16 @@ _WAY_TO_OURS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export:
-    """What the exporter has exported last."""
+    """The last export."""
 
-    path: str  # The SavedModel.
-    # The receiver that it was exported with; `None` where the exporter did not let the estimator
-    # export.
+    path: str
+    # The receiver of the export; `None` if the exporter did not use the estimator.
     receiver_fn: Callable[[], Any] | None
-    metrics: EvalMetrics  # The evaluation that it was exported after.
+    metrics: EvalMetrics  # The evaluation that preceded the export.
 
 
 class WatchedSchedule(EvaluationListener):
-    """Runs `train_and_evaluate` and remembers the evaluations and the first exporter's exports.
+    """Runs `train_and_evaluate` and records the evaluations and the first exporter's exports.
 
     Exports get the signature `transform_features` on their way, so that the stock Evaluator finds the
     labels in them. The caller's estimator stays as it is: what is watched is a copy of it.
@@ -233,7 +231,7 @@ class WatchedSchedule(EvaluationListener):
             self.after_eval(evaluator.evaluate_newest())
 
     def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
-        """Remembers an evaluation and what was exported after it."""
+        """Records an evaluation and the exports after it."""
         if evaluated is None:
             return True
         self._last = evaluated
@@ -250,7 +248,7 @@ class WatchedSchedule(EvaluationListener):
 
     @property
     def last_step(self) -> int | None:
-        """The global step of the last evaluation; `None` where there was none."""
+        """The global step of the last evaluation; `None` if there was none."""
         return None if self._last is None else self._last.global_step
 
     def _write_down(self) -> None:
@@ -313,7 +311,7 @@ class WatchedSchedule(EvaluationListener):
 
 
 def _with_stall_timeout(estimator: Estimator, seconds: float | None) -> Estimator:
-    """Returns an estimator whose sessions end when they make no step, unless its own config says when."""
+    """Returns an estimator whose stalled sessions end, unless its own config sets a timeout."""
     if seconds is None or estimator.config.stall_timeout_secs is not None:
         return estimator
     timed = copy.copy(estimator)
@@ -329,7 +327,7 @@ class LegacyFnArgs(tfx.components.FnArgs):
     """
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for what is no attribute.
+        # Only called for names that are no attributes.
         config = self.__dict__.get("custom_config") or {}
         if name in config:
             return config[name]
@@ -351,11 +349,11 @@ class LegacyFnArgs(tfx.components.FnArgs):
         return iter({**self.__dict__, **(self.__dict__.get("custom_config") or {})})
 
     def keys(self) -> list[str]:
-        """Names all values, so that `**trainer_fn_args` works."""
+        """Lists all names, so that `**trainer_fn_args` works."""
         return list(self)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Returns a value, or the default where there is none."""
+        """Returns a value, or the default if it is missing."""
         return getattr(self, name, default)
 
 
