@@ -21,7 +21,7 @@ from tfx_tpu_trainer.workbench.cli.main import main
 from tfx_tpu_trainer.workbench.history.report import RunReport
 from tfx_tpu_trainer.workbench.run.run_child import REPORT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.matrix]
 
 REPOSITORY = Path(__file__).parents[3]
 SECONDS = 800
