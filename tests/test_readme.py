@@ -21,7 +21,11 @@ pytestmark = pytest.mark.e2e
 REPOSITORY = Path(__file__).parents[1]
 PIPELINE = DOCS / "start" / "first-pipeline.md"
 # Their listings need no data and no cluster. The others' are parts of programs, marked as `py`.
-PAGES_THAT_RUN = ("start/first-estimator.md", "how-to/stop-and-resume.md")
+PAGES_THAT_RUN = (
+    "start/first-estimator.md",
+    "how-to/stop-and-resume.md",
+    "how-to/resume-on-another-size.md",
+)
 MOST_LINES = 130
 
 

@@ -142,14 +142,31 @@ def test_so_does_one_with_other_settings_or_rows(tmp_path, interrupted, settings
     _assert_same_model(resumed, expected)
 
 
-def _assert_same_model(resumed, expected):
+@pytest.mark.sweep
+def test_it_goes_on_on_a_slice_of_another_size(tmp_path, interrupted, monkeypatch, caplog):
+    monkeypatch.setenv("TFX_TPU_TRAINER_EMULATE", "1")
+    sizes = {"1": "v5e:2x4", "2": "v5e:2x2", "3": "v5e:2x4"}
+    failed, resumed, expected = (
+        attempt(tmp_path, name, tpu=tpu, iterations_per_loop=5) for name, tpu in sizes.items()
+    )
+    fail(failed)
+    interrupted.unlink()
+    with caplog.at_level(logging.INFO):
+        resumed.run()
+    assert "This training had 8 replicas" in caplog.text
+    expected.run()
+    _assert_same_model(resumed, expected, rtol=1e-5)
+
+
+def _assert_same_model(resumed, expected, *, rtol=0):
     folders = [each.outputs["model_run"][0].uri for each in (resumed, expected)]
     paths = [checkpoints.latest_checkpoint(folder) for folder in folders]
     readers = [tf.train.load_checkpoint(path) for path in paths]
     names = readers[0].get_variable_to_shape_map()
     assert names == readers[1].get_variable_to_shape_map()
     for name in names:
-        np.testing.assert_array_equal(*(reader.get_tensor(name) for reader in readers), name)
+        got, wanted = (reader.get_tensor(name) for reader in readers)
+        np.testing.assert_allclose(got, wanted, rtol=rtol, err_msg=name)
     assert not any("input_position" in name for name in os.listdir(folders[0]))
 
 
@@ -215,6 +232,8 @@ def test_another_training_does_not_go_on_from_it(tmp_path, change):
         {"keep_checkpoint_max": 1},
         {"save_input_position": 0},
         {"cache_input": 0},
+        {"tpu": "v5e:2x4"},
+        {"use_tpu": 1, "master": "emulated", "num_shards": 2},
     ],
 )
 def test_the_same_training_otherwise_run_does(tmp_path, change):

@@ -97,10 +97,10 @@ class TrainSettings(pydantic.BaseModel):
     iterations_per_loop: Annotated[Positive, _RUN] = 100
     tf_random_seed: Annotated[Seed | None, _ESTIMATOR] = None
     tpu: Annotated[Tpu | None, _RUN] = None
-    use_tpu: Annotated[Flag, _ESTIMATOR] = False
+    use_tpu: Annotated[Flag, _RUN] = False
     master: Annotated[Master | None, _RUN] = None
-    num_shards: Annotated[Positive | None, _ESTIMATOR] = None
-    num_cores_per_replica: Annotated[Positive | None, _ESTIMATOR] = None
+    num_shards: Annotated[Positive | None, _RUN] = None
+    num_cores_per_replica: Annotated[Positive | None, _RUN] = None
     start_timeout_secs: Annotated[Positive, _RUN] = 7200
     save_checkpoints_steps: Annotated[Positive | None, _RUN] = None
     keep_checkpoint_max: Annotated[NotNegative, _RUN] = 5

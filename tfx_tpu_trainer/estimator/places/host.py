@@ -51,7 +51,7 @@ class OnHost:
     def trace(self) -> Trace:
         """Calls input_fn and model_fn, and makes the template runnable here."""
         mode = self.call.mode
-        inputs = as_input_tensors(self.call.call_input_fn({}, self.input_context))
+        inputs = self.read_input()
         if mode == ModeKeys.PREDICT and self.warns_of_endless_input:
             _warn_of_endless_input(inputs)
         if mode != ModeKeys.TRAIN:
@@ -61,9 +61,17 @@ class OnHost:
         template = spec.as_template(mode=mode, features=inputs.features, labels=labels)
         step = None
         if mode == ModeKeys.TRAIN:
+            self.look_at(template)
             step = _random_draws_by_step(template, self.call.config)
         template, place_hooks = place_on_host(template, read_before_changes=step)
         return Trace(template, [*inputs.hooks, *place_hooks])
+
+    def read_input(self) -> InputTensors:
+        """Calls input_fn."""
+        return as_input_tensors(self.call.call_input_fn({}, self.input_context))
+
+    def look_at(self, template: ModelTemplate) -> None:
+        """Sees a training's model as it was traced."""
 
     def plan_training(
         self, *, steps: int | None, max_steps: int | None

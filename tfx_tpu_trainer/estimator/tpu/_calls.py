@@ -35,6 +35,7 @@ from tfx_tpu_trainer.estimator.tpu._tpu_config import (
 )
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext, without_padding
 from tfx_tpu_trainer.estimator.tpu.cores.emulated import OnEmulatedCores
+from tfx_tpu_trainer.estimator.tpu.cores.job_input import JobOnHost
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode
 from tfx_tpu_trainer.estimator.tpu.cores.run import loops_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_session import OnTPU
@@ -140,12 +141,12 @@ class TPUEstimatorCalls(EstimatorCalls):
                 "Invalid TPUConfig `eval_training_input_configuration` value. SLICED mode only "
                 "works on use_tpu = True; leave it out on the host."
             )
-        return OnHost(
-            call=self._bound_on_host(input_fn, mode),
-            input_context=input_context_of(self._config, mode),
-            # Rows without an end may be meant, as in the original.
-            warns_of_endless_input=False,
-        )
+        call, context = self._bound_on_host(input_fn, mode), input_context_of(self._config, mode)
+        rows = self._settings.batch_sizes[mode]
+        if mode == ModeKeys.TRAIN and rows is not None and context is None:
+            return JobOnHost(call=call, rows=rows, batch_axis=self._settings.batch_axis)
+        # Rows without an end may be meant, as in the original.
+        return OnHost(call=call, input_context=context, warns_of_endless_input=False)
 
     def under_strategy(
         self, input_fn: Callable[..., Any], mode: str, strategy: tf.distribute.Strategy

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoint_errors
+from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoint_errors, checkpoints
 from tfx_tpu_trainer.estimator._engine.checkpointing.async_saves import PatientListener
 
 v1 = tf.compat.v1
@@ -22,6 +22,9 @@ _logger = tf.get_logger()
 
 DESCRIPTION = "input"
 """The key under which a file describes its input."""
+
+READING = "reading"
+"""The key under which a file keeps how its job reads the input; see `TrainingPlan.reading`."""
 
 IGNORED, REFUSED = 1, 2
 """The policies for state outside tf.data, in Python code and random ops: leave it out, or raise an error."""
@@ -61,13 +64,13 @@ class SessionIterators:
 
     process, processes = 0, 1
 
-    def __init__(self, iterators: Sequence[tf.Tensor]) -> None:
+    def __init__(self, iterators: Sequence[tf.Tensor], reading: str) -> None:
         """Adds the ops to the default graph."""
         self.description = json.dumps([_description(iterator) for iterator in iterators])
         with tf.name_scope("input_position"), v1.device("/device:CPU:0"):
             self._prefix = v1.placeholder(tf.string, (), name="prefix")
             self._save = {
-                policy: write(self._prefix, iterators, self.description, policy=policy)
+                policy: write(self._prefix, iterators, self.description, reading, policy=policy)
                 for policy in (REFUSED, IGNORED)
             }
             states = read(self._prefix, len(iterators))
@@ -100,23 +103,30 @@ class SessionIterators:
         session.run(self._start)
 
 
-def iterators_of_default_graph() -> SessionIterators | None:
+def iterators_of_default_graph(reading: str = "") -> SessionIterators | None:
     """Returns the iterators of the default graph; `None` where it has none."""
     iterators = v1.get_collection(_ITERATORS)
-    return SessionIterators(iterators) if iterators else None
+    return SessionIterators(iterators, reading) if iterators else None
 
 
-def write(prefix: Any, iterators: Sequence[tf.Tensor], description: str, *, policy: int) -> Any:
-    """Writes the state of iterators and a description, as a checkpoint at a path; returns the op, if in a graph."""
+def write(
+    prefix: Any,
+    iterators: Sequence[tf.Tensor],
+    description: str,
+    reading: str = "",
+    *,
+    policy: int,
+) -> Any:
+    """Writes iterators' states and what describes them, as a checkpoint at a path; returns the op, if in a graph."""
     states = [
         tf.raw_ops.SerializeIterator(resource_handle=iterator, external_state_policy=policy)
         for iterator in iterators
     ]
     return tf.raw_ops.SaveV2(
         prefix=prefix,
-        tensor_names=[DESCRIPTION, *_names(len(iterators))],
-        shape_and_slices=[""] * (1 + len(iterators)),
-        tensors=[tf.constant(description), *states],
+        tensor_names=[DESCRIPTION, READING, *_names(len(iterators))],
+        shape_and_slices=[""] * (2 + len(iterators)),
+        tensors=[tf.constant(description), tf.constant(reading), *states],
     )
 
 
@@ -208,9 +218,12 @@ class InputPosition(v1.train.SessionRunHook):
     Must come after the hooks that save and before one that lets processes stop together.
     """
 
-    def __init__(self, model_dir: str, saved_input: SavedInput | None = None) -> None:
+    def __init__(
+        self, model_dir: str, saved_input: SavedInput | None = None, *, reading: str = ""
+    ) -> None:
         self._model_dir = model_dir
         self._input = saved_input
+        self._reading = reading
         self._policy = REFUSED
         self._can_save = False
         # The session that goes on from its position.
@@ -221,7 +234,7 @@ class InputPosition(v1.train.SessionRunHook):
     def begin(self) -> None:
         """Finds the iterators of the default graph."""
         self._global_step = v1.train.get_global_step()
-        self._input = self._input or iterators_of_default_graph()
+        self._input = self._input or iterators_of_default_graph(self._reading)
         self._can_save = self._input is not None
         if not self._can_save:
             log_not_saved("no tf.data iterator of this session reads it")
@@ -393,6 +406,22 @@ def latest_description(model_dir: str) -> str | None:
             # It is set aside, with a line, when the training goes on.
             continue
     return None
+
+
+def latest_reading(model_dir: str) -> str | None:
+    """Returns how the job of a folder's latest checkpoint reads its input; `None` where that is not known."""
+    checkpoint = checkpoints.latest_checkpoint(model_dir)
+    if checkpoint is None:
+        return None
+    step = checkpoint.rpartition("-")[2]
+    try:
+        reader = tf.train.load_checkpoint(
+            os.path.join(model_dir, POSITIONS_FOLDER, f"host0-{step}")
+        )
+        return reader.get_tensor(READING).decode() if reader.has_tensor(READING) else None
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError):
+        # A damaged position is set aside, with a line, when the training goes on.
+        return None
 
 
 def remove_positions(model_dir: str) -> None:

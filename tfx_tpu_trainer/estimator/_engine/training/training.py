@@ -232,9 +232,9 @@ def _input_position(
         log_not_saved("the steps run in sessions of other processes")
         return None
     saves = has_saver and settings.is_chief
-    return (
-        InputPosition(folder_of(settings), plan.saved_input) if plan.agreed_stop or saves else None
-    )
+    if not (plan.agreed_stop or saves):
+        return None
+    return InputPosition(folder_of(settings), plan.saved_input, reading=plan.reading)
 
 
 def _summary_hooks(

@@ -125,6 +125,8 @@ class TrainingPlan:
     # Steps between log lines of loss and step, where the settings have no `log_step_count_steps`.
     # Defaults to `None`, no lines.
     log_loss_every: int | None = None
+    # How the job reads its input, which is saved with the input's position. Defaults to "": nobody asks.
+    reading: str = ""
     # Where it runs, in words. Defaults to this machine.
     ran_on: str = "this host"
 

@@ -1,7 +1,6 @@
 """What emulated and real cores share: the call, its trace, and what a session runs of it."""
 
 import abc
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._engine import nan_checks, tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
-from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import InputTensors, as_input_tensors
 from tfx_tpu_trainer.estimator._engine.loops.step_loop import StepLoop
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
 from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan, select_predictions
@@ -30,7 +28,6 @@ from tfx_tpu_trainer.estimator._engine.sessions.run_errors import keep_from_hook
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
 from tfx_tpu_trainer.estimator.places.outside_compilation import (
@@ -52,16 +49,17 @@ from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext, with_padding
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
 from tfx_tpu_trainer.estimator.tpu.cores.evaluation import CoreEvaluation
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
-from tfx_tpu_trainer.estimator.tpu.cores.layout import (
-    InputMode,
-    number_of_sources,
-    row_slices,
+from tfx_tpu_trainer.estimator.tpu.cores.job_input import (
+    GoingOn,
+    JobInput,
+    slices_of,
+    sources_of,
 )
 from tfx_tpu_trainer.estimator.tpu.cores.prediction import (
     check_predictions,
     plan_prediction_on_cores,
 )
-from tfx_tpu_trainer.estimator.tpu.cores.run import READ_ONCE, CoreRun, core_run_of
+from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun, core_run_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 
 v1 = tf.compat.v1
@@ -77,12 +75,14 @@ class CoreTrace(Trace):
         feed: Returns each core its rows; outside of training a `FiniteFeed`.
         is_padding: In mode `"infer"` the placeholder of which rows are padding.
         embeddings: What passes between the core and embedding tables, or `None`.
+        reading: How the job reads its input, as it is saved; empty outside of training, and on TPUs.
     """
 
     run: CoreRun
     feed: CoreFeed
     is_padding: tf.Tensor | None
     embeddings: Lookups | None = None
+    reading: str = ""
 
     @property
     def finite_feed(self) -> FiniteFeed:
@@ -93,8 +93,14 @@ class CoreTrace(Trace):
 
 def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     """Calls the user's functions in the default graph, model_fn on one replica's placeholders."""
-    sources = [_source(run, call, i) for i in range(number_of_sources(run.input_mode, run.layout))]
-    slices = row_slices(run.input_mode, run.layout)
+    going_on = None
+    if run.mode == ModeKeys.TRAIN and run.system is None:
+        going_on = GoingOn.from_checkpoint(JobInput.on_cores(run), call.config)
+    if going_on is None or going_on.as_it_began:
+        sources, slices = sources_of(run, call), slices_of(run, put_together=False)
+    else:
+        sources = [going_on.read(call, batch_axis=run.batch_axis)]
+        slices = slices_of(run, put_together=True)
     feed: CoreFeed
     if run.mode == ModeKeys.TRAIN:
         feed = CoreFeed(sources, slices, batch_axes=run.batch_axis)
@@ -140,6 +146,8 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     template = spec.as_template(mode=run.mode, features=features, labels=feed.labels)
     _check_loss(template)
     template = refuse_captured_tensors(with_effects(template), runs_on="TPU cores")
+    if going_on is not None:
+        going_on.warn_of_changes(template)
     if run.mode == ModeKeys.TRAIN and call.config.save_input_position:
         draw_by_step(template)
     make_scaffold = v1.train.Scaffold
@@ -155,7 +163,8 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     # Summary writers need opening wherever they were made: in host_call or in model_fn itself.
     hooks.append(HostCallHook([]))
     hooks.append(OneCoreGraphHook(cores=run.cores, sources=feed.first_sources))
-    return CoreTrace(template, hooks, run, feed, is_padding)
+    reading = "" if going_on is None else going_on.job.text
+    return CoreTrace(template, hooks, run, feed, is_padding, reading=reading)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -248,6 +257,7 @@ class OnCores(abc.ABC):
             steps_per_call=loops.longest,
             end_loop=loop_hook.end_loop,
             ran_on=self.named(trace.run.cores),
+            reading=trace.reading,
         )
         return plan, hooks
 
@@ -287,52 +297,6 @@ class OnCores(abc.ABC):
 def _variable_check_hooks(run: CoreRun) -> Hooks:
     """Returns the hooks that look for variables which are not finite, once in a session."""
     return [] if run.broadcast else [nan_checks.VariableChecksHook()]
-
-
-def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
-    context = TPUContext(run.layout, run.input_mode, invocation=index, job=run.job)
-    with _input_scope(run, index, context):
-        returned = call.call_input_fn({"batch_size": run.sizes.input_fn, "context": context})
-    is_dataset = isinstance(returned, tf.data.Dataset)
-    if run.input_mode is InputMode.PER_SHARD_V1 and is_dataset:
-        raise TypeError(
-            "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
-            "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
-            "`features` and `labels` from `input_fn`."
-        )
-    if run.input_mode is InputMode.PER_HOST_V2 and not is_dataset:
-        raise TypeError(
-            "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline configuration; "
-            f"got {returned!r}."
-        )
-    if run.mode == ModeKeys.PREDICT and not is_dataset:
-        raise TypeError(
-            "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
-            f"`labels`: only a dataset has a known end; got {returned!r}."
-        )
-    if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
-        # `map` unpacks a tuple into arguments, so this turns (features,) into features.
-        returned = returned.map(lambda features: features)
-    inputs = as_input_tensors(returned).with_tensors()
-    check_tensors_are_inside(inputs.features, inputs.labels)
-    return inputs
-
-
-def _has_features_alone(dataset: tf.data.Dataset) -> bool:
-    """Tells whether the elements are tuples of one, which the original takes to predict from."""
-    return type(dataset.element_spec) is tuple and len(dataset.element_spec) == 1
-
-
-def _input_scope(
-    run: CoreRun, index: int, context: TPUContext
-) -> contextlib.AbstractContextManager[Any]:
-    """Returns the name scope of a call of input_fn; names of the original's graphs."""
-    if run.input_mode in READ_ONCE:
-        return contextlib.nullcontext()
-    scope = f"input_pipeline_task{context.current_host}/"
-    if run.input_mode is InputMode.PER_SHARD_V1:
-        scope += f"ordinal_{index % run.layout.replicas_per_host}/"
-    return v1.name_scope(scope)
 
 
 def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]) -> Any:

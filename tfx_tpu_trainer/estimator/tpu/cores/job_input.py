@@ -1,0 +1,275 @@
+"""How a job reads its input: by the calls of input_fn with which it began, wherever it goes on.
+
+The calls of input_fn depend on the cores: eight cores of PER_HOST_V2 read batches of an eighth of a step's rows, and
+four would read batches of a quarter. So a checkpoint's position keeps the calls. A training that goes on with other
+cores, or on the host, makes the same ones, puts a step's batches together, and cuts them anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_tpu_trainer.estimator._engine.checkpointing.input_position import latest_reading
+from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
+    InputTensors,
+    as_input_tensors,
+    is_number,
+    split_features_and_labels,
+)
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
+from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
+from tfx_tpu_trainer.estimator.places.host import OnHost
+from tfx_tpu_trainer.estimator.places.per_core_ops import warn_of_per_core_ops
+from tfx_tpu_trainer.estimator.places.place import Call, Hooks
+from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
+from tfx_tpu_trainer.estimator.tpu.cores.layout import (
+    CoreLayout,
+    InputMode,
+    RowSlice,
+    batch_sizes,
+    number_of_sources,
+    row_slices,
+)
+from tfx_tpu_trainer.estimator.tpu.cores.run import READ_ONCE, CoreRun
+
+v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True)
+class JobInput:
+    """How a job reads its input, and the replicas that it was on last.
+
+    Attributes:
+        rows: Rows of a step.
+        replicas: Copies of the model; 1 on the host.
+        replica_rows: Rows of a step that each of them has.
+        mode: How rows travelled to the replicas where the job began; `None` if that was the host.
+        layout: The cores where the job began; `None` if that was the host.
+    """
+
+    rows: int
+    replicas: int = 1
+    replica_rows: int = 0
+    mode: InputMode | None = None
+    layout: CoreLayout | None = None
+
+    @classmethod
+    def on_cores(cls, run: CoreRun) -> JobInput:
+        """Describes a job that begins on cores."""
+        rows = run.sizes.input_fn * len(_draws(run))
+        return cls(rows, run.cores, run.sizes.model_fn, run.input_mode, run.layout)
+
+    @classmethod
+    def on_host(cls, rows: int) -> JobInput:
+        """Describes a job that begins on the host."""
+        return cls(rows, replica_rows=rows)
+
+    @property
+    def text(self) -> str:
+        """What is saved of it."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> JobInput:
+        """Reads what was saved."""
+        saved = json.loads(text)
+        if saved["layout"] is not None:
+            saved["layout"] = CoreLayout(**saved["layout"])
+            saved["mode"] = InputMode(saved["mode"])
+        return cls(**saved)
+
+
+@dataclasses.dataclass(frozen=True)
+class GoingOn:
+    """A job on the replicas that it has now.
+
+    Attributes:
+        job: How it reads, and the replicas that it has now.
+        before: The same, with those that it had.
+        as_it_began: Whether its replicas read what they would read if the job began here.
+    """
+
+    job: JobInput
+    before: JobInput
+    as_it_began: bool
+
+    @classmethod
+    def from_checkpoint(cls, here: JobInput, config: RunConfig) -> GoingOn:
+        """Finds how the job of a configuration's checkpoint reads.
+
+        A job with another number of rows in a step is another one.
+        """
+        folder = config.model_dir if config.save_input_position else None
+        text = latest_reading(folder) if folder else None
+        before = JobInput.parse(text) if text else here
+        if before.rows != here.rows:
+            before = here
+        job = dataclasses.replace(here, mode=before.mode, layout=before.layout)
+        return cls(job, before, as_it_began=job == here)
+
+    def warn_of_changes(self, template: ModelTemplate) -> None:
+        """Logs what differs from a training that stayed on the replicas that it had."""
+        warn_of_per_core_ops(
+            template,
+            replicas=(self.before.replicas, self.job.replicas),
+            rows=(self.before.replica_rows, self.job.replica_rows),
+        )
+
+    def read(self, call: Call, *, batch_axis: Sequence[int | None] | None) -> InputTensors:
+        """Reads a step's rows as the job began to, all of them in one batch."""
+        job = self.job
+        if job.layout is None or job.mode is None:
+            added = {"batch_size": job.rows}
+            return as_input_tensors(call.call_input_fn(added)).with_tensors()
+        run = CoreRun(
+            mode=ModeKeys.TRAIN,
+            layout=job.layout,
+            input_mode=job.mode,
+            sizes=batch_sizes(job.mode, job.layout, job.rows),
+            batch_axis=batch_axis,
+        )
+        return _put_together(sources_of(run, call), _draws(run), batch_axis)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobOnHost(OnHost):
+    """A training on the host that may go on with one on cores, or be gone on with there.
+
+    Attributes:
+        rows: Rows of a step.
+        batch_axis: The axis of each input tensor that has its rows, or `None`.
+    """
+
+    rows: int
+    batch_axis: Sequence[int | None] | None = None
+
+    def plan_training(
+        self, *, steps: int | None, max_steps: int | None
+    ) -> tuple[TrainingPlan, Hooks]:
+        """Plans training; see `OnHost`."""
+        plan, hooks = super().plan_training(steps=steps, max_steps=max_steps)
+        return dataclasses.replace(plan, reading=self._going_on.job.text), hooks
+
+    def read_input(self) -> InputTensors:
+        """Reads the input as the job began to."""
+        going_on = self._going_on
+        if going_on.as_it_began:
+            return super().read_input()
+        return going_on.read(self.call, batch_axis=self.batch_axis)
+
+    def look_at(self, template: ModelTemplate) -> None:
+        """Logs what differs from a training that stayed on cores."""
+        self._going_on.warn_of_changes(template)
+
+    @property
+    def _going_on(self) -> GoingOn:
+        return GoingOn.from_checkpoint(JobInput.on_host(self.rows), self.call.config)
+
+
+def sources_of(run: CoreRun, call: Call) -> list[InputTensors]:
+    """Makes a run's calls of input_fn, in the default graph."""
+    return [_source(run, call, i) for i in range(number_of_sources(run.input_mode, run.layout))]
+
+
+def slices_of(run: CoreRun, *, put_together: bool) -> tuple[RowSlice, ...]:
+    """Returns each replica's rows, of a run's own calls of input_fn or of a whole step's batch."""
+    mode = run.input_mode
+    if put_together and not run.broadcast:
+        mode = InputMode.SLICED
+    return row_slices(mode, run.layout)
+
+
+def _draws(run: CoreRun) -> list[tuple[int, int]]:
+    """Returns what a step takes: pairs of a call of input_fn and a number, in the order of the rows."""
+    parts = row_slices(run.input_mode, run.layout)
+    return list(dict.fromkeys((part.source, part.draw) for part in parts))
+
+
+def _put_together(
+    sources: Sequence[InputTensors],
+    draws: Sequence[tuple[int, int]],
+    batch_axis: Sequence[int | None] | None,
+) -> InputTensors:
+    if len(draws) == 1:
+        return sources[0]
+    batches: list[Any] = []
+    for number, draw in draws:
+        source = sources[number]
+        batch = (source.features, source.labels)
+        if draw:
+            assert source.iterator is not None
+            # A source's batches come in their order.
+            with tf.control_dependencies(_leaves(batches[-1])):
+                batch = split_features_and_labels(source.iterator.get_next())
+        batches.append(batch)
+    columns = list(zip(*map(_leaves, batches)))
+    axes = batch_axis or [0] * len(columns)
+    joined = iter([_joined(parts, axis or 0) for parts, axis in zip(columns, axes)])
+    features, labels = tf.nest.map_structure(
+        lambda leaf: None if leaf is None else next(joined), batches[0]
+    )
+    return InputTensors(features, labels, tuple(hook for each in sources for hook in each.hooks))
+
+
+def _leaves(batch: Any) -> list[tf.Tensor]:
+    return [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
+
+
+def _joined(parts: Iterable[tf.Tensor], axis: int) -> tf.Tensor:
+    first, *others = parts
+    return first if is_number(first) else tf.concat([first, *others], axis)
+
+
+def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
+    context = TPUContext(run.layout, run.input_mode, invocation=index, job=run.job)
+    with _input_scope(run, index, context):
+        returned = call.call_input_fn({"batch_size": run.sizes.input_fn, "context": context})
+    is_dataset = isinstance(returned, tf.data.Dataset)
+    if run.input_mode is InputMode.PER_SHARD_V1 and is_dataset:
+        raise TypeError(
+            "`input_fn` returning `Dataset`  is not yet supported in per-Core input pipeline "
+            "deployment yet. Please set TPUConfig.per_host_input_for_training to True or return "
+            "`features` and `labels` from `input_fn`."
+        )
+    if run.input_mode is InputMode.PER_HOST_V2 and not is_dataset:
+        raise TypeError(
+            "`input_fn` must return a `Dataset` for the PER_HOST_V2 input pipeline configuration; "
+            f"got {returned!r}."
+        )
+    if run.mode == ModeKeys.PREDICT and not is_dataset:
+        raise TypeError(
+            "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and "
+            f"`labels`: only a dataset has a known end; got {returned!r}."
+        )
+    if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
+        # `map` unpacks a tuple into arguments, so this turns (features,) into features.
+        returned = returned.map(lambda features: features)
+    inputs = as_input_tensors(returned).with_tensors()
+    check_tensors_are_inside(inputs.features, inputs.labels)
+    return inputs
+
+
+def _has_features_alone(dataset: tf.data.Dataset) -> bool:
+    """Tells whether the elements are tuples of one, which the original takes to predict from."""
+    return type(dataset.element_spec) is tuple and len(dataset.element_spec) == 1
+
+
+def _input_scope(
+    run: CoreRun, index: int, context: TPUContext
+) -> contextlib.AbstractContextManager[Any]:
+    """Returns the name scope of a call of input_fn; names of the original's graphs."""
+    if run.input_mode in READ_ONCE:
+        return contextlib.nullcontext()
+    scope = f"input_pipeline_task{context.current_host}/"
+    if run.input_mode is InputMode.PER_SHARD_V1:
+        scope += f"ordinal_{index % run.layout.replicas_per_host}/"
+    return v1.name_scope(scope)
