@@ -142,6 +142,8 @@ def test_the_page_of_a_run_that_failed_in_training_says_where(
     assert page.stopped.startswith("NanLossError: NaN loss during training")
     params = {k: v for k, v in page.lineage.settings.items() if k.startswith("params.")}
     assert list(params.values()).count("1e+38") == 1, params
+    # The run has written it.
+    assert "NanLossError: NaN loss" in Path(failed.report.page).read_text("utf-8")
     # That of the run before is found by its name all the same.
     assert gather_run(Root.at(str(digits_run.root)), digits_run.name).stopped is None
 

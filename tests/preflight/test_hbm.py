@@ -12,7 +12,13 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from tests.preflight.lowered import CHECK_ONLY, lower_layers
 from tfx_tpu_trainer.preflight._compiling import compile_steps
-from tfx_tpu_trainer.preflight._hbm import HbmBuffers, Traffic, read_buffers
+from tfx_tpu_trainer.preflight._hbm import (
+    HbmBuffers,
+    Traffic,
+    padded_bytes,
+    read_buffers,
+    unpadded_bytes,
+)
 from tfx_tpu_trainer.preflight._hlo_cost import Loops
 from tfx_tpu_trainer.preflight._results import CompiledStep
 
@@ -73,6 +79,29 @@ class Program:
 @pytest.fixture
 def program():
     return Program()
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "tile", "unpadded", "padded"),
+    [
+        ("F32", [100, 3], [8, 128], 1200, 104 * 128 * 4),
+        ("BF16", [2, 100, 3], [8, 128], 1200, 2 * 104 * 128 * 2),
+        ("PRED", [100, 3], [8, 128], 300, 104 * 128),
+        # Two elements in a byte.
+        ("S4", [100, 3], [8, 128], 150, 104 * 128 // 2),
+        ("U4", [3], [], 2, 2),
+        ("TOKEN", [], [], 0, 0),
+    ],
+)
+def test_an_array_takes_its_elements_and_its_padding(kind, sizes, tile, unpadded, padded):
+    made = xla_data_pb2.ShapeProto(
+        element_type=xla_data_pb2.PrimitiveType.Value(kind), dimensions=sizes
+    )
+    made.layout.minor_to_major[:] = reversed(range(len(sizes)))
+    if tile:
+        made.layout.tiles.add(dimensions=tile)
+    assert unpadded_bytes(made) == unpadded_bytes(several(made)) == unpadded
+    assert padded_bytes(made) == padded
 
 
 def test_operands_are_read_and_results_written(program):

@@ -1,7 +1,10 @@
 """What a training costs: the rows that its input_fn gives the hosts of a slice, and its price by the formula."""
 
+import collections
 import dataclasses
 import json
+import math
+import random
 import re
 
 import pytest
@@ -9,12 +12,11 @@ import tensorflow as tf
 
 from tests.bad_input import case, row
 from tests.preflight.reports import fitting_step, report
-from tfx_tpu_trainer.hardware import find_slice
+from tfx_tpu_trainer.hardware import find_slice, known_slices
 from tfx_tpu_trainer.preflight._input_speed import InputError, InputSpeed, measure_input
 from tfx_tpu_trainer.preflight._price import (
     Prices,
     TrainingLength,
-    choose,
     read_duration,
     training_cost,
 )
@@ -205,12 +207,8 @@ def _sweep(*costs, **values):
             "v5p:2x2x2",
             "the cheapest within 50 min",
         ),
-        (
-            [("v5e:4x4", 0.1), ("v5e:2x4", 0.2), ("v5e:2x2", 0.41)],
-            {},
-            "v5e:2x2",
-            "the fewest chips for about the price of v5e:4x4",
-        ),
+        # As much on any of them.
+        ([("v5e:4x4", 0.1), ("v5e:2x4", 0.2), ("v5e:2x2", 0.4)], {}, "v5e:2x2", "the cheapest"),
         # Start-up is paid for on every chip, so it decides where the steps take no time.
         ([("v5e:2x4", 1e-6), ("v5e:1x1", 8e-6)], {"start_up_seconds": 300}, "v5e:1x1", "the cheapest"),
         ([("v5e:1x1", None), ("v5e:2x4", 0.4)], {"prices": None}, "v5e:2x4", "the cheapest"),
@@ -218,14 +216,94 @@ def _sweep(*costs, **values):
         ([("v5e:2x4", 0.4)], {"length": None}, None, None),
     ],
 )  # fmt: skip
-def test_a_sweep_chooses_the_fewest_chips_of_about_the_least_price(slices, values, chosen, why):
+def test_a_sweep_chooses_the_cheapest_slice(slices, values, chosen, why):
     found = _sweep(*slices, **values)
     assert [row.tpu for row in found.rows] == [tpu for tpu, _ in slices]
     assert {row.tpu: row.why for row in found.rows if row.chosen} == (
         {chosen: why} if chosen else {}
     )
-    assert found.to_json()["choice"] == (chosen and {"tpu": chosen, "why": why})
-    assert choose(found.costs, found.deadline) is found.choice
+    choice = {"tpu": chosen, "way": "on demand", "batch_size": 1024, "why": why}
+    assert found.to_json()["choice"] == (chosen and choice)
+
+
+def _by_hand(slices, prices, steps, start_up, deadline):
+    """The cheapest of all slices and ways whose latest end meets the deadline, by the formulas of the documentation."""
+    best = None
+    for tpu, seconds in slices:
+        if seconds is None:
+            continue
+        slow = start_up + steps * seconds / (1 + PUBLISHED_ERRORS.low)
+        spot = slow + math.ceil(slow / 14_400) * (start_up + 600)
+        latest = {"chip_hour": slow, "spot": spot, "flex_start": slow + 86_400}
+        for way, ends in latest.items():
+            price = prices[way].get(tpu.partition(":")[0])
+            if price is None or ends > deadline or (way == "flex_start" and slow > 7 * 86_400):
+                continue
+            cost = (start_up + steps * seconds) / 3600 * price * find_slice(tpu).num_chips
+            if best is None or cost < best[0]:
+                best = cost, tpu, way.replace("_", "-").replace("chip-hour", "on demand")
+    return best
+
+
+def test_the_choice_is_the_cheapest_row_in_time_of_200_random_sweeps():
+    draw = random.Random(7)
+    names = [each.name for each in known_slices() if each.chip.generation in ("v5e", "v5p", "v6e")]
+    ways = collections.Counter()
+    for _ in range(200):
+        slices = [
+            (tpu, None if draw.random() < 0.2 else 10 ** draw.uniform(-3, 1))
+            for tpu in draw.sample(sorted(set(names)), draw.randint(1, 8))
+        ]
+        prices = {"chip_hour": {chip: draw.uniform(0.5, 6) for chip in ("v5e", "v5p", "v6e")}}
+        for way in ("spot", "flex_start"):
+            chips = draw.sample(["v5e", "v5p", "v6e"], draw.randint(0, 3))
+            prices[way] = {chip: draw.uniform(0.2, 3) for chip in chips}
+        steps, start_up, deadline = 9000, draw.uniform(0, 900), 10 ** draw.uniform(2, 6.5)
+        found = _sweep(
+            *slices,
+            prices=Prices.of({"currency": "EUR", **prices}, "prices.json"),
+            start_up_seconds=start_up,
+            deadline=deadline,
+        )
+        best, choice = _by_hand(slices, prices, steps, start_up, deadline), found.choice
+        ways[best and best[2]] += 1
+        if best is None:
+            assert choice is None and found.missed
+            continue
+        assert (choice.tpu, choice.way) == best[1:] and choice.cost == pytest.approx(best[0])
+        assert found.chosen_row.cost == choice and not found.missed
+    # Every kind of outcome is among them.
+    assert set(ways) == {None, "on demand", "spot", "flex-start"} and min(ways.values()) >= 10
+
+
+@pytest.mark.parametrize(
+    ("slices", "says"),
+    [
+        (
+            [("v5e:1x1", 0.8), ("v5e:2x4", 0.4)],
+            (
+                "No slice finishes within 30 min. The nearest is v5e:2x4, which takes 1 h 16 min at the slow end: give "
+                "--deadline 76m, faster slices by --tpu, or a training of at most 3,187 steps of 1,024 rows."
+            ),
+        ),
+        (
+            [("v5e:1x1", None)],
+            (
+                "The model trains on none of these slices. The nearest is v5e:1x1 with 1,024 rows (20 GiB of 15.8 GiB "
+                "HBM (127%)): give other batch sizes by --batch_size, or other slices by --tpu."
+            ),
+        ),
+    ],
+)
+def test_a_sweep_without_a_choice_names_the_nearest_slice(slices, says):
+    # An hour at the slow end for 9,000 steps of 0.34 s, and five minutes before it.
+    found = _sweep(*slices, start_up_seconds=300, deadline=1800.0)
+    assert found.missed == says
+    if found.costs:
+        # What it says would do.
+        length = TrainingLength(train_steps=3187)
+        assert dataclasses.replace(found, length=length).choice.tpu == "v5e:2x4"
+        assert dataclasses.replace(found, deadline=76 * 60.0).choice.tpu == "v5e:2x4"
 
 
 def test_the_page_of_a_sweep_has_a_row_for_each_slice_with_price_and_reason():
@@ -236,6 +314,7 @@ def test_the_page_of_a_sweep_has_a_row_for_each_slice_with_price_and_reason():
     # 9,000 steps of 0.4 s are an hour, after five minutes, of 8 and of 16 chips at 1.50 EUR.
     assert "The choice: v5e:2x4, 13.00 EUR: the cheapest" in words
     assert "The training has 9,000 steps; before it, 5 min of start-up are paid for." in words
+    assert "1,024 rows in a step, 128 on each core" in words
     assert "v5e:1x1 1 1,024 too large" in words and "20 GiB of 15.8 GiB HBM (127%)" in words
     assert "400 ms 1 h 5 min 26.00 EUR" in words and "13.00 EUR more than on v5e:2x4" in words
     assert page.count('<tr class="chosen">') == 1
@@ -272,6 +351,16 @@ def test_durations(text, seconds):
                 "with a price that is not a number",
                 {"currency": "USD", "chip_hour": {"v5e": "1.2"}},
                 "the price of v5e is '1.2'; give a number of at least 0",
+            ),
+            (
+                "with a Spot price below 0",
+                {"currency": "USD", "chip_hour": {"v5e": 1}, "spot": {"v5e": -1}},
+                "the spot price of v5e is -1; give a number of at least 0",
+            ),
+            (
+                "with one price for all flex-start chips",
+                {"currency": "USD", "chip_hour": {"v5e": 1}, "flex_start": 0.7},
+                'contains no prices: write it like {"currency": "USD"',
             ),
         )
     ],

@@ -184,7 +184,7 @@ class _Compilation:
         arguments = HloModule(step.hlo).parameters(of_one_core=True)
         # Variables and inputs alone may be too large: then there is nothing to compile.
         if sum(each.bytes for each in arguments) > self._limit:
-            # The compiler's message of such a program may be of something else.
+            # The compiler's message on such a program may be about something else.
             return self._too_large(sum(each.bytes for each in arguments), arguments)
         with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
             return self._compile(folder)

@@ -160,7 +160,7 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
 
 
 def _table_findings(trace: CoreTrace, *, cores: int) -> tuple[Finding, ...]:
-    """Reports the HBM that embedding tables take beside the program."""
+    """Reports the HBM that embedding tables take in addition to the program."""
     if trace.embeddings is None:
         return ()
     before = {variable.ref() for variable in v1.global_variables()}

@@ -11,7 +11,7 @@ from tfx_tpu_trainer.estimator.extending import ops_on_tpu
 from tfx_tpu_trainer.preflight._hbm import (
     LANES,
     SUBLANES,
-    element_bytes,
+    bytes_of_elements,
     element_type,
     shape_text,
     unpadded_bytes,
@@ -33,7 +33,7 @@ _SHOWN = 5
 _WIDE = {"s64": "int64", "u64": "uint64", "f64": "float64", "c128": "complex128"}
 _NARROW = {"s64": "int32", "u64": "uint32", "f64": "float32", "c128": "complex64"}
 
-# They hand values on; what they cost is not worth a word.
+# They pass values on, at next to no cost.
 _NO_ARITHMETIC = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "broadcast"}
     | {"convert", "copy", "call", "while", "conditional", "iota"}
@@ -46,7 +46,7 @@ _WORTH_A_WORD_RATIO = 1.25
 LookUp = Callable[[str], tuple[str | None, str | None]]
 """Returns type and source line of a TensorFlow op by its name."""
 
-# What a finder yields: a key, of whose findings the costliest counts, the cost in any unit, and the finding.
+# A finder yields a key, a cost in any unit, and a finding; of the findings with one key the costliest counts.
 _Found = Iterator[tuple[Any, int, Finding]]
 
 
@@ -216,7 +216,7 @@ def _dynamic_shapes(module: HloModule, look_up: LookUp) -> _Found:
         if any(_is_dynamic(by_id[number]) for number in instruction.operand_ids):
             continue
         op = _op_of(instruction, look_up)
-        # One line of the model is often several ops; the first one is told.
+        # One line of the model is often several ops; the first one is named.
         where = op["source"] or name
         if where not in seen:
             message = (
@@ -249,7 +249,7 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> _Found:
             f"{op['op_type']} {name!r} multiplies [{rows}, {inner}] by [{inner}, {columns}], which "
             f"fills {filled:.1%} of the {SUBLANES} x {LANES} tiles that the TPU pads it to. {advice}"
         )
-        wasted = (_cells(padded) - _cells(sizes)) * element_bytes(instruction.shape)
+        wasted = bytes_of_elements(_cells(padded) - _cells(sizes), instruction.shape)
         finding = Finding(kind="padding", **op, message=message, wasted_bytes=wasted, advice=advice)
         yield name, math.prod(padded), finding
 

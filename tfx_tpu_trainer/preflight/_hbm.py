@@ -16,7 +16,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 _NAMES = {number: name.lower() for name, number in xla_data_pb2.PrimitiveType.items()}
 _BITS = {
-    **dict.fromkeys(("pred", "s4", "u4", "s8", "u8"), 8),
+    **dict.fromkeys(("s4", "u4"), 4),
+    **dict.fromkeys(("pred", "s8", "u8"), 8),
     **dict.fromkeys(("s16", "u16", "f16", "bf16"), 16),
     **dict.fromkeys(("s32", "u32", "f32"), 32),
     **dict.fromkeys(("s64", "u64", "f64", "c64"), 64),
@@ -32,17 +33,17 @@ def element_type(shape: Any) -> str:
     return _NAMES.get(shape.element_type, "?")
 
 
-def element_bytes(shape: Any) -> int:
-    """Returns the bytes of an element of an array; 0 of what has none."""
+def bytes_of_elements(count: int, shape: Any) -> int:
+    """Returns the bytes of some elements of an array, which are 4-bit integers two by two; 0 of what has no bytes."""
     name = element_type(shape)
-    return _BITS.get(name, 8 if name.startswith("f8") else 0) // 8
+    return math.ceil(count * _BITS.get(name, 8 if name.startswith("f8") else 0) / 8)
 
 
 def unpadded_bytes(shape: Any) -> int:
     """Returns the bytes of an array or of all arrays of a tuple, without padding."""
     if shape.tuple_shapes:
         return sum(unpadded_bytes(each) for each in shape.tuple_shapes)
-    return math.prod(shape.dimensions) * element_bytes(shape)
+    return bytes_of_elements(math.prod(shape.dimensions), shape)
 
 
 def padded_bytes(shape: Any) -> int:
@@ -59,11 +60,11 @@ def padded_bytes(shape: Any) -> int:
         for place, size in enumerate(reversed(tile), start=1):
             if place <= len(sizes):
                 sizes[-place] = math.ceil(sizes[-place] / size) * size
-    return math.prod(sizes) * element_bytes(shape)
+    return bytes_of_elements(math.prod(sizes), shape)
 
 
 def in_main_memory(shape: Any) -> bool:
-    """Tells whether an array is in HBM; it may be in memory on the chip."""
+    """Returns whether an array is in HBM, and not in memory on the chip."""
     return shape.layout.memory_space == 0
 
 

@@ -90,7 +90,7 @@ class Loops:
 
 
 def _run_loop(computations: Mapping[int, Any], loop: Any, values: Any) -> tuple[int | None, Any]:
-    """Returns how often a loop's body runs and the values after it; `None` where data tells."""
+    """Returns how often a loop's body runs and the values after it; `None` where that depends on data."""
     # Problem: HLO has no trip count. A loop is a condition and a body, computations of one tuple of values.
     # Idea: the values that decide are scalars that begin as constants, so the loop is run with nothing but them; each
     # array is "unknown". What depends on an unknown value is unknown, and so is the count if the condition is.
@@ -131,7 +131,7 @@ class _Scalars:
         return self._known[number]
 
     def tuple_of(self, number: int) -> Any:
-        """Returns the values of a tuple, of which only the scalars are computed."""
+        """Returns the values of a tuple; only scalars are computed."""
         instruction = self._by_id[number]
         if instruction.opcode != "tuple":
             return self.of(number)

@@ -219,7 +219,7 @@ def _find_too_large(step: StepGraph, variables: Sequence[v1.NodeDef]) -> Problem
 
 
 def _partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -> Problem | None:
-    """Shards a program's inputs and results over the cores of a replica; tells of a sharding that does not fit."""
+    """Shards a program's inputs and results over the cores of a replica; reports a sharding that does not fit."""
     if step.num_partitions > 1:
         of_variables = shardings.variable_shardings(nodes)
         given = [

@@ -1,8 +1,9 @@
-"""What a training costs on a slice, and which slice meets a deadline for the least.
+"""The time and price of a training on a slice.
 
-Prices are the user's own: they differ by region, by contract and over time. A JSON file holds them:
+Prices are the user's own: they differ by region, by contract and over time. A JSON file holds them; `spot` and
+`flex_start` may be left out:
 
-    {"currency": "USD", "chip_hour": {"v5e": 1.20, "v5p": 4.20}}
+    {"currency": "USD", "chip_hour": {"v5e": 1.20, "v5p": 4.20}, "spot": {"v5e": 0.5}, "flex_start": {"v5e": 0.7}}
 """
 
 from __future__ import annotations
@@ -11,22 +12,34 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from tfx_tpu_trainer.hardware import CHIPS, find_slice
 from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
 
-START_UP_SECONDS = 300.0
-"""How long a slice is taken to be paid for before the first step: its machines boot and pull the image, TensorFlow
-starts, the steps are compiled. An assumption, nothing that was measured."""
+Way = Literal["on demand", "spot", "flex-start"]
+"""How a slice is had."""
 
-TIE = 0.05
-"""Costs that are as near as this count as the same: the estimate's errors are larger."""
+START_UP_SECONDS = 300.0
+"""How long a slice is paid for before the first step: its machines boot and pull the image, TensorFlow starts, the
+steps are compiled. An assumption, not a measurement."""
+
+PREEMPTED_EVERY = 4 * 3600.0
+"""How often a Spot slice is taken away at the slow end, in seconds, and once at least. An assumption."""
+
+LOST_SECONDS = 600.0
+"""What a preemption loses in addition to another start-up: `RunConfig`'s default time between two checkpoints."""
+
+QUEUE_SECONDS = 86_400.0
+"""How long a flex-start request waits for its slice at the slow end. An assumption."""
+
+LONGEST_FLEX_START = 7 * 86_400.0
+"""How long a flex-start slice is had at most: https://cloud.google.com/kubernetes-engine/docs/concepts/dws."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_KEYS = ("currency", "chip_hour")
+_WAYS: Mapping[str, Way] = {"chip_hour": "on demand", "spot": "spot", "flex_start": "flex-start"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,23 +48,21 @@ class Prices:
 
     Attributes:
         currency: Such as `"USD"`.
-        chip_hour: Generation, such as `"v5e"` -> price of one chip for an hour.
+        chip_hour: Generation, such as `"v5e"` -> price of one chip for an hour, on demand.
         source: The file, for messages.
+        spot: The same for Spot slices. Defaults to none.
+        flex_start: The same for flex-start slices. Defaults to none.
     """
 
     currency: str
     chip_hour: Mapping[str, float]
     source: str
+    spot: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    flex_start: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str) -> Prices:
         """Reads a price file.
-
-        Args:
-            path: The file.
-
-        Returns:
-            The prices.
 
         Raises:
             ValueError: It can't be read, holds something else, or names an unknown chip.
@@ -79,28 +90,34 @@ class Prices:
         Raises:
             ValueError: A key is missing or unknown, a chip is, or a price is not a number from 0 on.
         """
-        example = '{"currency": "USD", "chip_hour": {"v5e": 1.2}}'
-        if not isinstance(values, dict) or sorted(values) != sorted(_KEYS):
-            raise ValueError(f"--price {source} contains no prices: write it like {example}.")
-        prices = values["chip_hour"]
-        if not isinstance(prices, dict) or not isinstance(values["currency"], str):
-            raise ValueError(f"--price {source} contains no prices: write it like {example}.")
-        unknown = sorted(set(prices) - set(CHIPS))
-        if unknown:
+        keys = {"currency", *_WAYS}
+        if (
+            not isinstance(values, dict)
+            or not {"currency", "chip_hour"} <= set(values) <= keys
+            or not isinstance(values["currency"], str)
+            or not all(isinstance(values.get(key, {}), dict) for key in _WAYS)
+        ):
             raise ValueError(
-                f"--price {source}: unknown chip {unknown[0]!r}; use any of {', '.join(CHIPS)}."
+                f'--price {source} contains no prices: write it like {{"currency": "USD", "chip_hour": {{"v5e": 1.2}}}}'
+                ', with "spot" and "flex_start" like "chip_hour" where you have such prices.'
             )
-        for chip, price in prices.items():
-            number = isinstance(price, (int, float)) and not isinstance(price, bool)
-            if not number or not 0 <= price < math.inf:
-                raise ValueError(
-                    f"--price {source}: the price of {chip} is {price!r}; give a number of at "
-                    "least 0."
-                )
-        return cls(currency=values["currency"], chip_hour=prices, source=source)
+        for key in _WAYS:
+            for chip, price in values.get(key, {}).items():
+                if chip not in CHIPS:
+                    raise ValueError(
+                        f"--price {source}: unknown chip {chip!r}; use any of {', '.join(CHIPS)}."
+                    )
+                number = isinstance(price, (int, float)) and not isinstance(price, bool)
+                if not number or not 0 <= price < math.inf:
+                    of = "" if key == "chip_hour" else f"{key} "
+                    raise ValueError(
+                        f"--price {source}: the {of}price of {chip} is {price!r}; give a number of at "
+                        "least 0."
+                    )
+        return cls(source=source, **values)
 
     def of_slice(self, name: str) -> float:
-        """Returns the price of a slice for an hour.
+        """Returns the price of a slice for an hour, on demand.
 
         Args:
             name: The slice, such as `"v5e:2x4"`.
@@ -116,6 +133,15 @@ class Prices:
                 f'"chip_hour".'
             )
         return found.num_chips * self.chip_hour[generation]
+
+    def ways(self, name: str) -> dict[Way, float]:
+        """Returns the price of a slice for an hour in each way of having it that has a price."""
+        found = find_slice(name)
+        return {
+            way: found.num_chips * prices[found.chip.generation]
+            for key, way in _WAYS.items()
+            if found.chip.generation in (prices := getattr(self, key))
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,11 +195,14 @@ class TrainingCost:
             longer.
         limited_by_input: Whether it is.
         seconds: The training, by `step_seconds`, after its start-up.
-        slow_seconds: The same at the slow end of the estimate's errors (`PUBLISHED_ERRORS`).
+        slow_seconds: The same at the slow end of the estimate's errors (`PUBLISHED_ERRORS`), with a Spot slice's
+            preemptions.
         epoch_seconds: One epoch, or `None` where its rows are not given.
         hour_price: The slice for an hour.
         currency: Of the prices.
         start_up_seconds: How long the slice is paid for before the first step.
+        way: How the slice is had. Defaults to on demand.
+        queue_seconds: How long a flex-start request waits before it, at the slow end; nothing is paid for it.
     """
 
     tpu: str
@@ -186,6 +215,13 @@ class TrainingCost:
     hour_price: float
     currency: str
     start_up_seconds: float = 0.0
+    way: Way = "on demand"
+    queue_seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The slice and how it is had, where that is not on demand."""
+        return self.tpu if self.way == "on demand" else f"{self.tpu} {self.way}"
 
     @property
     def cost(self) -> float:
@@ -204,13 +240,14 @@ class TrainingCost:
             return None
         return self.epoch_seconds / 3600 * self.hour_price
 
-    def meets(self, deadline: float) -> bool:
-        """Tells whether the training ends in time even at the slow end of the errors.
+    @property
+    def latest_seconds(self) -> float:
+        """The end of the training at the slow end, counted from the request for the slice."""
+        return self.queue_seconds + self.slow_seconds
 
-        Args:
-            deadline: Seconds.
-        """
-        return self.slow_seconds <= deadline
+    def meets(self, deadline: float) -> bool:
+        """Returns whether the training ends within so many seconds even at the slow end."""
+        return self.latest_seconds <= deadline
 
     def to_json(self) -> dict[str, Any]:
         """Returns the values as JSON has them, those that follow from others included."""
@@ -272,19 +309,24 @@ def training_cost(
     )
 
 
-def choose(costs: Sequence[TrainingCost], deadline: float | None) -> TrainingCost | None:
-    """Returns the slice of the fewest chips among those that cost about the least and meet a deadline.
-
-    A slice meets it if it does so at the slow end of the errors.
-    """
-    in_time = [each for each in costs if deadline is None or each.meets(deadline)]
-    least = min((each.cost for each in in_time), default=0.0)
-    return min(
-        (each for each in in_time if each.cost <= least * (1 + TIE)),
-        # Of those whose costs look alike, the one that was asked for first.
-        key=lambda each: (find_slice(each.tpu).num_chips, round(each.cost, 2)),
-        default=None,
-    )
+def costs_by_way(
+    cost: TrainingCost, prices: Prices, *, preempted_every: float, queue_seconds: float
+) -> list[TrainingCost]:
+    """Returns the costs of a training on demand, on Spot and by flex-start, where its slice has such a price."""
+    slow = cost.slow_seconds
+    preemptions = math.ceil(slow / preempted_every)
+    interrupted = slow + preemptions * (cost.start_up_seconds + LOST_SECONDS)
+    return [
+        dataclasses.replace(
+            cost,
+            way=way,
+            hour_price=price,
+            slow_seconds=interrupted if way == "spot" else slow,
+            queue_seconds=queue_seconds if way == "flex-start" else 0.0,
+        )
+        for way, price in prices.ways(cost.tpu).items()
+        if way != "flex-start" or slow <= LONGEST_FLEX_START
+    ]
 
 
 def price_text(amount: float, currency: str) -> str:

@@ -138,7 +138,7 @@ def _shortened(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryRefusal:
-    """What the compiler's message says of memory."""
+    """The memory that the compiler's message is about."""
 
     need_bytes: int  # HBM that the program needs, as far as the compiler came
     limit_bytes: int  # HBM that it may use
@@ -148,7 +148,7 @@ class MemoryRefusal:
 
 
 def read_memory_refusal(text: str) -> MemoryRefusal | None:
-    """Reads what a message of the compiler says of memory; `None` if it is about something else."""
+    """Reads a message of the compiler about memory; returns `None` for any other."""
     one = _ONE_BUFFER.search(text)
     if one is not None:
         return _of_one_buffer(text, int(one[1]), int(one[2]))

@@ -1,4 +1,4 @@
-"""What a preflight says: whether each step of a model compiles for a slice, fits it, and how fast it can be."""
+"""A preflight's report: whether each step of a model compiles for a slice, fits it, and how fast it can be."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class StepReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputLimit:
-    """The input of a training beside its step, over the whole slice."""
+    """The speed of a training's input, compared with that of its step, over the whole slice."""
 
     input_rows: float  # rows a second that the hosts deliver
     bound_rows: float  # upper bound on the rows a second that the chips train
@@ -279,7 +279,7 @@ class PreflightReport:
 
     @property
     def input_limit(self) -> InputLimit | None:
-        """The input beside the training step; `None` where one of them is not known."""
+        """The input compared with the training step; `None` where one of them is not known."""
         step = next((each for each in self.steps if each.name == "train"), None)
         if self.input is None or step is None or step.estimate is None or not step.batch_size:
             return None
@@ -297,7 +297,7 @@ class PreflightReport:
 
     @property
     def findings(self) -> dict[Finding, tuple[str, ...]]:
-        """What to warn of -> names of the steps that it is about: most is the same in several."""
+        """Each warning -> names of its steps: most are the same in several steps."""
         found: dict[Finding, tuple[str, ...]] = {}
         for step in self.steps:
             for finding in dict.fromkeys(step.findings):
@@ -319,7 +319,7 @@ class PreflightReport:
         )
 
     def summary(self) -> str:
-        """Reports in one line what is wrong, or that nothing is."""
+        """Returns one line: what is wrong, or that nothing is."""
         return f"{self.model} on {self.tpu}: " + "; ".join(
             f"{step.name}: {step.verdict}" for step in self.steps if step.ok is self.ok
         )

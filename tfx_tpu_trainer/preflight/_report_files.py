@@ -34,7 +34,7 @@ def write_json(report: PreflightReport, path: str, *, cost: TrainingCost | None 
     """Writes a report as JSON, whole or not at all.
 
     Args:
-        report: The report.
+        report: What is written.
         path: Where to; any path that `tf.io.gfile` knows. Its folder is created if missing.
         cost: What the training costs, for the key `cost`. Defaults to `None`: not known.
 
@@ -51,9 +51,9 @@ def write_html(
     """Writes a report or a sweep as one HTML page, whole or not at all.
 
     Args:
-        report: The report, or the sweep.
+        report: What the page shows.
         path: Where to, as in `write_json`.
-        cost: What the training of a report costs; a sweep knows. Defaults to `None`: not known.
+        cost: What the training of a report costs; a sweep has its own costs. Defaults to `None`: not known.
 
     Raises:
         OSError: It cannot be written there.
@@ -68,7 +68,7 @@ def write_sweep(found: Sweep, path: str) -> None:
     """Writes a sweep as JSON, whole or not at all.
 
     Args:
-        found: The sweep.
+        found: What is written.
         path: Where to, as in `write_json`.
 
     Raises:
@@ -78,13 +78,7 @@ def write_sweep(found: Sweep, path: str) -> None:
 
 
 def read_json(path: str) -> PreflightReport:
-    """Reads what `write_json` wrote.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The report.
+    """Reads a report that `write_json` wrote.
 
     Raises:
         ValueError: The file holds no report.
@@ -183,11 +177,11 @@ def _render(template: str, **values: Any) -> str:
 
 
 def hbm_bar(step: StepReport) -> HbmBar:
-    """Lays out the bar of a step's HBM use: beside the limit, or where it would be a sliver, on its own scale."""
+    """Lays out the bar of a step's HBM use: compared with the limit, or on its own scale where it would be a sliver."""
     sizes = {label: size for label, size in step.hbm_by_category.items() if size}
     colors: tuple[str, ...] = _COLORS
     if not sizes and step.need_bytes:
-        # It did not compile: the compiler only says how much it would be.
+        # It did not compile: only the sum is known.
         sizes, colors = {"needed in all": step.need_bytes}, (_NEED_COLOR,)
     needed = sum(sizes.values())
     enlarged = needed < _SLIVER * (step.limit_bytes or 0)

@@ -1,4 +1,4 @@
-"""What a preflight finds out about a step: plain values, each of which turns into JSON."""
+"""The findings and numbers of a preflight about a step: plain values that become JSON."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ class Finding:
         message: One sentence: what it is, what it costs, what to do.
         source: `"file.py:12: the line's text"` of the user's model, or `None` where unknown.
         wasted_bytes: Bytes of padding, where the kind is `"padding"`, else 0.
-        advice: The end of the message, where it says the same of other ops: what to do.
+        advice: The end of the message, which other ops share: what to do.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class FindingGroup:
 
     @property
     def message(self) -> str:
-        """What they say: the first one whole, and how many more there are."""
+        """The first finding's message, and how many more there are."""
         first, *more = self.findings
         if not more:
             return first.message
@@ -56,7 +56,7 @@ class Problem:
 
     # `"lowering"`: TensorFlow does not turn it into HLO. `"compiler"`: the TPU compiler refuses it. `"memory"`: it
     # does not fit in HBM. `"crash"`: the compiler's process died. `"timeout"`: it took too long. `"set-up"`: what is
-    # requested does not fit together, so that nothing can be said of the model.
+    # requested does not fit together, so nothing is known of the model.
     stage: str
     op_name: str | None = None  # name of the TensorFlow op at fault, or `None` where unknown
     op_type: str | None = None  # its type, or `None`
@@ -149,7 +149,7 @@ class MemoryNeed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collective:
-    """What the devices of a compiled program tell each other by ops of one kind."""
+    """The ops of one kind by which the devices of a compiled program exchange data."""
 
     kind: str  # such as `"all-reduce"` or `"all-gather"`, as XLA calls it
     # `"replicas"`: the copies of the model, as in the sum of the gradients. `"cores"`: the TPU devices that one copy
@@ -167,8 +167,7 @@ class CompiledStep:
         name: See `LoweredStep`.
         target: Slice that it was compiled for, such as `"v5e:2x4"`.
         memory: HBM that it needs; `None` where it did not compile.
-        need_bytes: `memory.total`; where it did not fit, what the compiler says that it needs;
-            else `None`.
+        need_bytes: `memory.total`; where it did not fit, the need in the compiler's message; else `None`.
         limit_bytes: HBM that a program may use on one TPU device of that chip.
         flops: Operations of one step on one device; 0 where it did not compile.
         bytes_accessed: Bytes that it reads and writes in HBM.
@@ -177,7 +176,7 @@ class CompiledStep:
         findings: Those of the lowered step, and what the compiled program adds.
         seconds: How long compiling took.
         problem: Why it did not compile, or `None`.
-        collectives: What the devices tell each other in the compiled program, the largest first.
+        collectives: The data that the devices exchange, by kind of op, the largest first.
         costs: What its instructions cost, in the order in which they run; empty where it did not
             compile.
         unknown_loops: Loops that count once because only data tells how often they run.

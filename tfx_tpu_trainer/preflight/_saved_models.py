@@ -316,7 +316,7 @@ def _hand_in_variables(
 
 
 def _cut(function: Any, body: Mapping[str, v1.NodeDef]) -> TpuProgram:
-    """Cuts out what runs on the TPU, and lists the tensors that enter and leave it."""
+    """Cuts out the part that runs on the TPU, and lists the tensors that enter and leave it."""
     # A program is known by the marks of its nodes alone. A tensor that crosses from an unmarked node to a marked one is
     # an input, the other way an output; constants and variables are copied in.
     kept = {name for name, node in body.items() if _runs_on_tpu(node)}

@@ -1,4 +1,4 @@
-"""How long a step takes on a slice: a lower bound, the roofline, and an estimate beside it.
+"""How long a step takes on a slice: a lower bound (the roofline) and an estimate.
 
 The bound: a step can be no shorter than its operations at the peak rate of the chip, than its reads and writes at the
 full bandwidth of HBM, or than what the replicas must send each other on all links of a chip at once. Peak rates are in
@@ -18,8 +18,8 @@ from tfx_tpu_trainer.hardware import CHIPS, Slice
 from tfx_tpu_trainer.preflight._hlo_cost import OpCost
 from tfx_tpu_trainer.preflight._results import Collective
 
-# Of the bytes of an op, what the busiest of two devices sends: (g - 1) / g of them in a group of g, and in a
-# sum twice that.
+# The share of an op's bytes that the busiest of two devices sends: (g - 1) / g in a group of g, and twice that in a
+# sum.
 _LEAST_SHARE_SENT = {"all-gather": 0.5, "reduce-scatter": 0.5, "all-to-all": 0.5}
 
 
@@ -178,7 +178,7 @@ class Estimate:
     # full rate.
     collective_seconds: float
     launch_seconds: float  # from one kernel to the next
-    unknown_loops: int = 0  # loops that count once because only data tells how often they run
+    unknown_loops: int = 0  # loops that count once because their number of runs depends on data
     rows: int | None = None  # rows of the step over all replicas, or `None` where that is not known
 
     @property
@@ -233,9 +233,9 @@ def estimate(
     rows: int | None = None,
 ) -> Estimate:
     """Estimates the time of a step."""
-    # A copy or collective that the compiler starts early runs beside kernels, and takes time only where they leave HBM
+    # A copy or collective that starts early runs while kernels do, and takes time only where they leave HBM
     # or the links no room. Example: kernels that compute for 3 ms and read for 1 ms leave HBM idle for 2 ms; copies of
-    # 5 ms beside them add 3 ms to the step.
+    # 5 ms meanwhile add 3 ms to the step.
     compute = memory = links = launch = 0.0
     copied = idle_memory = sent = idle_links = 0.0
     for op in time_ops(costs, tpu_slice, num_replicas=num_replicas):

@@ -1,21 +1,23 @@
-"""A sweep: the largest batch that fits each of several slices, what a training takes there, and which to choose."""
+"""A sweep: the largest batch that fits each of several slices, the training's time and price there, and the choice."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from tfx_tpu_trainer.hardware import CHIPS, TpuSpec, find_slice
 from tfx_tpu_trainer.preflight._compiling import CompilerOptions
 from tfx_tpu_trainer.preflight._price import (
+    PREEMPTED_EVERY,
+    QUEUE_SECONDS,
     START_UP_SECONDS,
-    TIE,
     Prices,
     TrainingCost,
     TrainingLength,
-    choose,
+    costs_by_way,
     price_text,
     training_cost,
 )
@@ -29,7 +31,7 @@ from tfx_tpu_trainer.preflight._run import PreflightModel, preflight
 
 Outcome = Literal["fits", "too large", "failed", "skipped", "not divisible"]
 
-# Of these a smaller batch may be the remedy; anything else is wrong at any size.
+# A smaller batch may remedy these; any other problem has nothing to do with the size.
 _OF_THE_SIZE = frozenset({"memory", "timeout", "crash"})
 
 _CHIP_HOURS = Prices(
@@ -53,7 +55,7 @@ class SweepEntry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepRow:
-    """What a sweep says of one slice."""
+    """A slice and one way of having it, in a sweep."""
 
     tpu: str  # the slice
     entry: SweepEntry  # of the largest batch that fits, or of the smallest that does not
@@ -65,6 +67,14 @@ class SweepRow:
     def num_chips(self) -> int:
         """Chips of the slice."""
         return find_slice(self.tpu).num_chips
+
+    @property
+    def shares(self) -> str:
+        """How the rows of a step are shared out, such as `"1,024 rows in a step, 128 on each core"`."""
+        assert self.entry.report is not None
+        each = self.entry.batch_size // self.entry.report.num_replicas
+        where = "replica" if self.entry.report.num_cores_per_replica > 1 else "core"
+        return f"{self.entry.batch_size:,} rows in a step, {each:,} on each {where}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +89,8 @@ class Sweep:
         prices: What chips cost, or `None`: then chip hours are counted.
         deadline: Seconds that the training may take, or `None`.
         start_up_seconds: How long a slice is paid for before the first step.
+        preempted_every: How often a Spot slice is taken away at the slow end, in seconds.
+        queue_seconds: How long a flex-start request waits for its slice at the slow end.
     """
 
     model: str
@@ -88,6 +100,8 @@ class Sweep:
     prices: Prices | None = None
     deadline: float | None = None
     start_up_seconds: float = START_UP_SECONDS
+    preempted_every: float = PREEMPTED_EVERY
+    queue_seconds: float = QUEUE_SECONDS
 
     @property
     def largest(self) -> dict[str, int | None]:
@@ -105,38 +119,81 @@ class Sweep:
 
     @functools.cached_property
     def costs(self) -> tuple[TrainingCost, ...]:
-        """What the training takes on each slice that its batch fits, in the order of the slices."""
+        """The time and price of the training, for each slice that its batch fits and each way of having it."""
         if self.length is None or "train" not in self.steps:
             return ()
-        return tuple(
-            training_cost(
-                entry.report,
-                self.length,
-                self.prices or _CHIP_HOURS,
-                start_up_seconds=self.start_up_seconds,
-            )
-            for entry in self.entries
-            if entry.outcome == "fits" and entry.report is not None
-        )
+        prices = self.prices or _CHIP_HOURS
+        found: list[TrainingCost] = []
+        for entry in self.entries:
+            if entry.outcome == "fits" and entry.report is not None:
+                found += costs_by_way(
+                    training_cost(
+                        entry.report, self.length, prices, start_up_seconds=self.start_up_seconds
+                    ),
+                    prices,
+                    preempted_every=self.preempted_every,
+                    queue_seconds=self.queue_seconds,
+                )
+        return tuple(found)
 
     @property
     def choice(self) -> TrainingCost | None:
-        """The cheapest slice that is in time; of several that cost about the same, the one of the fewest chips."""
-        return choose(self.costs, self.deadline)
+        """The cheapest of `costs` that meets the deadline at the slow end; of equal ones, that of the fewest chips."""
+        return min(
+            (each for each in self.costs if self.deadline is None or each.meets(self.deadline)),
+            key=lambda each: (each.cost, find_slice(each.tpu).num_chips),
+            default=None,
+        )
 
     @property
     def rows(self) -> tuple[SweepRow, ...]:
-        """A row for each slice."""
-        costs = {cost.tpu: cost for cost in self.costs}
-        return tuple(
-            SweepRow(
-                tpu=tpu,
-                entry=self._entry_of(tpu),
-                cost=costs.get(tpu),
-                chosen=self.choice is not None and self.choice.tpu == tpu,
-                why=self._why(tpu, costs.get(tpu)),
+        """A row for each slice and each way of having it."""
+        rows = []
+        for tpu in self.largest:
+            costs: list[TrainingCost | None] = [each for each in self.costs if each.tpu == tpu]
+            rows += [
+                SweepRow(
+                    tpu=tpu,
+                    entry=self._entry_of(tpu),
+                    cost=cost,
+                    chosen=cost is not None and cost == self.choice,
+                    why=self._why(tpu, cost),
+                )
+                for cost in costs or [None]
+            ]
+        return tuple(rows)
+
+    @property
+    def chosen_row(self) -> SweepRow | None:
+        """The row of the choice."""
+        return next((row for row in self.rows if row.chosen), None)
+
+    @property
+    def missed(self) -> str:
+        """Why no slice is chosen: the nearest one and what would have to change; empty where one is."""
+        if self.choice is not None:
+            return ""
+        if not self.costs:
+            entry = min(self.entries, key=_share_needed)
+            return (
+                f"The model trains on none of these slices. The nearest is {entry.tpu} with {entry.batch_size:,} rows "
+                f"({entry.detail}): give other batch sizes by --batch_size, or other slices by --tpu."
             )
-            for tpu in self.largest
+        assert self.deadline is not None and self.length is not None
+        nearest = min(self.costs, key=lambda each: each.latest_seconds)
+        steps = self.length.rows(nearest.batch_size) / nearest.batch_size
+        left = (self.deadline - nearest.start_up_seconds) / (
+            nearest.slow_seconds - nearest.start_up_seconds
+        )
+        shorter = (
+            f"a training of at most {int(left * steps):,} steps of {nearest.batch_size:,} rows"
+            if left * steps >= 1
+            else "a shorter start-up (--start_up)"
+        )
+        return (
+            f"No slice finishes within {duration_text(self.deadline)}. The nearest is {nearest.name}, which takes "
+            f"{duration_text(nearest.latest_seconds)} at the slow end: give --deadline "
+            f"{math.ceil(nearest.latest_seconds / 60)}m, faster slices by --tpu, or {shorter}."
         )
 
     def _entry_of(self, tpu: str) -> SweepEntry:
@@ -149,37 +206,36 @@ class Sweep:
         if cost is None:
             entry = self._entry_of(tpu)
             return "" if entry.outcome == "fits" else entry.detail
+        within = "" if self.deadline is None else f" within {duration_text(self.deadline)}"
         if self.deadline is not None and not cost.meets(self.deadline):
-            return f"not within {duration_text(self.deadline)}"
+            waits = f", after up to {duration_text(cost.queue_seconds)} of waiting"
+            return f"not{within}{waits if cost.queue_seconds else ''}"
         chosen = self.choice
         assert chosen is not None  # this one is in time
-        if cost is not chosen:
-            return self._why_not(cost, chosen)
-        within = "" if self.deadline is None else f" within {duration_text(self.deadline)}"
-        in_time = [
-            each for each in self.costs if self.deadline is None or each.meets(self.deadline)
-        ]
-        least = min(in_time, key=lambda each: each.cost)
-        if round(least.cost, 2) == round(chosen.cost, 2):
+        if cost == chosen:
             return f"the cheapest{within}"
-        return f"the fewest chips{within} for about the price of {least.tpu}"
-
-    def _why_not(self, cost: TrainingCost, chosen: TrainingCost) -> str:
-        if cost.cost > chosen.cost * (1 + TIE):
-            return f"{price_text(cost.cost - chosen.cost, cost.currency)} more than on {chosen.tpu}"
-        more = find_slice(cost.tpu).num_chips > find_slice(chosen.tpu).num_chips
-        return f"about the price of {chosen.tpu}" + (", with more chips" if more else "")
+        more = cost.cost - chosen.cost
+        if round(more, 2):
+            return f"{price_text(more, cost.currency)} more than on {chosen.name}"
+        return f"no cheaper than {chosen.name}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns the sweep as JSON values, reports included."""
-        choice = next((row for row in self.rows if row.chosen), None)
+        choice, chosen = self.choice, self.chosen_row
         return {
             "format": "tfx_tpu_trainer.preflight_sweep/1",
             "ok": self.ok,
             "model": self.model,
             "steps": list(self.steps),
             "largest": self.largest,
-            "choice": choice and {"tpu": choice.tpu, "why": choice.why},
+            "choice": choice
+            and chosen
+            and {
+                "tpu": choice.tpu,
+                "way": choice.way,
+                "batch_size": choice.batch_size,
+                "why": chosen.why,
+            },
             "costs": [cost.to_json() for cost in self.costs],
             "entries": [
                 {
@@ -220,8 +276,8 @@ def sweep(
         ValueError: If there is no such slice, or from the model's own functions.
         PreflightUnavailableError: If no TPU compiler is available, or it lacks a slice.
     """
-    specs = [TpuSpec.read(tpu) for tpu in tpus]
-    for spec in specs:
+    specs = {spec.tpu_slice.name: spec for spec in map(TpuSpec.read, tpus)}
+    for spec in specs.values():
         ended: SweepEntry | None = None
         for size in sorted(set(batch_sizes), reverse=True):
             entry = _entry(model, spec, size, steps, options, ended)
@@ -262,6 +318,15 @@ def _entry(
     if of_the_size and problems[0].stage == "memory":
         return entry("too large", _largest_need(report), report)
     return entry("too large" if of_the_size else "failed", str(problems[0]), report)
+
+
+def _share_needed(entry: SweepEntry) -> float:
+    """Returns which part of its HBM the largest step needs; infinity where that is not known."""
+    steps = entry.report.steps if entry.report else ()
+    return max(
+        ((each.need_bytes or math.inf) / (each.limit_bytes or 1) for each in steps),
+        default=math.inf,
+    )
 
 
 def _largest_need(report: PreflightReport) -> str:

@@ -93,7 +93,7 @@ def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> Re
     title = f"Cost of the training, with {duration_text(start_up)} of start-up"
     table = Table(title=title, title_justify="left")
     columns: dict[str, Callable[[TrainingCost], str]] = {
-        "slice": lambda each: each.tpu,
+        "slice": lambda each: each.name,
         "batch size": lambda each: f"{each.batch_size:,}",
         "step": lambda each: (
             seconds_text(each.step_seconds) + (" (input)" if each.limited_by_input else "")
@@ -106,6 +106,7 @@ def render_costs(costs: Sequence[TrainingCost], *, deadline: float | None) -> Re
     )
     columns["at the slow end"] = lambda each: (
         f"{duration_text(each.slow_seconds)}, {price_text(each.slow_cost, each.currency)}"
+        + (f", after {duration_text(each.queue_seconds)}" if each.queue_seconds else "")
     )
     if deadline is not None:
         columns["in time"] = lambda each: "yes" if each.meets(deadline) else "no"
@@ -131,7 +132,7 @@ def render_sweep(found: Sweep) -> RenderableType:
         row = (entry.tpu, f"{entry.batch_size:,}", entry.outcome, entry.detail)
         table.add_row(*map(Text, row))
     parts: list[RenderableType] = [table]
-    # With one size for each slice the table says it.
+    # With one size for each slice the table has it already.
     if len(found.entries) > len(found.largest):
         parts.append(Text("Largest batch of the list that fits:", style="bold"))
         parts += [
@@ -147,14 +148,12 @@ def render_sweep(found: Sweep) -> RenderableType:
 
 
 def choice_text(found: Sweep) -> str:
-    """Returns in one line which slice of a sweep to take, and why; nothing where no costs are known."""
-    chosen = next((row for row in found.rows if row.chosen), None)
+    """Returns in one line which slice of a sweep to take and why, or why none; nothing where no costs are known."""
+    chosen = found.chosen_row
     if chosen is not None and chosen.cost is not None:
         price = price_text(chosen.cost.cost, chosen.cost.currency)
-        return f"The choice: {chosen.tpu}, {price}: {chosen.why}"
-    if found.costs and found.deadline is not None:
-        return f"None of these slices finishes within {duration_text(found.deadline)}."
-    return ""
+        return f"The choice: {chosen.cost.name}, {price}: {chosen.why}"
+    return found.missed if found.costs else ""
 
 
 def _step(step: StepReport) -> RenderableType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tests.components.trainer import small_model
+from tests.components.trainer import keras_model, small_model
 from tests.components.tuning import stopping
 from tfx_tpu_trainer.components.tuning import make_tuner_fn
 
@@ -54,6 +54,10 @@ def conditional(hp):
     hp.Float("fast_rate", 0.1, 0.3)
 
 
+def rate_or_none(hp):
+    hp.Choice("learning_rate", [0.0, 0.05])
+
+
 _common = {"model_fn": model_fn, "params": small_model.params}
 _lowest_loss = {**_common, "objective": "loss", "direction": "min"}
 
@@ -66,6 +70,13 @@ conditional_tuner_fn = make_tuner_fn(
 )
 stopping_tuner_fn = make_tuner_fn(
     **{**_lowest_loss, "model_fn": _model_that_stops}, search_space=search_space
+)
+keras_tuner_fn = make_tuner_fn(
+    build_model=keras_model.build_model,
+    params={**keras_model.params, "kind": "subclassed"},
+    search_space=rate_or_none,
+    objective="loss",
+    direction="min",
 )
 _by_rows = {
     **_common,

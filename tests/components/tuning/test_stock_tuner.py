@@ -201,7 +201,7 @@ def test_a_search_without_a_good_trial_has_no_best(tmp_path, refused):
 @row(
     "tuning",
     "a search space with a key that the model never reads",
-    "search_space sets 'learnig_rate', which model_fn never reads",
+    "search_space sets 'learnig_rate', which the model never reads",
     "did you mean 'learning_rate'?",
 )
 @pytest.mark.matrix
@@ -225,6 +225,26 @@ def test_a_key_that_is_read_for_some_values_is_fine(tmp_path):
     )
     execution.run()
     assert len(execution.results) == 1
+
+
+@pytest.mark.matrix
+def test_a_keras_model_is_searched_by_its_build_model(tmp_path):
+    execution = TunerExecution.of(
+        tmp_path,
+        "tests.components.tuning.small_search.keras_tuner_fn",
+        steps=4,
+        oracle="random",
+        max_trials=2,
+        evaluations=2,
+    )
+    execution.run()
+    curves = {
+        trial["hyperparameters"]["values"]["learning_rate"]: list(_observed(trial, "loss").values())
+        for trial in execution.trials().values()
+    }
+    # From the same first values, and only one of the two optimizers moves them.
+    assert sorted(curves) == [0.0, 0.05]
+    assert curves[0.0][0] == curves[0.0][1] != curves[0.05][0] != curves[0.05][1]
 
 
 @row(

@@ -6,73 +6,20 @@ import shlex
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from tests.bad_input import case, row
+from tests.workbench.cli.preflight_command import INPUT, MODEL, options_of_files, preflight
 from tfx_tpu_trainer.preflight._report_files import read_json
-from tfx_tpu_trainer.workbench.cli.main import main
-
-MODEL = """
-import tensorflow as tf
-from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer, TPUEstimatorSpec
-
-v1 = tf.compat.v1
-params = {"units": 1}
-
-
-def model_fn(features, labels, mode, params):
-    kernel = v1.get_variable("kernel", [features["x"].shape[1], params["units"]])
-    hidden = tf.matmul(features["x"], kernel)
-    if params.get("python"):
-        hidden = tf.py_function(lambda value: value, [hidden], tf.float32)
-        hidden.set_shape([None, params["units"]])
-    if mode == "infer":
-        return TPUEstimatorSpec(mode, predictions={"y": hidden})
-    loss = tf.reduce_mean(tf.square(hidden - labels[:, None]))
-    optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(params["rate"]))
-    train_op = optimizer.minimize(loss, v1.train.get_global_step())
-    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-"""
-
-INPUT = """
-
-def input_fn(params):
-    row = ({"x": tf.zeros([8192])}, tf.zeros([]))
-    return tf.data.Dataset.from_tensors(row).repeat().batch(params["batch_size"], drop_remainder=True)
-"""
-
-SPEC = {
-    "features": {
-        "x": {"dtype": "float32", "shape": [8192]},
-        "y": {"dtype": "float32", "shape": []},
-    },
-    "label_key": "y",
-}
 
 
 @pytest.fixture
-def files(tmp_path: pathlib.Path) -> dict[str, str]:
-    """Options that name a small model and what it is fed."""
-    (tmp_path / "small_model.py").write_text(MODEL, encoding="utf-8")
-    (tmp_path / "spec.json").write_text(json.dumps(SPEC), encoding="utf-8")
-    return {
-        "module_file": str(tmp_path / "small_model.py"),
-        "feature_spec": str(tmp_path / "spec.json"),
-        "params": '{"rate": 0.1}',
-        "tpu": "v5e:2x4",
-        "batch_size": "64",
-        "steps": "train",
-    }
-
-
-def _preflight(options, *flags):
-    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    return CliRunner().invoke(main, ["preflight", *given, *flags])
+def files(tmp_path):
+    return options_of_files(tmp_path)
 
 
 def test_a_report_as_text_json_and_page(files, tmp_path):
     out = {"json": str(tmp_path / "report.json"), "html": str(tmp_path / "report.html")}
-    ended = _preflight({**files, **out, "steps": "train,predict"})
+    ended = preflight({**files, **out, "steps": "train,predict"})
     assert ended.exit_code == 0, ended.output
     assert str(tmp_path) not in sys.path and "small_model" not in sys.modules
     assert "Preflight of small_model for v5e:2x4  8 replicas" in ended.stdout
@@ -97,14 +44,14 @@ def test_with_less_effort_the_compiler_makes_another_program(files, tmp_path):
     need = []
     for effort in (None, "-1"):
         out = str(tmp_path / f"report{effort}.json")
-        assert _preflight({**sized, "effort": effort, "json": out}).exit_code == 0
+        assert preflight({**sized, "effort": effort, "json": out}).exit_code == 0
         need.append(read_json(out).steps[0].memory.generated_code_bytes)
     assert need[1] < need[0]
 
 
 def test_a_model_that_does_not_fit_is_reported_with_exit_code_1(files, tmp_path):
     out = str(tmp_path / "report.json")
-    ended = _preflight({**files, "params": '{"rate": 0.1, "units": 1000000}', "json": out})
+    ended = preflight({**files, "params": '{"rate": 0.1, "units": 1000000}', "json": out})
     assert ended.exit_code == 1, ended.output
     assert "✗ train, 64 rows: does not fit" in ended.stdout
     assert "kernel" in ended.stdout and "f32[8192,1000000]" in ended.stdout
@@ -113,7 +60,7 @@ def test_a_model_that_does_not_fit_is_reported_with_exit_code_1(files, tmp_path)
 
 
 def test_an_op_that_no_tpu_runs_is_named_with_its_line(files):
-    ended = _preflight({**files, "params": '{"rate": 0.1, "python": true}'})
+    ended = preflight({**files, "params": '{"rate": 0.1, "python": true}'})
     assert ended.exit_code == 1, ended.output
     assert "✗ train, 64 rows: TensorFlow can't turn it into a TPU program" in ended.stdout
     flat = " ".join(ended.stdout.split())
@@ -124,7 +71,7 @@ def test_an_op_that_no_tpu_runs_is_named_with_its_line(files):
 def test_a_sweep_prints_the_largest_batch_that_fits(files, tmp_path):
     out = str(tmp_path / "sweep.json")
     sizes = f"{2**24},64,32,12"
-    ended = _preflight(
+    ended = preflight(
         {**files, "tpu": "v5e:2x4,v5e:1x1", "batch_size": sizes, "json": out}, "--sweep"
     )
     assert ended.exit_code == 0, ended.output
@@ -145,7 +92,7 @@ def test_a_sweep_prints_the_largest_batch_that_fits(files, tmp_path):
 
 
 def test_a_sweep_where_nothing_fits_ends_with_exit_code_1(files):
-    ended = _preflight({**files, "batch_size": f"{2**24},{2**23}"}, "--sweep")
+    ended = preflight({**files, "batch_size": f"{2**24},{2**23}"}, "--sweep")
     assert ended.exit_code == 1, ended.output
     assert "v5e:2x4: none of the list fits" in ended.stdout
 
@@ -296,6 +243,7 @@ _NO_MODULE = {"module_file": None, "steps": None}
         refusal({"measure_input": "9"}, "reads the module's own input_fn in the train step: leave"),
         refusal({"price": "no.json"}, "--price no.json can't be read: No such file"),
         refusal({"deadline": "4h"}, "--deadline needs --price: give a price file"),
+        refusal({"queue_time": "soon"}, "--queue_time needs --price: give a price file"),
         refusal({"train_steps": "100"}, "--train_steps needs --price: give a price file"),
         refusal({"profile": "/dev/null"}, "--profile='/dev/null/plugins' can't be written: "),
         refusal({"json": ""}, "--json='' is not a path; give the path of a file"),
@@ -316,143 +264,10 @@ _NO_MODULE = {"module_file": None, "steps": None}
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(files, changed, refused):
-    ended = _preflight({**files, **changed})
+    ended = preflight({**files, **changed})
     refused.output(ended)
     assert ended.exit_code == 2 and ended.stdout == ""
     assert ended.stderr.count("\n") == 1 and len(ended.stderr) < 500, ended.stderr
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        case(
-            "preflight",
-            "`--pipeline=taxi`, without a slice in the config",
-            "Error: no slice is named: give --tpu v5e:2x4, or set trainer.tpu in the config",
-            values={},
-        ),
-        case(
-            "preflight",
-            "`--pipeline=taxi --tpu=v5e:2x4` before the first run",
-            "Error: what the model is fed is not known: no run has come past Transform yet, and the "
-            "project keeps no schema; run the project once (tfx-tpu-trainer run",
-            values={"tpu": "v5e:2x4"},
-        ),
-        case(
-            "preflight",
-            "`--pipeline=taxi --measure_input=9`",
-            "Error: --measure_input reads a module's own input_fn; a project's training measures its",
-            values={"tpu": "v5e:2x4", "measure_input": "9"},
-        ),
-        case(
-            "preflight",
-            "`--pipeline=taxi --module=model`",
-            "Error: --module names a model, and so does a project; give one of them",
-            values={"module": "model"},
-        ),
-        case(
-            "preflight",
-            "`--pipeline=no`",
-            "Error: unknown pipeline 'no'; pipelines here: digits, penguin, taxi",
-            values={"pipeline": "no"},
-        ),
-    ],
-)
-def test_what_a_project_does_not_know_is_told_with_exit_code_2(tmp_path, options, refused):
-    config = tmp_path / "config.yaml"
-    text = pathlib.Path("pipelines/taxi/config.yaml").read_text("utf-8")
-    config.write_text(text.replace("root: runs/taxi", f"root: {tmp_path}"), "utf-8")
-    ended = _preflight({"pipeline": "taxi", "config": str(config), **options})
-    refused.output(ended)
-    assert ended.exit_code == 2, ended.output
-
-
-_WITH_SERVE = {"steps": "serve", "saved_model": "a"}
-
-
-@pytest.mark.parametrize(
-    ("changed", "flags"),
-    [
-        *(
-            case(
-                "preflight",
-                f"`--price prices.json` {given}",
-                "Error: ",
-                *says,
-                values=(changed, []),
-            )
-            for given, changed, *says in (
-                ("alone", {}, "Give the training's length: --rows_per_epoch, or --train_steps"),
-                (
-                    "`--epochs=2 --train_steps=9`",
-                    {"epochs": "2", "train_steps": "9"},
-                    "one of --epochs and --train_steps, not both",
-                ),
-                (
-                    "`--epochs=2`",
-                    {"epochs": "2"},
-                    "--epochs needs --rows_per_epoch, the rows of the",
-                ),
-                (
-                    "`--train_steps=9 --deadline=soon`",
-                    {"train_steps": "9", "deadline": "soon"},
-                    "--deadline 'soon': give a duration, such as 4h, 90m or 1h30m",
-                ),
-                (
-                    "without a price for the slice's chips",
-                    {"train_steps": "9", "tpu": "v6e:2x2"},
-                    "prices.json has no price for v6e, the chips of v6e:2x2: add it",
-                ),
-                (
-                    "`--steps=eval`",
-                    {"steps": "eval"},
-                    "--price needs the train step: include train in",
-                ),
-            )
-        ),
-        *(
-            case("preflight", f"`--sweep {given}`", "Error: ", says, values=(changed, ["--sweep"]))
-            for given, changed, says in (
-                (
-                    "--steps=serve",
-                    _WITH_SERVE,
-                    "--sweep compiles only train, eval and predict: leave",
-                ),
-                (
-                    "--tpu=v5e:2x4,no",
-                    {"tpu": "v5e:2x4,no"},
-                    "unknown generation 'no'; use one of v2",
-                ),
-            )
-        ),
-    ],
-)
-def test_what_a_price_needs_and_no_sweep_takes(files, tmp_path, changed, flags, refused):
-    prices = tmp_path / "prices.json"
-    prices.write_text('{"currency": "USD", "chip_hour": {"v5e": 1.2, "v5p": 4.2}}', "utf-8")
-    price = {} if flags else {"price": str(prices)}
-    ended = _preflight({**files, **price, **changed}, *flags)
-    refused.output(ended)
-    assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
-
-
-def test_a_sweep_names_the_cheapest_slice_that_meets_the_deadline(files, tmp_path):
-    prices, out = tmp_path / "prices.json", tmp_path / "sweep.json"
-    prices.write_text('{"currency": "USD", "chip_hour": {"v5e": 1.0, "v5p": 4.0}}', "utf-8")
-    priced = {"price": str(prices), "train_steps": "1000000", "deadline": "30d", "json": str(out)}
-    page = tmp_path / "sweep.html"
-    given = {**files, **priced, "tpu": "v5e:2x4,v5e:1x1", "html": str(page), "start_up": "6m"}
-    ended = _preflight(given, "--sweep")
-    assert ended.exit_code == 0, ended.output
-    assert "Cost of the training, with 6 min of start-up" in ended.stdout
-    # A step on one chip takes as long as it likes: the slice of eight costs eight times as much.
-    assert "The choice: v5e:1x1, " in ended.stdout and ": the cheapest within 30 d" in ended.stdout
-    assert "the cheapest within 30 d" in page.read_text("utf-8")
-    costs = json.loads(out.read_text("utf-8"))["costs"]
-    assert [each["hour_price"] for each in costs] == [8.0, 1.0]
-    for each in costs:
-        seconds = 360 + each["step_seconds"] * 1e6
-        assert each["cost"] == pytest.approx(seconds / 3600 * each["hour_price"])
 
 
 def test_the_input_of_a_module_is_measured_and_a_profile_written(files, tmp_path):
@@ -460,7 +275,7 @@ def test_the_input_of_a_module_is_measured_and_a_profile_written(files, tmp_path
     path.write_text(MODEL + INPUT, encoding="utf-8")
     out = str(tmp_path / "report.json")
     given = {"feature_spec": None, "measure_input": "0.5", "profile": str(tmp_path / "profile")}
-    ended = _preflight({**files, **given, "json": out})
+    ended = preflight({**files, **given, "json": out})
     assert ended.exit_code == 0, ended.output
     assert "The training's input" in ended.stdout and "limit: the hosts deliver" in ended.stdout
     report = read_json(out)
@@ -478,7 +293,7 @@ def test_the_input_of_a_module_is_measured_and_a_profile_written(files, tmp_path
 def test_an_error_in_the_model_names_its_line(files, refused):
     path = pathlib.Path(files["module_file"])
     path.write_text(MODEL.replace('params["rate"]', "1 / 0"), encoding="utf-8")
-    ended = _preflight(files)
+    ended = preflight(files)
     refused.output(ended)
     assert ended.exit_code == 2 and ended.stderr.count("\n") == 1
 
@@ -497,7 +312,7 @@ def test_an_error_in_the_model_names_its_line(files, refused):
     ],
 )
 def test_sizes_that_are_none_are_refused(sizes, refused):
-    ended = _preflight({"tpu": "v5e:2x4", "batch_size": sizes})
+    ended = preflight({"tpu": "v5e:2x4", "batch_size": sizes})
     refused.output(ended)
     assert ended.exit_code == 2
 
@@ -509,7 +324,7 @@ def test_a_module_that_exits_is_no_success(files, before):
     text = MODEL.replace(f"\n{before}", f"\n{indent}raise SystemExit(0)\n{before}")
     path.write_text(text, encoding="utf-8")
     line = text.splitlines().index(f"{indent}raise SystemExit(0)") + 1
-    ended = _preflight(files)
+    ended = preflight(files)
     assert ended.exit_code == 2
     message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; raise an exception that says"
     assert message in ended.stderr
@@ -526,7 +341,7 @@ def test_a_function_by_its_module_and_name(tmp_path, monkeypatch):
         encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)
-    ended = _preflight({"function": "own_program:step", "tpu": "v5e:2x4", "batch_size": "64"})
+    ended = preflight({"function": "own_program:step", "tpu": "v5e:2x4", "batch_size": "64"})
     assert ended.exit_code == 0, ended.output
     assert "Preflight of step for v5e:2x4  8 replicas" in ended.stdout
     assert "✓ function, 64 rows: compiles and fits" in ended.stdout

@@ -188,9 +188,9 @@ def test_without_a_pushed_model_the_blessed_one_answers(churn, churn_run):
 
 
 def _preflight(
-    churn: Path, patched: pytest.MonkeyPatch, config: str, *options: str
+    churn: Path, patched: pytest.MonkeyPatch, config: str, *options: str, exit_code: int = 0
 ) -> tuple[str, str]:
-    """Runs a preflight in the project: what it prints, and the page that it names last."""
+    """Runs a preflight in the project: what it prints, and the page that it names."""
     patched.chdir(churn)
     patched.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)
@@ -200,9 +200,9 @@ def _preflight(
         for name in set(sys.modules) - before:
             if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(churn)):
                 del sys.modules[name]
-    assert ended.exit_code == 0, ended.output
-    said = " ".join(ended.stdout.split())
-    return said, Path(said.rpartition("The page: ")[2]).read_text(encoding="utf-8")
+    assert ended.exit_code == exit_code, ended.output
+    said = " ".join(ended.output.split())
+    return said, Path(said.rpartition("The page: ")[2].split()[0]).read_text(encoding="utf-8")
 
 
 def test_a_preflight_is_of_the_model_that_the_project_trains(churn, churn_run, monkeypatch):
@@ -230,6 +230,44 @@ def test_a_sweep_has_the_length_of_the_project_s_training(churn, churn_run, monk
     trainer = yaml.safe_load((churn / "config.yaml").read_text("utf-8"))["trainer"]
     steps, rows = trainer["train_steps"], trainer["train_batch_size"]
     assert f"The training has {steps:,} steps of {rows:,} rows" in page
+
+
+def test_the_chosen_slice_is_in_the_config_and_in_the_requests(
+    churn, churn_run, monkeypatch, tmp_path
+):
+    prices, config = tmp_path / "prices.json", churn / "chosen.yaml"
+    values = {"currency": "EUR", "chip_hour": {"v5e": 2.0}, "flex_start": {"v5e": 1.0}}
+    prices.write_text(json.dumps(values), encoding="utf-8")
+    text = (churn / "config.yaml").read_text(encoding="utf-8")
+    config.write_text(text, encoding="utf-8")
+    choose = ("--choose", "--tpu=v5e:2x2,v5e:2x4", f"--price={prices}")
+    late = [*choose, "--deadline=4m"]
+    said, _ = _preflight(churn, monkeypatch, "chosen.yaml", *late, exit_code=1)
+    assert "No slice finishes within 4 min. The nearest is v5e:2x2, which takes 5 min" in said
+    assert "chosen.yaml is unchanged" in said and config.read_text("utf-8") == text
+    said, _ = _preflight(churn, monkeypatch, "chosen.yaml", *choose, "--batch_size=256,512")
+    # Four chips for five minutes, at 1 EUR an hour.
+    assert "The choice: v5e:2x2 flex-start, 0.33 EUR: the cheapest" in said
+    assert "512 rows in a step, 128 on each core" in said
+    before, after = (yaml.safe_load(each)["trainer"] for each in (text, config.read_text("utf-8")))
+    rows = before["train_steps"] * before["train_batch_size"]
+    assert after == {
+        **before,
+        "tpu": {"slice_name": "v5e:2x2", "flex_start": True},
+        "train_batch_size": 512,
+        "train_steps": math.ceil(rows / 512),
+    }
+    comments = [line for line in text.splitlines() if "#" in line]
+    assert comments == [line for line in config.read_text("utf-8").splitlines() if "#" in line]
+    to = "--root=gs://b/r --data=gs://b/d --image=r.example/i:1 --gcp-project=our-models --region=us-central1"
+    for backend, holds in (
+        ("kubeflow", ["gke-flex-start", '"cloud.google.com/gke-tpu-topology": "2x2"']),
+        ("vertex", ['"strategy": "FLEX_START"', '"tpu_topology": "2x2"']),
+    ):
+        places = to.split() if backend == "vertex" else to.split()[:3]
+        given = ["compile", f"--{backend}", "--config=chosen.yaml", "--dry-run", *places]
+        printed = _command(*given, folder=churn)
+        assert all(each in printed for each in [*holds, '"train_batch_size"'])
 
 
 @pytest.mark.sweep

@@ -69,31 +69,15 @@ def _is_skipped(folder: Path) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A file's text.
-
-    Attributes:
-        path: The file.
-        text: What is in it, with its own line ends.
-        encoding: How it is written; a byte order mark counts as one.
-    """
+    """A Python file that was read."""
 
     path: Path
-    text: str
-    encoding: str
+    text: str  # with its own line ends
+    encoding: str  # by which Python reads it; `"utf-8-sig"` after a byte order mark
 
 
 def read_source(path: Path) -> Source:
-    """Reads a file as Python would.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its text.
-
-    Raises:
-        UnreadableError: If it can't be read, or is not text in its declared encoding.
-    """
+    """Reads a file as Python would; raises `UnreadableError` where it is not text in its declared encoding."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):

@@ -167,8 +167,8 @@ class ParamReads:
         more = f" (nor {', '.join(map(repr, others))})" if others else ""
         candidates = sorted(self.seen - names - {"batch_size", "use_tpu", "context"})
         raise UnusedParamError(
-            f"search_space sets {first!r}, which model_fn never reads{more}: it would make no "
-            "difference to any trial; use the name that model_fn reads from params, or leave it out; "
+            f"search_space sets {first!r}, which the model never reads{more}: it would make no "
+            "difference to any trial; use the name that it reads from params, or leave it out; "
             f"{suggest(first, candidates)}"
         )
 

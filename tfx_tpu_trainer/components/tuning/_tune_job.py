@@ -34,6 +34,7 @@ from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.trainer.train_job import CUSTOM_CONFIG_SETTINGS
 from tfx_tpu_trainer.components.tuning._search_space import ParamReads, SearchSpace
 from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
+from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
 from tfx_tpu_trainer.components.user_module._module import UserModule, check_module
 from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_input_fn
@@ -65,7 +66,8 @@ class TuneJob:
         cls,
         fn_args: tfx.components.FnArgs,
         *,
-        model_fn: Callable[..., Any],
+        model_fn: Callable[..., Any] | None,
+        build_model: Callable[..., Any] | None,
         search_space: Any,
         input_fn: Callable[..., Any] | None,
         params: Any,
@@ -88,15 +90,19 @@ class TuneJob:
             )
         space = SearchSpace.of(search_space)
         reads = ParamReads()
-        given = types.ModuleType(getattr(model_fn, "__module__", None) or "tuning")
-        given.__dict__.update(model_fn=model_fn, input_fn=input_fn, params=params)
+        model = model_fn or build_model
+        given = types.ModuleType(getattr(model, "__module__", None) or "tuning")
+        given.__dict__.update(
+            model_fn=model_fn, build_model=build_model, input_fn=input_fn, params=params
+        )
         module = check_module(given)
         watched = dataclasses.replace(
             module,
             model_fn=reads.watched(module.model_fn),
+            build_model=module.build_model and reads.watched(module.build_model),
             input_fn=module.input_fn and reads.watched(module.input_fn),
         )
-        functions = [f for f in (model_fn, input_fn, space.declare) if f is not None]
+        functions = [f for f in (model, input_fn, space.declare) if f is not None]
         return cls(
             settings=settings,
             tune=tuning,
@@ -221,20 +227,32 @@ class TuneJob:
         config = config.replace(save_input_position=self.input_is_saved and not on_host)
         if self.strategy is not None and not on_host:
             config = config.replace(train_distribute=self.strategy, eval_distribute=self.strategy)
-        return tpu.TPUEstimator(
-            model_fn=self.module.model_fn,
+        graph_path = self.fn_args.transform_graph_path
+        known = {
+            "vocabulary_sizes": vocabulary_sizes(graph_path),
+            **self.module.params_for(self.fn_args),
+            **settings.params,
+            **params,
+        }
+        module = with_keras_model(
+            self.module,
+            known,
+            features=tft.TFTransformOutput(graph_path).transformed_feature_spec()
+            if self.has_default_input
+            else None,
+            label_key=settings.label_key,
             config=config,
-            params={
-                "vocabulary_sizes": vocabulary_sizes(self.fn_args.transform_graph_path),
-                **self.module.params_for(self.fn_args),
-                **settings.params,
-                **params,
-            },
+            warm_start_from=self.fn_args.base_model,
+        )
+        return tpu.TPUEstimator(
+            model_fn=module.model_fn,
+            config=config,
+            params=known,
             use_tpu=settings.use_tpu,
             eval_on_tpu=settings.use_tpu,
             train_batch_size=settings.train_batch_size,
             eval_batch_size=settings.rows_per_eval_batch,
-            warm_start_from=self.fn_args.base_model,
+            warm_start_from=module.warm_start_from or self.fn_args.base_model,
         )
 
     def steps_of(self, evaluations: int) -> int:

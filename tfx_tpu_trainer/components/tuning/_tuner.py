@@ -271,7 +271,8 @@ def _curve_of(trial: Trial, objective: str) -> dict[int, float]:
 
 def make_tuner_fn(
     *,
-    model_fn: Callable[..., Any],
+    model_fn: Callable[..., Any] | None = None,
+    build_model: Callable[..., Any] | None = None,
     search_space: keras_tuner.HyperParameters | Declare,
     input_fn: Callable[..., Any] | None = None,
     params: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None,
@@ -295,7 +296,9 @@ def make_tuner_fn(
         True
 
     Args:
-        model_fn: The model, as TpuTrainer takes it.
+        model_fn: The model, as TpuTrainer takes it. Defaults to `None`: `build_model` is given.
+        build_model: In the place of `model_fn`, a function of the params that returns a compiled Keras model. Defaults
+            to `None`.
         search_space: keras-tuner's `HyperParameters`, or a function that declares them on the `HyperParameters` that it
             is given. The function returns the params of the trial; if it returns nothing, the values themselves are the
             params.
@@ -318,6 +321,7 @@ def make_tuner_fn(
         job = TuneJob.of(
             fn_args,
             model_fn=model_fn,
+            build_model=build_model,
             search_space=search_space,
             input_fn=input_fn,
             params=params,

@@ -46,7 +46,7 @@ def with_keras_model(
     if config is not None and config.tf_random_seed is not None:
         # Seeds the model's initial values; the estimator seeds the training's ops.
         tf.keras.utils.set_random_seed(config.tf_random_seed)
-    model = module.build_model(dict(params))
+    model = module.build_model(params=dict(params))
     if not is_keras_model(model):
         raise ValueError(f"{where} returned {model!r}; let it return a compiled Keras model")
     if not getattr(model, "optimizer", None):

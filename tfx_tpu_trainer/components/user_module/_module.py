@@ -43,7 +43,7 @@ class UserModule:
     input_fn: Callable[..., Any] | None = None
     serving_input_receiver_fn: Callable[..., Any] | None = None
     params: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None
-    build_model: Callable[[dict[str, Any]], Any] | None = None
+    build_model: Callable[..., Any] | None = None
     callbacks: Callable[[dict[str, Any]], Any] | None = None
     warm_start_from: Any = None
     not_served: tuple[str, ...] = ()

@@ -88,14 +88,11 @@ class FeatureSpec:
 
     @classmethod
     def read(cls, path: str, *, label_key: str | None = None) -> FeatureSpec:
-        """Reads a JSON file.
+        """Reads a JSON file like `{"features": {"x": {"dtype": "float32", "shape": [8]}}, "label_key": "x"}`.
 
         Args:
-            path: The file.
-            label_key: In place of the file's. Defaults to `None`: the file's.
-
-        Returns:
-            The spec.
+            path: Where it is; any path that `tf.io.gfile` knows.
+            label_key: The label instead of the file's `label_key`. Defaults to `None`: the file's.
 
         Raises:
             ValueError: The file cannot be read or holds something else.

@@ -25,7 +25,7 @@ OptionValue = str | int | Sequence[int]
 
 
 class Topology(NamedTuple):
-    """A slice as the plug-in knows it."""
+    """A slice as the plug-in describes it."""
 
     handle: int  # the plug-in's
     device_ids: tuple[int, ...]  # its devices

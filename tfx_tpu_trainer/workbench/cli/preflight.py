@@ -118,6 +118,12 @@ class _Names(click.ParamType):
     "the slice to choose.",
 )
 @click.option(
+    "--choose",
+    is_flag=True,
+    help="Sweeps, and writes the cheapest slice that meets the deadline into the project's config: trainer.tpu, with "
+    "spot or flex_start, and the batch size where --batch_size lists others.",
+)
+@click.option(
     "--measure_input",
     type=float,
     is_flag=False,
@@ -159,6 +165,16 @@ class _Names(click.ParamType):
     help="With --price or --sweep: how long a slice is paid for before the first step. Default: 5m.",
 )
 @click.option(
+    "--preempted_every",
+    metavar="TIME",
+    help="With Spot prices: how often a Spot slice is taken away, at the slow end. Default: 4h.",
+)
+@click.option(
+    "--queue_time",
+    metavar="TIME",
+    help="With flex-start prices: how long a request waits for its slice, at the slow end. Default: 1d.",
+)
+@click.option(
     "--profile",
     metavar="FOLDER",
     help="Writes the compiled steps, with estimated times, as a profile for XProf.",
@@ -197,9 +213,10 @@ def preflight(**options: Any) -> None:
     the extra `preflight`, but no TPU.
 
     In a project, the model, its params, batch sizes, features and length are those of the project: no option is needed
-    but --tpu or --sweep.
+    but --tpu, --sweep or --choose.
 
-    The exit code is 0 if all steps compile and fit, 1 if one does not, and 2 if no report can be made.
+    The exit code is 0 if all steps compile and fit, 1 if one does not or --choose finds no slice, and 2 if no report
+    can be made.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

@@ -12,6 +12,7 @@ import click
 from tfx_tpu_trainer._support.terminal import standard_output
 from tfx_tpu_trainer.hardware import known_slices
 from tfx_tpu_trainer.preflight import Prices
+from tfx_tpu_trainer.workbench.cli.preflight_choice import possible_slices
 from tfx_tpu_trainer.workbench.cli.runs import (
     check_one_project,
     find_project,
@@ -49,7 +50,7 @@ def project_of(options: Mapping[str, Any]) -> Project | None:
 
 
 def completed(options: Mapping[str, Any], project: Project) -> dict[str, Any]:
-    """Fills in what the options leave open by the project's config and pipeline, and says from where."""
+    """Fills in missing options from the project's config and pipeline, and prints where they come from."""
     if options["measure_input"] is not None:
         raise ValueError(
             "--measure_input reads a module's own input_fn; a project's training measures its input "
@@ -61,6 +62,9 @@ def completed(options: Mapping[str, Any], project: Project) -> dict[str, Any]:
 
         training = declared_training(project, config)
     settings = training.settings
+    tpus = _slices(training, options)
+    if options["choose"]:
+        tpus = possible_slices(options["tpu"] or tpus, options, project, config)
     source = os.path.relpath(training.module_file) if training.module_file else training.module
     standard_output().print(
         f"The model_fn of {source}, with the params and batch sizes of the pipeline {config.name}.",
@@ -73,7 +77,7 @@ def completed(options: Mapping[str, Any], project: Project) -> dict[str, Any]:
         "module_file": training.module_file,
         "label_key": settings.label_key,
         "num_cores_per_replica": settings.num_cores_per_replica,
-        "tpu": _slices(training, options),
+        "tpu": tpus,
     }
     if not options["batch_size"]:
         predicted = settings.rows_per_predict_batch
@@ -92,6 +96,8 @@ def completed(options: Mapping[str, Any], project: Project) -> dict[str, Any]:
     known["own_page"] = options["html_file"] is None
     known["html_file"] = f"{config.root}/{_FOLDER}/{_page(options, known)}"
     given = {key: value for key, value in options.items() if value is not None}
+    if options["choose"]:
+        given["tpu"] = tpus
     return {**options, **known, **given, "declared_params": settings.params}
 
 
@@ -124,7 +130,7 @@ def _page(options: Mapping[str, Any], known: Mapping[str, Any]) -> str:
 
 
 def _features(training: DeclaredTraining, project: Project, label_key: str | None) -> FeatureSpec:
-    """Reads what the model is fed from the last run's Transform, or has it worked out from the project's schema."""
+    """Reads the features from the last run's Transform, or works them out from the project's schema."""
     from tfx_tpu_trainer.components.user_module import FeatureSpec
     from tfx_tpu_trainer.workbench.project.training import WORDS_WITHOUT_A_DOMAIN
 

@@ -52,6 +52,7 @@ from tfx_tpu_trainer.preflight import (
     write_json,
     write_sweep,
 )
+from tfx_tpu_trainer.workbench.cli.preflight_choice import check_choice, write_choice
 from tfx_tpu_trainer.workbench.cli.preflight_project import completed, project_of
 
 if TYPE_CHECKING:
@@ -61,7 +62,12 @@ if TYPE_CHECKING:
 STEPS = ("train", "eval", "predict", "serve")
 
 _LENGTHS = ("rows_per_epoch", "epochs", "train_steps")
-_OF_COST = (*_LENGTHS, "deadline", "start_up")
+_ASSUMED = {
+    "start_up": "start_up_seconds",
+    "preempted_every": "preempted_every",
+    "queue_time": "queue_seconds",
+}
+_OF_COST = (*_LENGTHS, "deadline", *_ASSUMED)
 
 _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
@@ -75,6 +81,9 @@ class PreflightFailed(click.ClickException):
 def run(options: Mapping[str, Any]) -> bool:
     """Runs the command."""
     with _user_code(options) as project:
+        if options["choose"]:
+            check_choice(options, project)
+            options = {**options, "sweep": True}
         if project is not None:
             options = completed(options, project)
         steps = _steps(options)
@@ -88,7 +97,12 @@ def run(options: Mapping[str, Any]) -> bool:
             return report.ok
         model = _model(options, steps)
         if options["sweep"]:
-            return _sweep(options, model, steps)
+            found = _sweep(options, model, steps)
+            if options["choose"] and project is not None:
+                write_choice(found, options, project)
+                return True
+            # Of slices that nobody has named, one that fits is enough.
+            return found.ok or (bool(options.get("own_slices")) and any(found.largest.values()))
         report = _with_input(_report(options, model, steps, compiler), options, model)
         print_report(report)
         cost = _cost(report, options)
@@ -106,7 +120,7 @@ def _user_code(options: Mapping[str, Any]) -> Iterator[Project | None]:
     with _errors_in_one_line(code), contextlib.ExitStack() as folders:
         project = project_of(options)
         below = project.import_root if project is not None else file and os.path.dirname(file)
-        # As in TFX: a model's imports are next to it, or in the working directory.
+        # As with TFX: a model imports from its own folder and from the working directory.
         for folder in (os.getcwd(), None if below is None else os.path.abspath(below)):
             if folder:
                 folders.enter_context(imported_from(folder))
@@ -241,7 +255,7 @@ def _of_function(options: Mapping[str, Any]) -> PreflightReport:
 
 
 def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
-    """Reads the prices before anything is compiled, so that a mistake shows early."""
+    """Reads prices, length and deadline: a mistake there is found before anything is compiled."""
     given = [name for name in _OF_COST if options[name] is not None]
     if options["price_file"] is None and given and not options["sweep"]:
         raise PreflightFailed(f"--{given[0]} needs --price: give a price file.")
@@ -250,7 +264,7 @@ def _check_price(options: Mapping[str, Any], steps: Sequence[str]) -> None:
     prices = _prices(options)
     _length(options)
     _deadline(options)
-    _start_up(options)
+    _assumed(options)
     if prices is not None:
         for name in options["tpu"]:
             prices.of_slice(TpuSpec.read(name).tpu_slice.name)
@@ -270,9 +284,12 @@ def _prices(options: Mapping[str, Any]) -> Prices | None:
     return None if options["price_file"] is None else Prices.read(options["price_file"])
 
 
-def _start_up(options: Mapping[str, Any]) -> dict[str, float]:
-    given = options["start_up"]
-    return {} if given is None else {"start_up_seconds": read_duration(given, option="--start_up")}
+def _assumed(options: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        argument: read_duration(options[name], option=f"--{name}")
+        for name, argument in _ASSUMED.items()
+        if options[name] is not None
+    }
 
 
 def _deadline(options: Mapping[str, Any]) -> float | None:
@@ -389,10 +406,13 @@ def _cost(report: PreflightReport, options: Mapping[str, Any]) -> TrainingCost |
     trains = any(step.name == "train" and step.ok for step in report.steps)
     if prices is None or length is None or not trains:
         return None
-    return training_cost(report, length, prices, **_start_up(options))
+    start_up = {
+        name: each for name, each in _assumed(options).items() if name == "start_up_seconds"
+    }
+    return training_cost(report, length, prices, **start_up)
 
 
-def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> bool:
+def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequence[str]) -> Sweep:
     assert model is not None  # --sweep goes with steps of a model
     console = standard_output()
     entries = []
@@ -412,7 +432,7 @@ def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequ
         length=_length(options),
         prices=_prices(options),
         deadline=_deadline(options),
-        **_start_up(options),
+        **_assumed(options),
     )
     console.print(render_sweep(found))
     if options["json_file"]:
@@ -420,8 +440,7 @@ def _sweep(options: Mapping[str, Any], model: PreflightModel | None, steps: Sequ
     if options["html_file"]:
         write_html(found, options["html_file"])
     _say_page(options)
-    # Of slices that the user did not name, one that fits is enough.
-    return found.ok or (bool(options.get("own_slices")) and any(found.largest.values()))
+    return found
 
 
 def _write(report: PreflightReport, options: Mapping[str, Any], cost: TrainingCost | None) -> None:

@@ -55,7 +55,7 @@ class Table:
     """A data file's statistics from TFDV.
 
     Attributes:
-        source: The file.
+        source: The file, and how it is read.
         columns: The columns, in the data's order.
         schema: The schema that TFDV infers, as text.
     """

@@ -61,14 +61,7 @@ def model_page(uri: str) -> str:
 
 
 def run_page(path: str) -> str:
-    """Shows the page of a training, `run.html`, in a separate frame.
-
-    Args:
-        path: The file.
-
-    Returns:
-        HTML. A file that can't be read is a line of it.
-    """
+    """Returns HTML that shows the page of a training, `run.html`, in a frame; a line where it can't be read."""
     try:
         with tf.io.gfile.GFile(path) as file:
             return _page(frame=file.read())

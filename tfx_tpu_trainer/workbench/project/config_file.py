@@ -139,7 +139,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{path} is not valid YAML: it is not UTF-8 ({error}); save it as UTF-8"
         ) from None
-    tree = _parse(text, f"{path} is not valid YAML")
+    tree = parse_yaml(text, f"{path} is not valid YAML")
     if not isinstance(tree, dict):
         raise ConfigError(
             f"{path} must contain a mapping of settings, such as 'name: taxi'; found "
@@ -148,7 +148,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _parse(text: str, what: str) -> Any:
+def parse_yaml(text: str, what: str) -> Any:
+    """Reads YAML as a config has it; an error begins with `what`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
@@ -171,7 +172,7 @@ def _apply_override(tree: dict[str, Any], override: str) -> tuple[str, ...]:
             f"{given} is {len(keys)} groups deep; no setting is deeper than {_MAX_DEPTH}, as in "
             "gate.at_least.auc=0.9"
         )
-    value = _parse(text, f"{given}: the value is not valid YAML")
+    value = parse_yaml(text, f"{given}: the value is not valid YAML")
     group = tree
     for depth, key in enumerate(keys[:-1]):
         inner = group.setdefault(key, {})

@@ -34,7 +34,7 @@ from tfx_tpu_trainer.workbench.history.report import (
 )
 from tfx_tpu_trainer.workbench.project import metadata
 from tfx_tpu_trainer.workbench.project.beam import beam_problem, job_problem
-from tfx_tpu_trainer.workbench.project.config import PipelineConfig
+from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.project import Project, find_pipeline, load_project
 from tfx_tpu_trainer.workbench.project.roots import Root, link_run
 
@@ -164,7 +164,8 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         # TFX makes the run's name itself. It is the one that was not there before.
         run = metadata.newest_run(store, known=known)
         node = metadata.fail_unfinished(store, run, message) if run else None
-        return RunReport(failure=Failure(node, message), run=run)
+        page = _write_page(config, run) if run and not _stop.reason else None
+        return RunReport(failure=Failure(node, message), run=run, page=page)
 
     run = metadata.newest_run(store, known=known)
     if run is None:
@@ -178,7 +179,7 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
             report,
             run=run,
             tensorboard=_link_events(config, run_folder, report),
-            page=_write_page(config, run, report),
+            page=_write_page(config, run),
         )
     except Exception as error:
         _stop.ended()
@@ -204,12 +205,12 @@ def _link_events(config: PipelineConfig, run_folder: Path, report: RunReport) ->
         return None
 
 
-def _write_page(config: PipelineConfig, run: str, report: RunReport) -> str | None:
-    """Writes the page of the run, with the gate's word; returns its path."""
-    if report.model_run is None:
-        return None
+def _write_page(config: PipelineConfig, run: str) -> str | None:
+    """Writes the page of the run's training, with the gate's verdict; returns its path, `None` without a training."""
     try:
         return write_report(Root.of(config), run)
+    except ConfigError:
+        return None
     except Exception as error:  # The model is trained and judged all the same.
         _logger.warning("The page of this run could not be written: %s", one_line(error))
         return None
