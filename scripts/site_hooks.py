@@ -7,6 +7,7 @@ may load a script, a style sheet, a font or a picture from another host. Noteboo
 
 import ast
 import contextlib
+import functools
 import importlib
 import inspect
 import logging
@@ -27,6 +28,7 @@ from scripts.run_notebooks import page_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tfx_tpu_trainer"
+API = PurePosixPath("reference/api")
 PROMPT = ">>> "
 # Strict mode counts warnings of loggers below this name.
 LOG = logging.getLogger("mkdocs.hooks.site")
@@ -37,6 +39,9 @@ PAGES_FROM_ELSEWHERE = {
     "contributing.md": "CONTRIBUTING.md",
     "kubeflow.md": "kubeflow/README.md",
 }
+
+# Pages that name everything once; a search should find the page that explains it.
+RECORDS = frozenset({"bad-input.md", "behaviours.md", "changelog.md", "contributing.md"})
 
 # Modules with private names, or whose `__all__` is re-exported by a module with a page.
 SHOWN_ELSEWHERE = frozenset(
@@ -70,6 +75,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds pages for files outside docs/, and for notebooks."""
     for page, source in PAGES_FROM_ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    for page, path in class_pages(_package()).items():
+        name = path.rpartition(".")[2]
+        content = f"---\ntitle: {name}\n---\n\n::: {path}\n    options:\n      heading_level: 1\n"
+        files.append(File.generated(config, page, content=content))
     for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         content = page_of(notebook)
         files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=content))
@@ -82,6 +91,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     page.meta.setdefault("search", {"boost": boost_of(page.file.src_uri)})
     missing: list[str] = []
     text = with_site_links(markdown, page.file.src_uri, missing)
+    if PurePosixPath(page.file.src_uri).parent == API:
+        text = with_class_list(text, _package())
     for target in missing:
         LOG.warning(
             "%s links to '%s', which the repository does not have", page.file.src_uri, target
@@ -97,7 +108,7 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
 def on_post_build(config: MkDocsConfig) -> None:
     """Checks the built site."""
     site = Path(config.site_dir)
-    package = griffe.load("tfx_tpu_trainer", search_paths=[str(ROOT)])
+    package = _package()
     faults = [
         *undocumented(package, inventory_names((site / "objects.inv").read_bytes())),
         *loads_from_elsewhere(site),
@@ -116,8 +127,8 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 def boost_of(page: str) -> float:
     """Returns the factor for a page's search score."""
-    if page.startswith("reference/api/"):
-        return 0.2
+    if page.startswith("reference/api/") or page in RECORDS:
+        return 0.05
     return 2.0 if page.startswith(("start/", "how-to/", "explanation/")) else 1.0
 
 
@@ -179,13 +190,79 @@ def public_names(package: griffe.Module) -> dict[str, list[str]]:
     return found
 
 
+def class_pages(package: griffe.Module) -> dict[str, str]:
+    """Returns page -> the class that it documents, such as `reference/api/components/TpuTrainer.md`."""
+    return {_class_page(path): path for path in _homes(package).values()}
+
+
+def _homes(package: griffe.Module) -> dict[str, str]:
+    """Returns where each public class is defined -> its name in the module whose page it has."""
+    homes: dict[str, str] = {}
+    # The package itself repeats names of its faces.
+    modules = sorted(public_names(package).items(), key=lambda each: each[0] == package.path)
+    for module, names in modules:
+        for name in names:
+            if (found := _class(_module(package, module), name)) is not None:
+                homes.setdefault(found.path, f"{module}.{name}")
+    return homes
+
+
+def _class_page(path: str) -> str:
+    _, *below, name = path.split(".")
+    return f"{API}/{'.'.join(below)}/{name}.md"
+
+
+def _class(module: griffe.Module, name: str) -> griffe.Class | None:
+    """Returns the class of this package that a module exports under a name, if it is one."""
+    member = module.members.get(name)
+    with contextlib.suppress(griffe.AliasResolutionError):
+        member = member.final_target if isinstance(member, griffe.Alias) else member
+    return member if isinstance(member, griffe.Class) else None
+
+
+def with_class_list(markdown: str, package: griffe.Module) -> str:
+    """Returns a page of modules with links to the pages of their classes in place of the classes."""
+    homes, public = _homes(package), public_names(package)
+
+    def with_links(directive: re.Match[str]) -> str:
+        path = directive["path"]
+        if path not in public:
+            return directive[0]
+        module = _module(package, path)
+        rows, others = [], []
+        for name in public[path]:
+            if (found := _class(module, name)) is not None:
+                page = PurePosixPath(_class_page(homes[found.path])).relative_to(API)
+                text = found.docstring.value.split("\n\n")[0] if found.docstring else ""
+                rows.append(f"- [{name}]({page}): {' '.join(text.split())}")
+            elif not isinstance(module.members.get(name), griffe.Module):
+                others.append(name)
+        if not rows:
+            return directive[0]
+        members = f"    options:\n      members: [{', '.join(others)}]"
+        return "\n".join([f"Classes of `{path}`:", "", *rows, "", directive[0], members])
+
+    return re.sub(r"^::: (?P<path>\S+)$", with_links, markdown, flags=re.MULTILINE)
+
+
+@functools.cache
+def _package() -> griffe.Module:
+    package = griffe.load(PACKAGE.name, search_paths=[str(ROOT)])
+    assert isinstance(package, griffe.Module)
+    return package
+
+
 def undocumented(package: griffe.Module, documented: set[str]) -> Iterator[str]:
     """Yields a line for each public name that no page documents."""
+    homes = _homes(package)
     for module, names in public_names(package).items():
         if module not in documented:
             yield f"{module}: no page of docs/reference/api has '::: {module}'"
             continue
         for name in names:
+            found = _class(_module(package, module), name)
+            if found is not None and homes[found.path] in documented:
+                continue
             if not _places(_module(package, module), name) & documented:
                 yield f"{module}.{name}: no page documents it; does it have a docstring?"
 

@@ -45,10 +45,17 @@ GROUPS = {
 
 _HEAD = """# Bad input
 
-What is refused, and what the message says: {count} inputs, each of them a test. `make docs` writes this page from the
-tests, which see that the message is one line in these words, that no traceback of TensorFlow stands in it, and that
-the exit code is not 0. `…` stands for other words, such as a path.
+What the project refuses, and how it words the refusal: {count} inputs, each of them a test. Every error is one message
+that names the value and the fix, so you need no page to look it up. This one shows the range, with an example from
+each test file; `make docs` writes it from the tests, which check that the message has these words and no traceback of
+TensorFlow, and that the exit code is not 0. `…` stands for other words, such as a path. To list every input:
+
+```sh
+.make/venv/bin/python -m pytest tests --collect-only -q -m bad_input
+```
 """
+# The longest message of a file that fits into a cell is its example.
+_EXAMPLE_WIDTH = 160
 
 # What no user should have to read.
 _RAW = re.compile(r"Traceback \(most recent|Graph execution error|Original stack trace|\{\{node ")
@@ -184,20 +191,35 @@ def rows_of(items: Iterable[pytest.Item]) -> dict[tuple[Row, str], None]:
 
 
 def page_of(rows: Iterable[tuple[Row, str]]) -> str:
-    """Returns the text of docs/bad-input.md."""
-    by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
+    """Returns the text of docs/bad-input.md: per group and test file, the number of rows and an example."""
+    by_file: dict[str, dict[str, list[Row]]] = {group: {} for group in GROUPS}
     for made, test in sorted(rows, key=lambda pair: (pair[0].given, pair[1])):
-        says = " … ".join(made.says)
-        file = test.partition("::")[0]
-        link = f"[{Path(file).name}](../{file})"
-        by_group[made.group].append(f"| {_cell(made.given)} | {_cell(says)} | {link} |")
-    count = sum(map(len, by_group.values()))
-    parts = [_HEAD.format(count=count)]
-    for group, lines in by_group.items():
-        if lines:
-            head = ["| given | the message says | test |", "|---|---|---|"]
-            parts.append("\n".join([f"## {GROUPS[group]}: {len(lines)}", "", *head, *lines]) + "\n")
+        by_file[made.group].setdefault(test.partition("::")[0], []).append(made)
+    counts = {
+        group: sum(len(of_file) for of_file in files.values()) for group, files in by_file.items()
+    }
+    parts = [_HEAD.format(count=f"{sum(counts.values()):,}")]
+    for group, files in by_file.items():
+        if files:
+            lines = [
+                f"| {file_link(file)} | {len(of_file)} | {_example(of_file)} |"
+                for file, of_file in sorted(files.items())
+            ]
+            head = ["| test | inputs | for example | the message |", "|---|---|---|---|"]
+            title = f"## {GROUPS[group]}: {counts[group]}"
+            parts.append("\n".join([title, "", *head, *lines]) + "\n")
     return "\n".join(parts)
+
+
+def file_link(file: str) -> str:
+    """Returns a link from the page to a test file."""
+    return f"[{Path(file).name}](../{file})"
+
+
+def _example(rows: Iterable[Row]) -> str:
+    cells = [f"{_cell(made.given)} | {_cell(' … '.join(made.says))}" for made in rows]
+    short = [cell for cell in cells if len(cell) <= _EXAMPLE_WIDTH]
+    return max(short, key=len) if short else min(cells, key=len)
 
 
 def _cell(text: str) -> str:

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.hardware import find_slice
 from tfx_tpu_trainer.preflight._compiling import CompilerOptions, compile_steps, find_libtpu
 
 SCRIPT = pathlib.Path(__file__).with_name("jax_programs.py")
-DOCS = pathlib.Path(__file__).parents[2] / "docs" / "preflight.md"
+DOCS = pathlib.Path(__file__).parents[2] / "docs" / "evidence" / "preflight.md"
 TOLERANCE = 0.02
 
 

@@ -82,6 +82,24 @@ def test_a_name_that_no_page_documents_is_told(package):
     assert fault == "shop: no page of docs/reference/api has '::: shop'"
 
 
+def test_a_class_has_one_page_and_its_modules_link_to_it(tmp_path):
+    folder = tmp_path / "shop"
+    (folder / "till").mkdir(parents=True)
+    (folder / "__init__.py").write_text('from shop.till import Till\n\n__all__ = ["Till"]\n')
+    (folder / "till" / "__init__.py").write_text(
+        'class Till:\n    """Takes money.\n\n    And gives change.\n    """\n\n\n'
+        'def pay():\n    """Pays."""\n\n\n__all__ = ["Till", "pay"]\n'
+    )
+    shop = griffe.load("shop", search_paths=[str(tmp_path)])
+    assert site_hooks.class_pages(shop) == {"reference/api/till/Till.md": "shop.till.Till"}
+    for module, members in (("shop", ""), ("shop.till", "pay")):
+        text = site_hooks.with_class_list(f"# Shop\n\n::: {module}\n", shop)
+        assert "- [Till](till/Till.md): Takes money.\n" in text
+        assert text.endswith(f"::: {module}\n    options:\n      members: [{members}]\n")
+    documented = {"shop", "shop.till", "shop.till.Till", "shop.till.pay"}
+    assert list(site_hooks.undocumented(shop, documented)) == []
+
+
 def test_an_inventory_tells_its_names():
     lines = "shop.buy py:function 1 api.html#$ -\nshop.sell py:function 1 api.html#$ -\n"
     inventory = b"# Sphinx inventory version 2\n# zlib.\n" + zlib.compress(lines.encode())
@@ -124,10 +142,7 @@ def test_an_option_without_a_default_shows_none():
 
 
 def test_the_search_puts_pages_that_explain_before_those_that_list_names():
-    boosts = [
-        site_hooks.boost_of(p)
-        for p in ("explanation/resume.md", "lines.md", "reference/api/compat.md")
-    ]
+    boosts = [site_hooks.boost_of(p) for p in ("explanation/resume.md", "lines.md", "bad-input.md")]
     assert boosts == sorted(boosts, reverse=True)
     assert len(set(boosts)) == 3
 
