@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.bad_input import case, row
 from tests.serving.exports import ROWS, edited, examples, formula, tpu_program
 from tfx_tpu_trainer.serving import (
+    ALIKE,
     Check,
     Sample,
     ServingCheck,
@@ -55,7 +56,7 @@ class TestInFreshProcesses:
     def test_a_sound_model_passes(self, exported):
         report, checks = _checks(exported)
         assert report.passed, report.summary()
-        assert list(checks) == [ANSWERS, LOADS, PLACED]
+        assert list(checks) == [ANSWERS, LOADS, ALIKE, PLACED]
         assert {check.outcome for check in report.checks} == {"passed"}
         assert "serving_default['text'], serving_default['y']: 4 rows" in checks[ANSWERS].detail
         assert all(check.seconds >= 0 for check in report.checks)
@@ -94,7 +95,7 @@ def test_rows_are_taken_while_what_needs_none_is_checked(exported):
     _, checks = _checks(
         exported, sample=take, further_checks={"compiles": compiles}, timeout_seconds=0.01
     )
-    assert list(checks) == [ANSWERS, LOADS, PLACED, "compiles"]
+    assert list(checks) == [ANSWERS, LOADS, ALIKE, PLACED, "compiles"]
     assert checks["compiles"].detail == "it compiles"
 
 

@@ -1,8 +1,9 @@
 """An exported model: opened, described, checked, and made ready for a server. Nothing here knows TFX."""
 
+from tfx_tpu_trainer.serving._both_graphs import compare_graphs, inputs_to_ask
 from tfx_tpu_trainer.serving._check import (
+    ALIKE,
     Check,
-    Finding,
     ServingCheck,
     ServingCheckError,
     check_placement,
@@ -10,6 +11,7 @@ from tfx_tpu_trainer.serving._check import (
     read_serving_check,
     write_serving_check,
 )
+from tfx_tpu_trainer.serving._comparison import Finding
 from tfx_tpu_trainer.serving._inspect import (
     MetaGraphDescription,
     OpPlacement,
@@ -44,6 +46,7 @@ from tfx_tpu_trainer.serving._server_config import (
 )
 
 __all__ = [
+    "ALIKE",
     "BINARY_FILE",
     "LOADING_PROCESS",
     "Check",
@@ -61,10 +64,12 @@ __all__ = [
     "batching_for_tpu",
     "check_placement",
     "check_saved_model",
+    "compare_graphs",
     "copy_metagraph",
     "describe_saved_model",
     "find_saved_model",
     "holds_saved_model",
+    "inputs_to_ask",
     "load_serving",
     "meta_graph_with",
     "overview",

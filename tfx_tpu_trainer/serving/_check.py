@@ -10,7 +10,7 @@ import os
 import time
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +18,9 @@ import tensorflow as tf
 from tfx_tpu_trainer._support.messages import printable
 from tfx_tpu_trainer._support.whole_files import write_whole
 from tfx_tpu_trainer.estimator.extending import HOST_TAGS, TPU_TAGS
+from tfx_tpu_trainer.serving._comparison import Finding, Outcome, compare
 from tfx_tpu_trainer.serving._inspect import OpPlacement, place_ops
 from tfx_tpu_trainer.serving._loading import (
-    Answers,
     FreshProcess,
     Latency,
     Loaded,
@@ -32,25 +32,15 @@ from tfx_tpu_trainer.serving._saved_model_file import meta_graph_with, read_save
 CHECK_FILE = "serving_check.json"
 """Name of the report, at the root of a Model artifact."""
 
-Outcome = Literal["passed", "failed", "not run"]
+ALIKE = "serve, tpu: answers as serve does"
+"""Name of the check that compares the two metagraphs."""
+
 _OUTCOMES = typing.get_args(Outcome)
 
 RELATIVE_TOLERANCE = 1e-6
 TIMEOUT_SECONDS = 300.0
 
 _SHOWN = 5
-
-
-class Finding(NamedTuple):
-    """What one check says.
-
-    Attributes:
-        outcome: "passed", "failed", or "not run" if it could not be checked.
-        detail: What was found, in one line; the reason where it has not passed.
-    """
-
-    outcome: Outcome
-    detail: str
 
 
 class ServingCheckError(RuntimeError):
@@ -191,8 +181,8 @@ def check_saved_model(
     """Checks what can be checked of a SavedModel without a server and without a TPU.
 
     The `serve` metagraph is loaded in a fresh process, answers the sample and is compared with its
-    predictions. The `serve`, `tpu` metagraph is loaded there too, up to running it, and then looked
-    through op by op.
+    predictions. The `serve`, `tpu` metagraph is loaded there too, answers as far as a CPU can run it,
+    is compared with `serve`, and then looked through op by op.
 
     Examples:
         >>> from tfx_tpu_trainer.serving import check_saved_model
@@ -257,6 +247,7 @@ def check_saved_model(
             path,
             inputs=None if on_host is None else {} if isinstance(given, str) else given.inputs,
             tags=() if on_tpu is None else TPU_TAGS,
+            both=None if on_host is None or on_tpu is None else _of_both(given),
             timeout_seconds=timeout_seconds,
             process=process,
         )
@@ -267,6 +258,8 @@ def check_saved_model(
             )
         if on_tpu is not None:
             loaded["serve, tpu: loads"] = functools.partial(_check_loads, loading)
+        if on_host is not None and on_tpu is not None:
+            loaded[ALIKE] = functools.partial(_check_alike, loading, given)
         checks = tuple(check.result() for check in [*begin(loaded), *begun])
         return ServingCheck(checks, loading.result().latencies)
 
@@ -286,7 +279,18 @@ def _check_loads(loading: concurrent.futures.Future[Loaded]) -> Finding:
     loaded = loading.result()
     if loaded.no_graph is not None:
         return Finding("failed", f"the metagraph can't be loaded: {loaded.no_graph}")
-    return Finding("passed", "its graph and its signatures; running it takes a TPU")
+    return Finding("passed", "its graph and its signatures")
+
+
+def _of_both(sample: Sample | str) -> Mapping[str, Mapping[str, np.ndarray]] | None:
+    return None if isinstance(sample, str) else {**sample.inputs, **sample.further_inputs}
+
+
+def _check_alike(loading: concurrent.futures.Future[Loaded], sample: Sample | str) -> Finding:
+    loaded = loading.result()
+    if isinstance(sample, str):
+        return Finding("not run", sample)
+    return loaded.alike or Finding("not run", "one of the two metagraphs can't be loaded and run")
 
 
 def _timed(name: str, check: Callable[[], Finding]) -> Check:
@@ -334,80 +338,3 @@ def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
 def _listed(nodes: tuple[str, ...]) -> str:
     more = f" and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
     return f"{'; '.join(nodes[:_SHOWN])}{more}"
-
-
-def compare(answers: Answers, predictions: Mapping[str, np.ndarray], tolerance: float) -> Finding:
-    """Compares each output that has the name of a prediction with it.
-
-    Numbers may differ by a part of the largest absolute value of that output over all rows: one
-    row's small value is the difference of large ones, which are rounded. NaN equals NaN, and an
-    infinity itself. Everything else must be the same.
-
-    Args:
-        answers: What the model answered.
-        predictions: Output name -> what it should have.
-        tolerance: The part.
-    """
-    compared = []
-    worst = 0.0
-    for signature, outputs in answers.items():
-        for key in sorted(set(outputs) & set(predictions)):
-            problem, difference = _problem(outputs[key], np.asarray(predictions[key]), tolerance)
-            if problem:
-                return Finding(
-                    "failed", f"{signature}[{key!r}] {problem}, from what the estimator predicts"
-                )
-            worst = max(worst, difference)
-            compared.append(f"{signature}[{key!r}]")
-    if not compared:
-        return Finding(
-            "not run",
-            f"it answers {', '.join(answers)}, but no output has the name of a prediction "
-            f"({', '.join(sorted(predictions))})",
-        )
-    rows = max(np.shape(value)[0] for value in predictions.values() if np.ndim(value))
-    return Finding(
-        "passed",
-        f"{', '.join(compared)}: {rows} rows, largest difference {worst:.2g} of the largest value",
-    )
-
-
-def _problem(answer: np.ndarray, expected: np.ndarray, tolerance: float) -> tuple[str, float]:
-    """Returns what is wrong with an answer (empty if nothing), and how far off it is."""
-    number = np.issubdtype(expected.dtype, np.number)
-    if answer.shape == expected.shape and not number:
-        if _as_bytes(answer) == _as_bytes(expected):
-            return "", 0.0
-    elif answer.shape == expected.shape and answer.dtype == expected.dtype:
-        difference = _difference(answer, expected)
-        if difference <= tolerance:
-            return "", difference
-        return (
-            f"differs by {difference:.2g} of its largest value, but only {tolerance:g} is allowed",
-            difference,
-        )
-    return f"is {_described(answer)} instead of {_described(expected)}", float("inf")
-
-
-def _difference(answer: np.ndarray, expected: np.ndarray) -> float:
-    """Returns the largest difference as a part of the largest finite value."""
-    same = (answer == expected) | ((answer != answer) & (expected != expected))
-    if np.all(same):
-        return 0.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        # As complex numbers all types are alike: unsigned integers would wrap around at a
-        # difference.
-        apart = np.where(same, 0, np.abs(answer.astype(complex) - expected.astype(complex)))
-    finite = np.abs(expected[np.isfinite(expected)].astype(complex))
-    largest = float(np.max(apart)) / (float(finite.max(initial=0.0)) or 1.0)
-    return largest if np.isfinite(largest) else float("inf")
-
-
-def _as_bytes(values: np.ndarray) -> list[bytes]:
-    # Texts are objects in one place and fixed-width bytes in the other; booleans compare too.
-    return [tf.compat.as_bytes(str(v) if isinstance(v, np.bool_) else v) for v in values.ravel()]
-
-
-def _described(value: Any) -> str:
-    value = np.asarray(value)
-    return f"{value.dtype}{list(value.shape)} such as {value.ravel()[:1].tolist()}"

@@ -210,7 +210,7 @@ def place_ops(meta_graph: tf.compat.v1.MetaGraphDef) -> OpPlacement:
         The placement; without a TPU computation all ops are `before` it.
     """
     walk = _Walk(graph_nodes.functions_of(meta_graph.graph_def.library))
-    walk.graph(_needed(meta_graph))
+    walk.graph(needed_nodes(meta_graph))
     return walk.placement()
 
 
@@ -324,7 +324,7 @@ def _is_of_tpu(node: Any) -> bool:
     return node.op == _CALL or ops_on_tpu.ON_TPU_MARK in node.attr
 
 
-def _needed(meta_graph: tf.compat.v1.MetaGraphDef) -> list[Any]:
+def needed_nodes(meta_graph: tf.compat.v1.MetaGraphDef) -> list[Any]:
     """Returns the nodes that the signatures' outputs are computed from; without signatures, all."""
     by_name = {node.name: node for node in meta_graph.graph_def.node}
     pending = [

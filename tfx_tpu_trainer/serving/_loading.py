@@ -1,11 +1,12 @@
 """Loads an exported model: here, to call its signatures, or in a fresh process, as a server would.
 
-The fresh process runs this module's `main` with MODEL REQUESTS ANSWERS TAGS. REQUESTS is a TFRecord file of
-PredictionLogs (a warm-up file is one), which the `serve` metagraph answers; ANSWERS becomes a file of PredictResponses
-in the same order, and ANSWERS.json says how long the answers took. TAGS name another metagraph, whose graph is loaded
-without running it: TensorFlow then has checked every node, its op, attributes, types and shapes, and the functions that
-it calls, which is how far a machine without a TPU gets with a metagraph for one. REQUESTS or TAGS is empty where that
-part isn't wanted.
+The fresh process runs this module's `main` with MODEL REQUESTS ANSWERS TAGS BOTH FINDING. REQUESTS is a TFRecord file
+of PredictionLogs (a warm-up file is one), which the `serve` metagraph answers; ANSWERS becomes a file of
+PredictResponses in the same order, and ANSWERS.json says how long the answers took. TAGS name another metagraph, whose
+graph is loaded without running it: TensorFlow then has checked every node, its op, attributes, types and shapes, and
+the functions that it calls. BOTH is a TFRecord file of requests that both metagraphs then answer, the one for TPU hosts
+as a CPU can run it. FINDING is an empty file until they have, then the JSON of how they compare. REQUESTS, TAGS or BOTH
+is empty where that part isn't wanted.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from tfx_tpu_trainer._support.processes import SAFE_PATH
 from tfx_tpu_trainer._support.waiting import said_while_waiting
 from tfx_tpu_trainer._support.whole_files import file_written_whole, write_whole
 from tfx_tpu_trainer.estimator.extending import tensor_names
+from tfx_tpu_trainer.serving._both_graphs import compare_graphs
+from tfx_tpu_trainer.serving._comparison import Answers, Finding
 from tfx_tpu_trainer.serving._inspect import MetaGraphDescription, describe_meta_graph
 from tfx_tpu_trainer.serving._requests import predict_log, read_records, write_records
 from tfx_tpu_trainer.serving._saved_model_file import (
@@ -252,9 +255,6 @@ def _direct(signature: Any, loaded: Any) -> Any:
     return function
 
 
-Answers = Mapping[str, Mapping[str, np.ndarray]]
-"""Signature name -> output name -> array."""
-
 LOADING_PROCESS = __name__
 """The module to run in the `FreshProcess` passed to `load_fresh`."""
 
@@ -266,10 +266,13 @@ class Sample:
     Attributes:
         inputs: Signature name -> input name -> array: the same rows for each signature.
         predictions: Output name -> array: what the estimator predicts for these rows.
+        further_inputs: The same rows for signatures whose outputs only share names with predictions: both metagraphs
+            answer them, and are compared.
     """
 
     inputs: Mapping[str, Mapping[str, np.ndarray]]
     predictions: Mapping[str, np.ndarray]
+    further_inputs: Mapping[str, Mapping[str, np.ndarray]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -292,6 +295,8 @@ class Loaded:
     no_answers: str | None = None  # why it could not be loaded and asked; `None` where it could
     # Why the other metagraph's graph could not be loaded; `None` where it could.
     no_graph: str | None = None
+    # Whether both metagraphs answer alike; `None` where that was not asked, or it did not get there.
+    alike: Finding | None = None
     latencies: tuple[Latency, ...] = ()  # how long the answers took
 
 
@@ -300,16 +305,19 @@ def load_fresh(
     *,
     inputs: Mapping[str, Mapping[str, np.ndarray]] | None,
     tags: Sequence[str] = (),
+    both: Mapping[str, Mapping[str, np.ndarray]] | None = None,
     timeout_seconds: float,
     process: FreshProcess | None = None,
 ) -> Loaded:
-    """Loads a model's metagraphs in a fresh process, and serves rows by the `serve` metagraph.
+    """Loads a model's metagraphs in a fresh process, serves rows by the `serve` metagraph, and compares `both`.
 
     One process does both, as most of its time goes into importing TensorFlow. Where it ends before
     it has come to the second metagraph, another one loads that.
     """
     with tempfile.TemporaryDirectory(prefix="serving-check-") as folder:
-        requests, answered = os.path.join(folder, "requests"), os.path.join(folder, "answers")
+        requests, answered, of_both, finding = (
+            os.path.join(folder, name) for name in ("requests", "answers", "both", "finding")
+        )
 
         def run(given: list[str], started: FreshProcess | None = None) -> str | None:
             try:
@@ -319,18 +327,30 @@ def load_fresh(
                 return str(error)
             return None
 
-        if inputs is not None:
-            logs = [
-                predict_log(of, signature_name=key, model_name="") for key, of in inputs.items()
-            ]
-            write_records(requests, logs)
-        asked = inputs is not None
-        problem = run([path, requests if asked else "", answered, ",".join(tags)], process)
-        if not asked:
+        for file, asked in ((requests, inputs), (of_both, both)):
+            if asked is not None:
+                write_records(
+                    file,
+                    [predict_log(of, signature_name=k, model_name="") for k, of in asked.items()],
+                )
+        given = [
+            path,
+            "" if inputs is None else requests,
+            answered,
+            ",".join(tags),
+            "" if both is None else of_both,
+            finding,
+        ]
+        problem = run(given, process)
+        if inputs is None:
             return Loaded(no_graph=problem)
         if not os.path.exists(answered):
-            alone = run([path, "", "", ",".join(tags)]) if tags else None
+            alone = run([path, "", "", ",".join(tags), "", ""]) if tags else None
             return Loaded(no_answers=problem, no_graph=alone)
+        alike = None
+        if os.path.exists(finding):
+            alike = Finding(*(_read_json(finding) or ("failed", f"it can't be run: {problem}")))
+            problem = None
         responses = read_records(answered, predict_pb2.PredictResponse)
         took = _read_json(f"{answered}.json")
     assert inputs is not None
@@ -348,12 +368,12 @@ def load_fresh(
         )
         for name, seconds in took.items()
     )
-    return Loaded(answers=answers, no_graph=problem, latencies=latencies)
+    return Loaded(answers=answers, no_graph=problem, alike=alike, latencies=latencies)
 
 
-def _read_json(path: str) -> dict[str, Any]:
+def _read_json(path: str) -> Any:
     # A process that ended after its answers may have left none.
-    if not os.path.exists(path):
+    if not os.path.exists(path) or not os.path.getsize(path):
         return {}
     with open(path, encoding="utf-8") as file:
         return json.load(file)
@@ -418,7 +438,7 @@ def load_graph(path: str, tags: list[str]) -> None:
                     graph.get_tensor_by_name(name)
 
 
-def main(path: str, requests: str, answered: str, tags: str) -> None:
+def main(path: str, requests: str, answered: str, tags: str, both: str, finding: str) -> None:
     """Runs in the fresh process; the module's docstring has the arguments."""
     if requests:
         logs = read_records(requests, prediction_log_pb2.PredictionLog)
@@ -428,3 +448,15 @@ def main(path: str, requests: str, answered: str, tags: str) -> None:
         write_whole(f"{answered}.json", json.dumps(took))
     if tags:
         load_graph(path, tags.split(","))
+    if both:
+        write_whole(finding, "")
+        asked = [
+            log.predict_log.request for log in read_records(both, prediction_log_pb2.PredictionLog)
+        ]
+        inputs = {
+            request.model_spec.signature_name: {
+                key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()
+            }
+            for request in asked
+        }
+        write_whole(finding, json.dumps(compare_graphs(path, inputs)))

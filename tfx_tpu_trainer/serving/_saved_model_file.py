@@ -27,7 +27,7 @@ _PARTS = ("variables", "assets", "assets.extra")
 _SHOWN = 5
 
 _VARIABLE_OPS = frozenset({"VarHandleOp", "VariableV2", "Variable"})
-_VARIABLES = os.path.join("variables", "variables")
+VARIABLES = os.path.join("variables", "variables")
 _SHARDS = re.compile(r"\.data-\d{5}-of-(\d{5})$")
 
 
@@ -167,20 +167,20 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
         for node in all_nodes(meta_graph.graph_def)
     ):
         return
-    prefix = os.path.join(path, _VARIABLES)
+    prefix = os.path.join(path, VARIABLES)
     if not tf.io.gfile.exists(f"{prefix}.index"):
-        raise _damaged(path, f"it has no {_VARIABLES}.index")
+        raise _damaged(path, f"it has no {VARIABLES}.index")
     check_is_no_pattern("path", path)
     try:
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     except Exception as error:  # an OpError or a RuntimeError: it depends on the damage
         reason = str(error).strip().splitlines()[0]
-        raise _damaged(path, f"{_VARIABLES}.index can't be read: {reason}") from None
+        raise _damaged(path, f"{VARIABLES}.index can't be read: {reason}") from None
     shards = tf.io.gfile.glob(f"{prefix}.data-*")
     counts = {int(found[1]) for shard in shards if (found := _SHARDS.search(shard))}
     if counts != {len(shards)}:
-        raise _damaged(path, f"only {len(shards)} of its files {_VARIABLES}.data-* exist")
+        raise _damaged(path, f"only {len(shards)} of its files {VARIABLES}.data-* exist")
     # Strings have no size of their own.
     least = sum(
         dtypes[name].size * tf.TensorShape(shape).num_elements()
@@ -191,7 +191,7 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     if there < least:
         raise _damaged(
             path,
-            f"its files {_VARIABLES}.data-* hold {there:,} bytes, but its values need {least:,}",
+            f"its files {VARIABLES}.data-* hold {there:,} bytes, but its values need {least:,}",
         )
 
 

@@ -27,6 +27,7 @@ from tfx_tpu_trainer.components.evaluation import (
     write_model_evaluation,
 )
 from tfx_tpu_trainer.components.gate.gate import EvalMetricsGate, EvalMetricsGateExecutor
+from tfx_tpu_trainer.serving import ALIKE, Check, ServingCheck, write_serving_check
 
 _artifacts = tfx.types.standard_artifacts
 _CONFIG = t.config(accuracy=t.change(-0.01, value_lower=0.7))
@@ -53,6 +54,9 @@ class TestConstructor:
     def test_baseline_is_optional(self, channels):
         gate = EvalMetricsGate(**channels, eval_config=_CONFIG)
         assert set(gate.inputs) == {"model", "candidate_evaluation"}
+        assert gate.exec_properties["require_alike_answers"] is None
+        gate = EvalMetricsGate(**channels, eval_config=_CONFIG, require_alike_answers=True)
+        assert gate.exec_properties["require_alike_answers"] == 1
 
     def test_arguments_are_by_keyword(self, channels):
         with pytest.raises(TypeError, match="positional"):
@@ -133,6 +137,8 @@ def run(tmp_path):
         baseline_slices=(),
         damaged=None,
         properties=(),
+        checks=None,
+        **exec_properties,
     ):
         model = artifact(_artifacts.Model, "model/2", 12)
         for name, value in dict(properties).items():
@@ -141,6 +147,8 @@ def run(tmp_path):
         metrics = EvalMetrics(overall=overall, global_step=20, num_examples=64, slices=slices)
         if own_metrics:
             write_eval_metrics(model.uri, metrics)
+        if checks is not None:
+            write_serving_check(model.uri, ServingCheck(checks))
         if evaluated:
             write_model_evaluation(trainer_evaluation.uri, metrics)
             set_properties(trainer_evaluation, metric_properties(metrics))
@@ -160,7 +168,7 @@ def run(tmp_path):
         EvalMetricsGateExecutor().Do(
             inputs,
             {key: [made] for key, made in vars(outputs).items()},
-            {"eval_config": json_format.MessageToJson(config)},
+            {"eval_config": json_format.MessageToJson(config), **exec_properties},
         )
         return outputs
 
@@ -185,6 +193,27 @@ class TestExecutor:
         result = tfma.load_validation_result(written.evaluation.uri)
         assert result.validation_ok
         assert result.rubber_stamp
+
+    @pytest.mark.parametrize(
+        ("checks", "said"),
+        [
+            (None, "its serving check lacks it"),
+            ((), "its serving check lacks it"),
+            ((Check(ALIKE, "failed", "y differs"),), "failed: y differs"),
+            ((Check(ALIKE, "not run", "could not run: op X"),), "not run: could not run: op X"),
+            ((Check("serve, tpu: loads", "failed", ""), Check(ALIKE, "passed", "4 rows")), None),
+        ],
+    )
+    def test_alike_answers_may_be_required(self, run, checks, said):
+        given = {"checks": checks, "require_alike_answers": 1}
+        written = run(_CONFIG, {"accuracy": 0.75}, **given)
+        verdict = written.blessing.get_string_custom_property("verdict")
+        assert written.blessing.get_int_custom_property("blessed") == (said is None)
+        if said:
+            assert verdict == (
+                "not blessed (first model: no baseline yet, change of accuracy not checked): "
+                f"serve, tpu: answers as serve does: {said}"
+            )
 
     def test_slices(self, run):
         cash, card = (

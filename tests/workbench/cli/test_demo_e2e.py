@@ -36,6 +36,7 @@ def _is_checked_and_warmed_up(run: PipelineRun) -> None:
     assert outcomes == {
         "serve: answers as the estimator predicts": "passed",
         "serve, tpu: loads": "passed",
+        "serve, tpu: answers as serve does": "passed",
         "serve, tpu: all of the model on the TPU": "passed",
         "serve, tpu: compiles": "passed",
     }

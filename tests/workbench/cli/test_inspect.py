@@ -16,10 +16,12 @@ from tests.serving.exports import (
     IN_A_ROW,
     ROWS,
     TWICE_EACH,
+    edited,
     examples,
     library_of,
     save_graph,
     save_metagraphs,
+    tpu_program,
     train_and_export,
 )
 from tfx_tpu_trainer._support import whole_files
@@ -93,6 +95,48 @@ def test_tables_for_people(model):
     ):
         assert text in ended.stdout, ended.stdout
     assert "TPUPartitionedCall" not in ended.stdout
+
+
+def test_answers_are_compared_on_demand(model, tmp_path):
+    alike = "serving_default: 8 rows, 3 rows padded to 8; largest difference 0"
+    ended = _inspect(model, "--answers")
+    assert ended.exit_code == 0, ended.output
+    assert f"Both metagraphs answer alike: passed: {alike}" in ended.stdout
+    rows = tmp_path / "rows.tfrecord"
+    with tf.io.TFRecordWriter(str(rows)) as writer:
+        for row_ in examples(ROWS[:1]):
+            writer.write(row_)
+
+    def double(meta_graph):
+        program = tpu_program(meta_graph)
+        product = next(node for node in program.node_def if node.op == "MatMul")
+        next(n for n in program.node_def if n.op == "AddV2").input[1] = f"{product.name}:product:0"
+
+    path = edited(model / "Format-Serving", tmp_path / "copy", double)
+    ended = _inspect(path, "--answers", "--rows", rows, "--json")
+    assert ended.exit_code == 1
+    found = json.loads(ended.stdout)["answers"]
+    assert found["outcome"] == "failed"
+    assert found["detail"].startswith("serving_default['y'], row 0 of 1 row: differs by ")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"), [(None, "can't be read ("), (b"\xff\xff", "the rows are not tf.Examples (")]
+)
+def test_rows_that_are_none_are_named(model, tmp_path, record, said):
+    rows = tmp_path / "rows.tfrecord"
+    if record:
+        with tf.io.TFRecordWriter(str(rows)) as writer:
+            writer.write(record)
+    ended = _inspect(model, "--answers", "--rows", rows)
+    assert ended.exit_code == 1
+    assert said in ended.output
+
+
+def test_rows_are_of_use_with_answers_only(model):
+    ended = _inspect(model, "--rows", "rows.tfrecord")
+    assert ended.exit_code == 2
+    assert "--rows needs --answers; add --answers" in ended.output
 
 
 def test_a_version_folder_and_its_base(model, tmp_path):

@@ -28,6 +28,7 @@ from tfx_tpu_trainer.components.evaluation import (
     write_blessing,
     write_model_evaluation,
 )
+from tfx_tpu_trainer.components.evaluation._blessing import Failure, Verdict
 from tfx_tpu_trainer.components.evaluation._eval_config import metrics_with_change_thresholds
 from tfx_tpu_trainer.components.evaluation._eval_metrics import GLOBAL_STEP
 from tfx_tpu_trainer.components.evaluation._models import BlessedModel, last_blessed, point_to
@@ -35,6 +36,7 @@ from tfx_tpu_trainer.components.trainer import tfx_private
 from tfx_tpu_trainer.components.trainer.artifacts import PAGE, TRAINING, tell_result
 from tfx_tpu_trainer.components.trainer.declared_arguments import check_channel
 from tfx_tpu_trainer.components.trainer.tracking import track_verdict
+from tfx_tpu_trainer.serving import ALIKE, read_serving_check
 
 MODEL = "model"
 CANDIDATE_EVALUATION = "candidate_evaluation"
@@ -44,6 +46,7 @@ EVALUATION = "evaluation"
 # The Kubeflow V2 entry point looks up this key.
 BLESSING = "blessing"
 POINTER = "pointer"
+REQUIRE_ALIKE = "require_alike_answers"
 FOUND, NONE_YET = "found", "none yet"
 """Custom property of what LastBlessedModel finds, and its value before the first blessing."""
 
@@ -74,8 +77,8 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
         Args:
             input_dict: `model`, `candidate_evaluation` and, if there is one, `baseline_model`.
             output_dict: `evaluation` and `blessing`.
-            exec_properties: `eval_config`, a tfma.EvalConfig as JSON, and where there is one `pointer`,
-                the path of the file that names the last blessed model.
+            exec_properties: `eval_config`, a tfma.EvalConfig as JSON, where there is one `pointer`,
+                the path of the file that names the last blessed model, and `require_alike_answers`.
 
         Raises:
             ValueError: no metrics of the model to be found, or an artifact is missing.
@@ -104,6 +107,8 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             model_location=model.uri,
             baseline_location="" if baseline_model is None else baseline_model.uri,
         )
+        if exec_properties.get(REQUIRE_ALIKE):
+            verdict = _with_alike_answers(verdict, model.uri)
         set_properties(evaluation, metric_properties(metrics))
         write_blessing(
             blessing,
@@ -126,6 +131,23 @@ class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
             page=model.get_string_custom_property(PAGE),
             level=absl_logging.INFO if verdict.blessed else absl_logging.WARNING,
         )
+
+
+def _with_alike_answers(verdict: Verdict, model_uri: str) -> Verdict:
+    """Refuses a model whose serving check has not shown that both metagraphs answer alike."""
+    report = read_serving_check(model_uri)
+    found = [check for check in report.checks if check.name == ALIKE] if report else []
+    if [check.outcome for check in found] == ["passed"]:
+        return verdict
+    said = ": ".join((found[0].outcome, found[0].detail)) if found else "its serving check lacks it"
+    failure = Failure(
+        metric=ALIKE,
+        message=f"{ALIKE}: {said}",
+        bound="passed",
+        value=None,
+        baseline_value=None,
+    )
+    return dataclasses.replace(verdict, blessed=False, failures=(failure, *verdict.failures))
 
 
 def _baseline(inputs: _Artifacts) -> tfx.dsl.Artifact | None:
@@ -178,6 +200,7 @@ class EvalMetricsGateSpec(tfx_private.ComponentSpec):
     PARAMETERS: ClassVar = {
         EVAL_CONFIG: tfx_private.ExecutionParameter(type=config_pb2.EvalConfig),
         POINTER: tfx_private.ExecutionParameter(type=str, optional=True),
+        REQUIRE_ALIKE: tfx_private.ExecutionParameter(type=int, optional=True),
     }
     INPUTS: ClassVar = {
         MODEL: tfx_private.ChannelParameter(type=_artifacts.Model),
@@ -232,6 +255,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
         eval_config: config_pb2.EvalConfig,
         baseline_model: tfx.types.BaseChannel | None = None,
         pointer: str | None = None,
+        require_alike_answers: bool = False,
     ):
         """Declares the component.
 
@@ -248,6 +272,9 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
                 thresholds are not checked.
             pointer: path of a `.json` file that names the model whenever one is blessed, for a
                 LastBlessedModel. Defaults to None: no such file.
+            require_alike_answers: whether to bless no model unless TpuTrainer's serving check has shown that its
+                metagraphs for CPU and TPU hosts answer alike. Defaults to False: a difference fails the training
+                already, unless `serving_check` is "warn" or "off".
 
         Raises:
             TypeError: an argument of the wrong type, or a channel of another artifact type.
@@ -277,6 +304,8 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
             baseline_model=baseline_model,
             eval_config=eval_config,
             pointer=None if pointer is None else check_pointer("EvalMetricsGate", pointer),
+            # Left out where it isn't asked for: a cache of before still answers.
+            require_alike_answers=1 if require_alike_answers else None,
             evaluation=tfx.dsl.Channel(type=_artifacts.ModelEvaluation),
             blessing=tfx.dsl.Channel(type=_artifacts.ModelBlessing),
         )

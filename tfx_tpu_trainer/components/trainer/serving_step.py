@@ -353,9 +353,11 @@ def take_sample(
     except RequestError as error:
         raise NoSampleError(f"{rows.origin} don't fit the receiver: {error}") from None
     features = receiver.features(inputs, origin=rows.origin)
+    asked = _inputs_by_signature(meta_graph, inputs, receiver.host_signatures, rows)
     return Sample(
-        inputs=_inputs_by_signature(meta_graph, inputs, receiver.host_signatures, rows),
+        inputs={name: of for name, (of, judged) in asked.items() if judged},
         predictions=_predictions(estimator, features, checkpoint_path),
+        further_inputs={name: of for name, (of, judged) in asked.items() if not judged},
     )
 
 
@@ -368,27 +370,28 @@ def _inputs_by_signature(
     inputs: Mapping[str, np.ndarray],
     host_signatures: Mapping[str, Any],
     rows: ServingRows,
-) -> dict[str, Mapping[str, np.ndarray]]:
-    found: dict[str, Mapping[str, np.ndarray]] = {}
+) -> dict[str, tuple[Mapping[str, np.ndarray], bool]]:
+    """Returns what each signature is asked, and whether its outputs are predictions of their names."""
+    found: dict[str, tuple[Mapping[str, np.ndarray], bool]] = {}
     for name, signature in meta_graph.signatures.items():
         if isinstance(host_signatures.get(name), HostPrediction):
             if says_missing(signature, rows.examples):
                 _logger.info("Signature %r is not checked: rows hold empty values.", name)
                 continue
             try:
-                found[name] = request_inputs(signature, rows.examples, defaults=rows.defaults)
+                asked = request_inputs(signature, rows.examples, defaults=rows.defaults)
+                found[name] = asked, True
             except RequestError as error:
                 _logger.warning("Signature %r is not checked: %s.", name, error)
         elif name in host_signatures:
             continue
         elif set(signature.inputs) == set(inputs):
-            found[name] = inputs
-        elif _names_all_classes(signature):
-            # A prediction called `classes`, as in canned estimators, is the most likely one.
-            continue
+            found[name] = inputs, True
         elif len(signature.inputs) == len(inputs) == 1:
             # Classification and regression signatures name their single input themselves.
-            found[name] = {next(iter(signature.inputs)): next(iter(inputs.values()))}
+            asked = {next(iter(signature.inputs)): next(iter(inputs.values()))}
+            # A prediction called `classes`, as in canned estimators, is the most likely one.
+            found[name] = asked, not _names_all_classes(signature)
     return found
 
 

@@ -11,30 +11,48 @@ from rich.table import Table
 from tfx_tpu_trainer._support.terminal import standard_output, text
 
 _SHOWN_OPS = 6
+_ASKED_ROWS = 32
 _UNITS = ("bytes", "KB", "MB", "GB")
 
 
 @click.command(short_help="Shows what an exported model contains.")
 @click.argument("path")
+@click.option(
+    "--answers",
+    is_flag=True,
+    help="Runs both metagraphs on this CPU too, and compares their answers. Exits with 1 where they differ, or could "
+    "not be compared.",
+)
+@click.option(
+    "--rows",
+    metavar="FILE",
+    help="With --answers: a TFRecord file of tf.Examples, of which 32 are asked. Default: the warm-up requests.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object instead of tables.")
-def inspect(path: str, as_json: bool) -> None:
+def inspect(path: str, answers: bool, rows: str | None, as_json: bool) -> None:
     """Shows a model's tags, signatures, ops on the host and the TPU, size, warm-up and check results.
 
     PATH is a SavedModel's folder, a folder of versions (the newest is shown) or the uri of a Model
-    artifact. Nothing is loaded: it works on any machine.
+    artifact. Without --answers nothing is loaded: it works on any machine.
     """
+    if rows and not answers:
+        raise click.UsageError("--rows needs --answers; add --answers")
     # Hides TensorFlow's start-up messages.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tensorflow import errors
 
-    from tfx_tpu_trainer.serving import overview
+    from tfx_tpu_trainer.serving import compare_graphs, inputs_to_ask, overview, read_tfrecords
 
     try:
         found = overview(path)
+        if answers:
+            examples = read_tfrecords([rows], limit=_ASKED_ROWS) if rows else []
+            finding = compare_graphs(found["path"], inputs_to_ask(found["path"], examples))
+            found["answers"] = finding._asdict()
     except errors.OpError as error:
         reason = error.message.splitlines()[0]
         raise click.ClickException(
-            f"{path} can't be read ({reason}): give a folder that you may read"
+            f"{path}{f' or {rows}' * bool(rows)} can't be read ({reason}): give a path that you may read"
         ) from None
     except (FileNotFoundError, ValueError) as error:
         raise click.ClickException(str(error)) from None
@@ -42,6 +60,8 @@ def inspect(path: str, as_json: bool) -> None:
         click.echo(json.dumps(found, indent=2))
     else:
         _print_tables(found)
+    if answers and found["answers"]["outcome"] != "passed":
+        raise click.exceptions.Exit(1)
 
 
 def _print_tables(found: Mapping[str, Any]) -> None:
@@ -60,6 +80,9 @@ def _print_tables(found: Mapping[str, Any]) -> None:
         console.print(text("Check: none (no serving_check.json beside the model)"))
     else:
         console.print(_check(found["check"]))
+    if "answers" in found:
+        outcome, detail = found["answers"]["outcome"], found["answers"]["detail"]
+        console.print(text(f"Both metagraphs answer alike: {outcome}: {detail}"))
 
 
 def _signatures(meta_graph: Mapping[str, Any]) -> Table:

@@ -19,6 +19,7 @@ from tfx_tpu_trainer.estimator.tpu import experimental
 from tfx_tpu_trainer.estimator.tpu.cores.run import core_run_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 from tfx_tpu_trainer.estimator.tpu.embedding.trace import trace_with_embeddings
+from tfx_tpu_trainer.serving._tpu_on_cpu import on_cpu
 
 v1 = tf.compat.v1
 
@@ -175,11 +176,16 @@ def test_an_export_serves_ids_on_cpu_and_tpu(trained, outputs, tmp_path):
         served = session.run(signature.outputs["output"].name, feed)
     np.testing.assert_allclose(served, outputs, rtol=1e-5, atol=1e-6)
     with tf.Graph().as_default() as graph:
-        v1.train.import_meta_graph(_meta_graph(path, {"serve", "tpu"}))
+        on_tpu = _meta_graph(path, {"serve", "tpu"})
+        saver = v1.train.import_meta_graph(on_cpu(on_tpu))
+        with v1.Session() as session:
+            saver.restore(session, f"{path}/variables/variables")
+            of_tpu = session.run(on_tpu.signature_def["out"].outputs["output"].name, feed)
         names = {
             variable.op.name for variable in graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
         }
     assert {embedded.WORD_TABLE, embedded.TAG_TABLE} <= names
+    np.testing.assert_allclose(of_tpu, outputs, rtol=1e-5, atol=1e-6)
 
 
 def _meta_graph(path: str, tags: set[str]) -> v1.MetaGraphDef:
