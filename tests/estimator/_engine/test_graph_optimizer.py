@@ -288,41 +288,29 @@ def _with_kernel(folder, *, kernel_size=3, with_sum=False, **config):
 ALL, SOME, NONE = {"waits", "negated"}, {"negated"}, set()
 
 
-def _left_in_training(folder, hook, **options):
-    _with_kernel(folder, **options).train(_endless_input_fn, steps=3, hooks=[hook])
-    return hook.nodes & ALL
+NOT_OPTIMIZED = v1.ConfigProto()
+NOT_OPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 
 
-def test_steps_that_a_hook_sees_each_of_are_optimized(tmp_path):
-    assert _left_in_training(tmp_path, _SeesNodes()) == NONE
-
-
-def test_small_ones_that_a_hook_sees_each_of_lose_control_dependencies_only(tmp_path):
-    assert _left_in_training(tmp_path, _SeesNodes(), kernel_size=0) == SOME
-
-
-def test_single_steps_between_loops_lose_control_dependencies_only(tmp_path):
-    assert _left_in_training(tmp_path, _SeesNodesAtLoopEnds()) == SOME
-
-
-def test_single_steps_between_loops_of_small_ones_start_at_once(tmp_path):
-    assert _left_in_training(tmp_path, _SeesNodesAtLoopEnds(), kernel_size=0) == ALL
-
-
-@pytest.mark.parametrize("every", ["save_summary_steps", "save_checkpoints_steps"])
-def test_small_ones_between_short_loops_lose_control_dependencies_too(tmp_path, every):
-    options = {"kernel_size": 0, every: 2}
-    assert _left_in_training(tmp_path, _SeesNodesAtLoopEnds(), **options) == SOME
-
-
-def test_a_sum_over_cores_that_does_not_run_here_is_no_hindrance(tmp_path):
-    assert _left_in_training(tmp_path, _SeesNodes(), with_sum=True) == ALL
-
-
-def test_the_optimizers_options_in_a_session_config_hold(tmp_path):
-    session_config = v1.ConfigProto()
-    session_config.graph_options.rewrite_options.disable_meta_optimizer = True
-    assert _left_in_training(tmp_path, _SeesNodes(), session_config=session_config) == ALL
+@pytest.mark.parametrize(
+    ("hook", "options", "left"),
+    [
+        pytest.param(_SeesNodes, {}, NONE, id="each step is seen"),
+        pytest.param(_SeesNodes, {"kernel_size": 0}, SOME, id="each small step is seen"),
+        pytest.param(_SeesNodesAtLoopEnds, {}, SOME, id="steps between loops"),
+        pytest.param(_SeesNodesAtLoopEnds, {"kernel_size": 0}, ALL, id="small steps between loops"),
+        *(
+            pytest.param(_SeesNodesAtLoopEnds, {"kernel_size": 0, every: 2}, SOME, id=every)
+            for every in ("save_summary_steps", "save_checkpoints_steps")
+        ),
+        pytest.param(_SeesNodes, {"with_sum": True}, ALL, id="a sum that can't run here"),
+        pytest.param(_SeesNodes, {"session_config": NOT_OPTIMIZED}, ALL, id="session_config"),
+    ],
+)
+def test_single_steps_are_optimized_as_far_as_it_is_worth_it(tmp_path, hook, options, left):
+    seen = hook()
+    _with_kernel(tmp_path, **options).train(_endless_input_fn, steps=3, hooks=[seen])
+    assert seen.nodes & ALL == left
 
 
 def test_batches_that_a_hook_sees_each_of_are_optimized(tmp_path):

@@ -14,13 +14,13 @@ v1 = tf.compat.v1
 def upstream(
     nodes: Iterable[tf.Tensor | tf.Operation], *, given: Collection[str] = ()
 ) -> Iterator[tf.Operation]:
-    """Goes through the operations that run when some nodes are fetched."""
+    """Yields the operations that run when some nodes are fetched."""
     pending = list(nodes)
     seen: set[tf.Operation] = set()
     while pending:
         node = pending.pop()
         op = node if isinstance(node, tf.Operation) else node.op
-        # What waits for an operation waits for what is given in its place.
+        # Readers that wait for an operation wait for the tensors given in its place.
         outputs = op.outputs if op is node else [node]
         if op in seen or (outputs and all(tensor.name in given for tensor in outputs)):
             continue
@@ -30,14 +30,14 @@ def upstream(
 
 
 def all_nodes(graph_def: v1.GraphDef) -> Iterator[v1.NodeDef]:
-    """Goes through the nodes of a graph, and of the functions in its library."""
+    """Yields the nodes of a graph, and of the functions in its library."""
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
 
 
 def functions_of(library: Any) -> dict[str, v1.FunctionDef]:
-    """Returns the functions by name that the `library` of a GraphDef holds."""
+    """Returns name -> function, from the `library` of a GraphDef."""
     return {function.signature.name: function for function in library.function}
 
 
@@ -57,7 +57,7 @@ def nodes_called(
     seen: set[str] | None = None,
     enters: Callable[[v1.NodeDef], bool] = lambda node: True,
 ) -> Iterator[v1.NodeDef]:
-    """Goes through the nodes of the functions that some nodes call, and of those that these call."""
+    """Yields the nodes of the functions that some nodes call, directly or not."""
     seen = set() if seen is None else seen
 
     def of_calls(node: v1.NodeDef) -> list[v1.NodeDef]:
@@ -69,7 +69,7 @@ def nodes_called(
         return found
 
     for node in nodes:
-        # Depth first, in the order in which the nodes stand: so the stack is filled backwards.
+        # Depth first, in the nodes' order: so the stack is filled backwards.
         pending = of_calls(node)[::-1]
         while pending:
             inner = pending.pop()
@@ -81,12 +81,12 @@ def nodes_called(
 def functions_with(
     functions: Mapping[str, v1.FunctionDef], wanted: Callable[[v1.NodeDef], bool]
 ) -> set[str]:
-    """Finds the functions that have a node of some kind, themselves or in a function that they call."""
+    """Finds the functions that have a wanted node, themselves or in a function that they call."""
     callers = collections.defaultdict[str, list[str]](list)
     pending = []
     for name, function in functions.items():
         for node in function.node_def:
-            # A call of TensorFlow 1 has its function's name for a type.
+            # The type of a TensorFlow 1 call is its function's name.
             for called in (node.op, *called_functions(node)):
                 callers[called].append(name)
             if wanted(node):
@@ -101,13 +101,13 @@ def functions_with(
 
 
 def tensor_names(info: Any) -> Iterator[str]:
-    """Goes through the tensors that an input or output of a signature is made of.
+    """Yields the names of the tensors that make up an input or output of a signature.
 
     Args:
         info: Its TensorInfo.
 
     Yields:
-        Their names: of a sparse tensor those of its values, indices and shape.
+        Names; for a sparse tensor, those of its values, indices and shape.
     """
     kind = info.WhichOneof("encoding")
     if kind == "name":

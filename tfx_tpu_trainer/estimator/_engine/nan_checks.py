@@ -1,4 +1,4 @@
-"""Finds a NaN in the loss after a step, or in the variables after a loop of steps, and says what can be done."""
+"""Finds a NaN in the loss after a step, or in the variables after a loop of steps, and advises what to do."""
 
 from typing import Any
 
@@ -23,20 +23,16 @@ class NanLossError(v1.train.NanLossDuringTrainingError):
         self.checkpoint = checkpoint
 
     def __str__(self) -> str:
-        """Says at which step, and what can be done."""
+        """Names the step and the checkpoint, with advice."""
         return (
             f"NaN loss during training, {_advice(f'at global step {self.step}', self.checkpoint)}"
         )
 
 
 class StopAtNanHook(v1.train.SessionRunHook):
-    """Raises `NanLossError` after a step whose loss is NaN.
-
-    TensorFlow's NanTensorHook does the same but says neither the step nor the checkpoint.
-    """
+    """Raises `NanLossError` after a step whose loss is NaN; TensorFlow's hook names no step or checkpoint."""
 
     def __init__(self, loss: tf.Tensor, *, model_dir: str):
-        """Watches a loss."""
         self._loss = loss
         self._model_dir = model_dir
 
@@ -45,22 +41,17 @@ class StopAtNanHook(v1.train.SessionRunHook):
         self._global_step = v1.train.get_global_step()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Keeps the session, to ask it where training stands when it has failed."""
-        del coord
+        """Keeps the session, to read the global step after a failure."""
         self._session = session
 
     def position(self) -> str:
-        """Says where training stopped at a NaN that was found after a loop, and what can be done.
-
-        To be called before the session is closed.
-        """
+        """Describes where training stopped at a NaN that was found after a loop, while the session is open."""
         step = int(self._session.run(self._global_step))
         where = f"in the steps that ended at global step {step}"
         return _advice(where, tf.train.latest_checkpoint(self._model_dir))
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Adds the loss to the step."""
-        del run_context
         return v1.train.SessionRunArgs(self._loss)
 
     def after_run(
@@ -82,28 +73,21 @@ def _advice(where: str, checkpoint: str | None) -> str:
 
 
 def fail_at_nan_after(run: Any) -> tf.Operation:
-    """Makes an op that runs something and then checks every trainable variable.
-
-    In the program of a TPU a loop cannot stop at a NaN; the original looks at the variables when it comes
-    back, and so do we, in its words.
-    """
+    """Makes an op that runs something and then checks every trainable variable, in the original's words."""
+    # A loop in a TPU's program can't stop at a NaN, so the variables are checked after it.
     with tf.control_dependencies([run]):
         return tf.group(*_checks(), run)
 
 
 class VariableChecksHook(v1.train.SessionRunHook):
-    """Checks the trainable variables once, when the session is made.
-
-    Evaluation and prediction change none of them, so there is no need to look again.
-    """
+    """Checks the trainable variables when the session is made; evaluation and prediction change none."""
 
     def begin(self) -> None:
         """Makes the op, before the graph is finalized."""
         self._check = tf.group(*_checks())
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Checks; fails with InvalidArgumentError, "Gradient for <variable> is NaN"."""
-        del coord
+        """Fails with InvalidArgumentError, "Gradient for <variable> is NaN"."""
         session.run(self._check)
 
 

@@ -1,4 +1,4 @@
-"""Predicts a plan's batches in a session, one in each call or many in a loop, and takes them apart into rows."""
+"""Predicts a plan's batches in a session, one in each call or many in a loop, and splits them into rows."""
 
 import dataclasses
 import time
@@ -33,8 +33,8 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate, SessionSet
 v1 = tf.compat.v1
 
 
-# A session call costs about a tenth of a millisecond: more in one call would win nothing, and
-# would keep the input from being read while the rows are taken apart.
+# A session call costs about a tenth of a millisecond: longer calls would gain nothing, and the
+# input is not read while rows are split.
 _LONGEST_SECONDS = 0.02
 _MOST_BYTES = 4 << 20
 
@@ -45,16 +45,16 @@ class PredictionLoop:
 
     # Placeholder of the number of batches to run, an int32 scalar.
     count: tf.Tensor
-    # For each prediction, the rows of all batches one after the other, and the number of rows of
-    # each batch; fetching them runs the loop.
+    # For each prediction, the rows of all batches, concatenated, and the number of rows of each
+    # batch; fetching them runs the loop.
     run: tuple[tuple[tf.Tensor, tf.Tensor], ...]
-    # The same for what a loop that failed had finished before.
+    # The same for the batches that a loop had finished when it failed.
     rest: tuple[tuple[tf.Tensor, tf.Tensor], ...]
     # Names of the predictions; `None` where they are a single tensor.
     names: tuple[str, ...] | None
 
     def batches(self, found: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Any]:
-        """Takes what `run` or `rest` gave apart into batches, in the structure of predictions."""
+        """Splits the values of `run` or `rest` into batches, in the structure of predictions."""
         columns = [
             # Lengths of 2 and 1 are rows[0:2] and rows[2:3].
             [rows[end - length : end] for length, end in zip(lengths, np.cumsum(lengths))]
@@ -68,7 +68,7 @@ class PredictionLoop:
 
 
 def allows_prediction_loop(predictions: Any) -> bool:
-    """Tells whether batches of predictions can be put one after the other and taken apart again."""
+    """Returns whether batches of predictions can be concatenated and split again."""
     values = columns_of(predictions)
     return bool(values) and all(
         isinstance(value, tf.Tensor) and value.shape.rank and value.shape[1:].is_fully_defined()
@@ -84,18 +84,15 @@ def columns_of(predictions: Any) -> list[Any]:
 def build_prediction_loop(
     predictions: Any, make_batch: Callable[[], tuple[Sequence[tf.Tensor], tf.Tensor]]
 ) -> PredictionLoop:
-    """Puts a loop of batches into the default graph.
-
-    What a batch gives is kept in the session, so that the batches before one that fails, or
-    before the end of the input, are not lost.
-    """
+    """Adds a loop of batches to the default graph."""
+    # The session keeps the predictions, so that those before a batch that fails, or before the end
+    # of the input, are not lost.
     columns = [
         _Column(value.dtype, value.shape, name=f"kept_predictions_{number}")
         for number, value in enumerate(columns_of(predictions))
     ]
 
     def one_batch(number: tf.Tensor, more: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        del more
         values, more = make_batch()
         kept = [column.append(value) for column, value in zip(columns, values)]
         with tf.control_dependencies(kept):
@@ -121,17 +118,13 @@ def build_prediction_loop(
 
 
 def run_prediction_loop(loop: PredictionLoop, session: ReconnectingSession) -> Iterator[Any]:
-    """Yields batches until the input ends.
-
-    The first call runs a single batch, and each at most twice as many as the one before it: the
-    input is read ahead by no more than has been read of it so far, and one batch.
-    """
+    """Yields batches until the input ends, in calls of a single batch, then up to twice as many as before."""
     length = LoopLengthFromTime(_LONGEST_SECONDS)
     count, most = 1, 1
     while not session.should_stop():
         started = time.monotonic()
         try:
-            # To hand each op to another thread costs more than it wins.
+            # Handing each op to another thread costs more than it gains.
             found = session.run(loop.run, feed_dict={loop.count: count}, options=IN_CALLERS_THREAD)
         except tf.errors.OpError:
             yield from _finished_batches(loop, session)
@@ -149,13 +142,13 @@ def _finished_batches(loop: PredictionLoop, session: ReconnectingSession) -> Ite
     try:
         rest = session.run(loop.rest)
     except tf.errors.FailedPreconditionError:
-        # A first call that found no kernel for an op of the model has kept nothing.
+        # The first call failed before its first op, such as for want of a kernel.
         return
     yield from loop.batches(rest)
 
 
 class _Column:
-    """The values of one prediction in the batches of a loop, kept in the session."""
+    """One prediction's values in the batches of a loop, kept in the session."""
 
     def __init__(self, dtype: tf.DType, shape: tf.TensorShape, *, name: str) -> None:
         self._dtype = dtype
@@ -201,19 +194,17 @@ _ENDED = object()
 class PredictionPlan:
     """A prediction, placed and ready to run."""
 
-    # The model.
     template: ModelTemplate
     # The predictions of one batch.
     fetches: Any
-    # Rows of the batch; none mean that the input has ended. `None` where the end of the input ends
+    # Number of rows of the batch, 0 at the end of the input; `None` where the end of the input ends
     # the session by itself.
     rows: tf.Tensor | None = None
-    # Makes the session's creator. Defaults to `ChiefSessionCreator`.
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
 
     @property
     def runs_template(self) -> bool:
-        """Whether the template's own nodes run, and no function of replicas."""
+        """Whether the template's own nodes run, not a function of replicas."""
         return self.rows is None and self.session_creator is v1.train.ChiefSessionCreator
 
 
@@ -225,11 +216,10 @@ def predict_batches(
     checkpoint_path: str | None,
     master: str = "",
 ) -> Generator[Any, None, None]:
-    """Yields the predictions of each batch until the input ends.
+    """Yields the predictions of each batch until the input ends; closing the generator closes the session.
 
-    Closing the generator closes the session. The template's graph is the default one while the
-    generator runs, for hooks, and not between batches, so generators may be interleaved with other
-    work. Where nobody could tell but by the clock, several batches run in one session call.
+    The template's graph is the default one while the generator runs, for hooks, but not between batches. Where hooks
+    and input allow it, a session call runs several batches.
     """
     batches = _batches_of_session(
         plan, settings=settings, hooks=hooks, checkpoint_path=checkpoint_path, master=master
@@ -237,8 +227,8 @@ def predict_batches(
     graph = plan.template.graph
     try:
         while True:
-            # A block that stays open over a `yield` would leave this graph to the caller's code,
-            # and close out of turn: "Nesting violated for default stack".
+            # A block that stays open over a `yield` would make this the graph of the caller's code,
+            # and close out of order: "Nesting violated for default stack".
             with graph.as_default():
                 batch = next(batches, _ENDED)
             if batch is _ENDED:
@@ -257,7 +247,6 @@ def _batches_of_session(
     checkpoint_path: str | None,
     master: str,
 ) -> Generator[Any, None, None]:
-    """Yields the predictions of each batch; the template's graph must be the default one."""
     all_hooks = [*hooks, *plan.template.hooks]
     loop = None
     if not master and allows_loops(all_hooks):
@@ -272,7 +261,7 @@ def _batches_of_session(
         optimizing=Optimizing.CONFIGURED if by_itself else Optimizing.NOTHING,
         session_creator=plan.session_creator,
     )
-    # In a session made anew the input begins again, and rows would be yielded twice.
+    # In a reopened session the input begins again, and rows would be yielded twice.
     watch = StallWatch(
         "Prediction",
         unit="batch",
@@ -296,7 +285,7 @@ def _batches_of_session(
 
 
 def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
-    """Yields the batches that it is given, and reports their number to a `Progress` when that is due."""
+    """Yields batches, and reports their number to a `Progress` when it is due."""
     done, is_shown = 0, False
     for batch in batches:
         done += 1
@@ -325,7 +314,7 @@ def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
 
 
 def select_predictions(predictions: Any, predict_keys: Sequence[str] | str | None) -> Any:
-    """Keeps the predictions that were asked for."""
+    """Returns the requested predictions."""
     if not predict_keys:
         return predictions
     if not isinstance(predictions, Mapping):
@@ -357,10 +346,8 @@ def single_rows(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _rows_of(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Takes a batch apart, column by column.
-
-    A mapping made whole, of pairs of a name and a value, takes almost twice the time for each row.
-    """
+    """Splits a batch into rows."""
+    # Column by column: making each row's mapping at once takes almost twice the time.
     columns = iter(batch.items())
     first, values = next(columns, ("", ()))
     rows = [{first: value} for value in values]

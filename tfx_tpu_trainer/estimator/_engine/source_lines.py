@@ -1,4 +1,4 @@
-"""Finds the line of the user's code that made an op, or failed, and what it looked up."""
+"""Finds the line of the user's code that made an op, or failed, and the mappings that it looked a key up in."""
 
 import ast
 import functools
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.messages import is_of_this_package
 
-# Frames of these are of libraries or ours: the user's line is the last one that is not.
+# Folders of libraries: the user's line is the last one outside of them and of this package.
 _LIBRARIES = tuple(
     f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "tensorboard", "keras", "tf_keras")
 )
@@ -26,12 +26,10 @@ def source_line(op: tf.Operation) -> str | None:
     """Finds the line of the user's code that made an op.
 
     Args:
-        op: An op of a graph under construction or complete. Of one that a gradient's computation
-            made, the line of the op that it is the gradient of.
+        op: An op of a graph. For an op of a gradient's computation, the line is that of the op whose gradient it is.
 
     Returns:
-        `"FILE:NUMBER: CODE"`, without the code where the file can't be read; `None` where no
-        user's line is known.
+        `"FILE:NUMBER: CODE"`, without the code where the file can't be read; `None` where the line is unknown.
     """
     forward = _forward_op(op)
     frames = [frame for frame in (forward or op).traceback or () if _is_users(frame)]
@@ -41,13 +39,13 @@ def source_line(op: tf.Operation) -> str | None:
 
 
 def source_line_of_error(error: BaseException) -> str | None:
-    """Finds the innermost line of the user's code that an exception passed, in the form of `source_line`."""
+    """Finds the innermost line of the user's code in an exception's traceback, in the form of `source_line`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
     return _shown(frames[-1].filename, frames[-1].lineno) if frames else None
 
 
 def mappings_looked_up_in(error: KeyError, key: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yields the mappings in which the user's line that a KeyError comes from looks the key up."""
+    """Yields the mappings in which the user's line that raised a KeyError looks the key up."""
     frames = [
         (frame, number)
         for frame, number in traceback.walk_tb(error.__traceback__)
@@ -55,7 +53,7 @@ def mappings_looked_up_in(error: KeyError, key: Any) -> Iterator[Mapping[Any, An
     ]
     if not frames:
         return
-    # What a mapping of our own does inside comes after it.
+    # The user's innermost frame: those after it are inside a mapping of this package.
     frame, number = frames[-1]
     names = {**frame.f_globals, **frame.f_locals}
     lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
@@ -84,11 +82,11 @@ def _shown(filename: str, number: int | None) -> str:
 
 
 def _forward_op(op: tf.Operation) -> tf.Operation | None:
-    """Returns the op that an op is the gradient of, by the name that TensorFlow gives gradients."""
+    """Returns the op whose gradient an op computes, by the name that TensorFlow gives gradients."""
     found = _OF_A_GRADIENT.search(op.name)
     if not found:
         return None
-    # Names of gradients are below the name scope that minimize() was called in.
+    # Names of gradients are below the name scope in which minimize() was called.
     for name in (op.name[: found.start()] + found[1], found[1]):
         try:
             return op.graph.get_operation_by_name(name)
@@ -98,7 +96,7 @@ def _forward_op(op: tf.Operation) -> tf.Operation | None:
 
 
 def is_of_a_library(frame: Any) -> bool:
-    """Tells whether a frame of an op's traceback is TensorFlow's or Keras's."""
+    """Returns whether a frame of an op's traceback is TensorFlow's or Keras's."""
     return _owner(frame.filename) == "library"
 
 
@@ -106,7 +104,7 @@ def _is_users(frame: Any) -> bool:
     return _owner(frame.filename) == "user"
 
 
-# A graph's thousands of tracebacks go through a few files.
+# A graph has thousands of tracebacks, through a few files.
 @functools.lru_cache(maxsize=4096)
 def _owner(filename: str) -> str:
     path = os.path.abspath(filename)

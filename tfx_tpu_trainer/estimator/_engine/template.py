@@ -1,4 +1,4 @@
-"""What the engine is given: the template that a traced model_fn left behind, and the settings of a run."""
+"""The engine's inputs: the template of a traced model_fn, and the settings of a run."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +13,13 @@ _logger = tf.get_logger()
 
 @dataclasses.dataclass(frozen=True)
 class HostFunction:
-    """A function that runs outside of the model, once a step, on tensors of it.
+    """A function that runs outside of the model, once a step, on some of its tensors.
 
-    The engine's form of `eval_metrics` and `host_call`: the function is not called while the
-    model is traced, so a place can first gather the tensors of all replicas.
+    The engine's form of `eval_metrics` and `host_call`: it is not called while the model is traced,
+    so that a place can first gather the tensors of all replicas.
 
     Attributes:
-        name: What the user called it: `"eval_metrics"` or `"host_call"`.
+        name: The user's name for it: `"eval_metrics"` or `"host_call"`.
         function: Takes the tensors, positionally from a sequence, by keyword from a mapping.
         tensors: The tensors, a sequence or a mapping.
     """
@@ -54,20 +54,20 @@ class ModelTemplate:
     Attributes:
         graph: The graph that holds everything below.
         mode: `"train"`, `"eval"` or `"infer"`.
-        features: What model_fn was given: a nested structure of tensors. A placement that runs
-            the template more than once replaces these and the labels.
+        features: The features that model_fn received, a nested structure of tensors. A place that
+            runs the template more than once replaces these and the labels.
         labels: Nested structure of tensors, or `None`.
         loss: Scalar tensor; `None` in mode `"infer"`.
-        train_op: The op or tensor that makes one step; `None` outside mode `"train"`.
+        train_op: The op or tensor that runs a step; `None` outside mode `"train"`.
         predictions: A tensor or a mapping of tensors.
         eval_metrics: Metrics not yet built: the function returns name -> (value, update op).
         eval_metric_ops: Metrics that the model built itself: name -> (value, update op).
         host_call: Function that runs outside of the model once a step.
         make_scaffold: Returns the `Scaffold` of the session; called once, after tracing.
-        hooks: The session hooks of this mode that model_fn asked for.
+        hooks: The session hooks that model_fn gave for this mode.
         chief_hooks: The same, for the chief only.
-        table_update: Function that trains what the model's own optimizer does not, once a step,
-            from the tensors of all replicas: embedding tables.
+        table_update: Function that trains embedding tables, once a step, from the tensors of all
+            replicas.
     """
 
     graph: tf.Graph
@@ -98,11 +98,11 @@ class ModelTemplate:
 
 
 class SessionSettings(Protocol):
-    """What the engine must know of a run: the part of a `RunConfig` that it reads."""
+    """The part of a `RunConfig` that the engine reads."""
 
     @property
     def model_dir(self) -> str | None:
-        """Folder of checkpoints and events; a run has one."""
+        """Folder of checkpoints and events; never `None` in a run."""
 
     @property
     def is_chief(self) -> bool:
@@ -138,7 +138,7 @@ class SessionSettings(Protocol):
 
     @property
     def session_creation_timeout_secs(self) -> int | None:
-        """Seconds a worker waits for the chief, and each of them for the tasks it needs."""
+        """Seconds that a worker waits for the chief, and a session for the tasks that it needs."""
 
     @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
@@ -157,7 +157,7 @@ class SessionSettings(Protocol):
 
     @property
     def save_input_position(self) -> bool:
-        """Whether checkpoints have beside them where the training input stands."""
+        """Whether the position of the training input is saved with each checkpoint."""
 
     @property
     def first_checkpoint_secs(self) -> int | None:

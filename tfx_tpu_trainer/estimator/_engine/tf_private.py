@@ -2,33 +2,33 @@
 
 | name | why | if it goes away |
 |---|---|---|
-| `CheckpointSaverHook._listeners` | a saver hook of the model's own must tell the listeners given to `train()`, and takes listeners in its constructor only; ours tells them of a checkpoint when a thread has written it | refuse listeners beside such a hook; write checkpoints while the training waits |
+| `CheckpointSaverHook._listeners` | a model's own saver hook must call the listeners given to `train()`, and takes listeners in its constructor only; ours calls them when a thread has written a checkpoint | refuse listeners with a hook of the model's own; write checkpoints while the training waits |
 | `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, are due by a timer that its constructor does not take | all intervals are equal |
 | `FileWriterCache._cache` | each writer in it holds a thread and a file descriptor, and nothing public lists them | they stay open for each model_dir until the process ends |
-| `CheckpointSaverHook._set_steps_per_run` | a loop makes many steps in a session call, and the hook must see that a step within it is due | save at the next loop's end |
-| `CheckpointSaverHook._save_graph_def` | the hook prints the graph in Python, a third of the time to a large model's first step; protobuf's own printer gives the same graph | the hook prints it |
+| `CheckpointSaverHook._set_steps_per_run` | a session call runs a loop of steps, and the hook must see that a step within it is due | save at the next loop's end |
+| `CheckpointSaverHook._save_graph_def` | the hook prints the graph in Python, a third of the time to a large model's first step; protobuf's own printer prints the same graph faster | the hook prints it |
 | `training_util._get_or_create_global_step_read` | a saver hook fetches this reading of the global step; a session makes an executor of the whole graph for each other one, 0.1 s for a large model | fetch the variable |
 | `iterator_ops._IteratorSaveable` | makes a `tf.compat.v1.train.Saver` of iterators by their handles, with the keys that the original's CheckpointInputPipelineHook wrote | `make_saveable_from_iterator`, where the iterator object is at hand |
-| `FuncGraph.capture` | copies of a template in a function read the handles of the graph around it; `tf.identity` of a handle would hide its shape | capture by a dummy op |
-| `Tensor._USE_EQUALITY` | whether `==` compares tensors by value, which `import_graph_def` stumbles over among control dependencies; the functions that switch it are public | `import_graph_def` within a function of its own |
+| `FuncGraph.capture` | copies of a template in a function read the handles of the surrounding graph; `tf.identity` of a handle would hide its shape | capture by a dummy op |
+| `Tensor._USE_EQUALITY` | whether `==` compares tensors by value, on which `import_graph_def` fails under control dependencies; the functions that switch it are public | `import_graph_def` within a function of its own |
 | `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` asks it for the number of replicas, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
-| `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow asks the same when it finalizes a scaffold | leave such savers to the Scaffold; read object-based checkpoints by their keys only |
-| `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that neither the first step nor the graph that is written to the model's folder has to do with it | build the loop before the session |
-| `Graph._group_lock`, `GroupLock._ready` | whoever adds an op takes this lock, and so does a table's `__del__`; a lock that a thread can't take twice waits forever when Python's collector finds a table of the graph just then | such a call hangs, once in many |
-| `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and rewriting that takes seconds of each trace | traces take longer |
-| `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; a template that runs in place needs its consumers rewired, and calls of functions with such a sum given others | clone the template without these nodes |
-| `Operation._get_control_flow_context` | an op within a loop or branch of version 1 control flow can't be replaced by one outside of it | leave an op alone that has an `Enter` or `Switch` before it |
-| `tpu._TPUInferenceContext` | TPU embedding columns look for it to know that they serve, and then look ids up on the CPU | such columns cannot be exported for TPU; everything else can |
+| `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow reads the same when it finalizes a scaffold | leave these savers to the Scaffold; read object-based checkpoints by their keys only |
+| `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that it neither delays the first step nor is in the graph written to the model's folder | build the loop before the session |
+| `Graph._group_lock`, `GroupLock._ready` | adding an op takes this lock, and so does a table's `__del__`; a lock that a thread can't take twice waits forever when Python's collector finds a table of the graph just then | adding an op hangs, once in many runs |
+| `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and converting that takes seconds of each trace | traces take longer |
+| `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; in a template that runs in place, its consumers must be rewired, and calls of functions with a sum need other functions | clone the template without these nodes |
+| `Operation._get_control_flow_context` | an op within a loop or branch of version 1 control flow can't be replaced by one outside of it | keep ops that have an `Enter` or `Switch` before them |
+| `tpu._TPUInferenceContext` | TPU embedding columns look for it to learn that they serve, and then look ids up on the CPU | embedding columns cannot be exported for TPU; everything else can |
 | `tpu.prune_unconnected_ops_from_xla` | variables and placeholders that nothing reads must not reach the TPU compiler | clear the `_tpu_replicate` attribute in the GraphDef |
-| `tpu_replication.outside_compilation_impl`, `OutsideCompilationV2Context`, `_OUTSIDE_COMPILATION_ATTR` | `tf.compat.v1.tpu.outside_compilation` marks ops inside of `tpu.replicate` only, and a model is traced before it is replicated | ask for `host_call` in place of outside_compilation |
-| `xla_sharding.Sharding` | the op by which a tensor says how it is cut has no public name | leave the cuts of inputs to the compiler |
-| `config.is_op_determinism_enabled` | only the switch itself is public; an evaluation must know it, as `tf.timestamp()` fails while it is on | read the clock in Python always |
-| `kernels.get_registered_kernels_for_op` | TensorFlow optimizes a graph only where it can place each node, and a template may have some that no device here can run | place only what is fetched, not optimized |
-| `op_def_registry.get` | a NodeDef says nothing of the types that its op always has, as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
-| `session._python_session_create_counter` | a fork of a process that has had a session waits forever for the threads of its own; nothing public tells how many there were | the fork waits |
-| `export_output.ExportOutput` | what a spec's `export_outputs` may hold beside ours: libraries import the original's classes from where they stand in TensorFlow | only ours are taken: nobody can make the others |
+| `tpu_replication.outside_compilation_impl`, `OutsideCompilationV2Context`, `_OUTSIDE_COMPILATION_ATTR` | `tf.compat.v1.tpu.outside_compilation` marks ops inside of `tpu.replicate` only, and a model is traced before it is replicated | require `host_call` in place of outside_compilation |
+| `xla_sharding.Sharding` | the op that annotates a tensor with its sharding has no public name | leave the sharding of inputs to the compiler |
+| `config.is_op_determinism_enabled` | only the switch itself is public; an evaluation must know it, as `tf.timestamp()` fails while it is on | always read the clock in Python |
+| `kernels.get_registered_kernels_for_op` | TensorFlow optimizes a graph only where it can place each node, and a template may have nodes that no device here can run | place only what is fetched, not optimized |
+| `op_def_registry.get` | a NodeDef lacks the fixed types of its op, such as the string of `StringLength` | read the definitions from a MetaGraphDef's `stripped_op_list` |
+| `session._python_session_create_counter` | a fork of a process that has had a session waits forever for that session's threads; nothing public counts sessions | the fork waits |
+| `export_output.ExportOutput` | a spec's `export_outputs` may hold the original's classes too, which libraries import from TensorFlow | only ours are accepted |
 | `export_output.ClassificationOutput`, `RegressionOutput`, `PredictOutput` | their tensors, to serve them from a TPU | the same |
-| `Optimizer._resource_apply_sparse_duplicate_indices` and the methods of `AdamOptimizer` in `_METHODS` | where subclasses say how gradients are applied; nothing public chooses the fused op for a gradient of rows | update op by op |
+| `Optimizer._resource_apply_sparse_duplicate_indices` and the methods of `AdamOptimizer` in `_METHODS` | subclasses override these to apply gradients; nothing public chooses the fused op for a gradient of rows | update op by op |
 """
 
 import contextlib
@@ -58,11 +58,9 @@ v1 = tf.compat.v1
 
 
 def let_collected_tables_add_ops(graph: tf.Graph) -> None:
-    """Lets a thread add an op to the graph while it adds another.
-
-    A table that was made in the graph, as Transform's are, adds an op when it is deleted. Python's collector may
-    delete it anywhere, even while an op is being added.
-    """
+    """Lets a thread add an op to the graph while it adds another."""
+    # A table that was made in the graph, such as Transform's, adds an op when it is deleted.
+    # Python's collector may delete it at any time, even while an op is being added.
     graph._group_lock._ready = threading.Condition(threading.RLock())
 
 
@@ -75,12 +73,10 @@ def cached_event_writers() -> list[tuple[str, v1.summary.FileWriter]]:
 
 @contextlib.contextmanager
 def importing(destination: tf.Graph) -> Iterator[None]:
-    """Lets a GraphDef be imported into a graph under construction.
-
-    In a function, `import_graph_def` looks for the control dependencies that it is called under (a
-    `TPUStrategy` has one around each replica) among the inputs of every node, by `==`: TensorFlow 2
-    would compare an operation with a tensor by value, and fails.
-    """
+    """Lets a GraphDef be imported into a graph under construction."""
+    # In a function, `import_graph_def` looks for its control dependencies (a `TPUStrategy` has one
+    # around each replica) among the inputs of every node, by `==`: TensorFlow 2 would compare an
+    # operation with a tensor by value, and fails.
     if not (destination.building_function and tf.Tensor._USE_EQUALITY):
         yield
         return
@@ -93,11 +89,8 @@ def importing(destination: tf.Graph) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keras_code_unconverted() -> Iterator[None]:
-    """Makes AutoGraph leave the code of tf_keras alone, as it leaves that of keras.
-
-    Layers, metrics and losses that a user has written are converted all the same. AutoGraph keeps in
-    mind what it has left alone, after the block as well.
-    """
+    """Makes AutoGraph leave the code of tf_keras alone, as it does that of keras, but not users' layers."""
+    # AutoGraph remembers which functions it has not converted, after the block as well.
     rules = autograph.CONVERSION_RULES
     autograph.CONVERSION_RULES = (*rules, autograph.DoNotConvert("tf_keras"))
     try:
@@ -114,7 +107,7 @@ def replace_consumers_input(op: tf.Operation, old: tf.Tensor, new: tf.Tensor) ->
 
 
 def is_in_v1_control_flow(op: tf.Operation) -> bool:
-    """Tells whether an op was made within a loop or branch of version 1 control flow."""
+    """Returns whether an op was made within a loop or branch of version 1 control flow."""
     return op._get_control_flow_context() is not None
 
 
@@ -132,7 +125,7 @@ def set_attribute(op: tf.Operation, name: str, value: Any) -> None:
 def add_checkpoint_listeners(
     hook: v1.train.CheckpointSaverHook, listeners: Sequence[v1.train.CheckpointSaverListener]
 ) -> None:
-    """Makes a saver hook tell listeners of its checkpoints; those that it knows are kept."""
+    """Adds listeners to those that a saver hook calls."""
     known = hook._listeners
     known.extend(listener for listener in listeners if listener not in known)
 
@@ -143,7 +136,7 @@ def join_checkpoint_listeners(
         [Sequence[v1.train.CheckpointSaverListener]], list[v1.train.CheckpointSaverListener]
     ],
 ) -> None:
-    """Makes a saver hook tell others in place of its listeners."""
+    """Replaces a saver hook's listeners."""
     hook._listeners = join(tuple(hook._listeners))
 
 
@@ -153,45 +146,40 @@ def set_timer(hook: v1.train.CheckpointSaverHook, timer: Any) -> None:
 
 
 def replicas(number: int) -> contextlib.AbstractContextManager[None]:
-    """Tells what is traced inside how many replicas there are."""
+    """Sets the number of replicas that code traced in the block sees."""
     return tpu_function.tpu_shard_context(number)
 
 
 def number_of_replicas() -> int:
-    """Tells how many replicas `replicas` has told this thread of; 1 outside of it."""
+    """Returns the number of replicas that `replicas` has set in this thread; 1 outside of it."""
     return tpu_function.get_tpu_context().number_of_shards or 1
 
 
 def sessions_made() -> int:
-    """Tells how many sessions this process, and those that it was forked from, have made."""
+    """Returns how many sessions this process, and those from which it was forked, have made."""
     return client_session._python_session_create_counter.get_cell().value()
 
 
 def read_global_step() -> tf.Tensor:
-    """Returns the reading of the default graph's global step that a `CheckpointSaverHook` fetches.
-
-    A session makes an executor for each set of fetches, of the whole graph: 0.1 s for a large model.
-    Who fetches the same needs none of its own.
-    """
+    """Returns the reading of the default graph's global step that a `CheckpointSaverHook` fetches."""
+    # A session makes an executor of the whole graph for each set of fetches, 0.1 s for a large
+    # model; equal fetches share one.
     return training_util._get_or_create_global_step_read()
 
 
 def set_steps_per_run(hook: v1.train.CheckpointSaverHook, steps: int) -> None:
-    """Tells a saver hook how many steps a session call makes."""
+    """Sets the steps of a session call for a saver hook."""
     hook._set_steps_per_run(steps)
 
 
 def set_writes_graph(hook: v1.train.CheckpointSaverHook, writes: bool) -> None:
-    """Tells a saver hook whether to write the graph's text, and .meta files with checkpoints."""
+    """Sets whether a saver hook writes the graph's text, and .meta files with checkpoints."""
     hook._save_graph_def = writes
 
 
 @contextlib.contextmanager
 def growing(graph: tf.Graph) -> Iterator[None]:
-    """Lets ops be added to a graph that a session has finalized.
-
-    The session takes them in with its next call. None of its calls may run meanwhile.
-    """
+    """Lets ops be added to a finalized graph, between two calls of its session."""
     graph._unsafe_unfinalize()
     try:
         with graph.as_default():
@@ -207,7 +195,7 @@ def capture(graph: tf.Graph, tensor: tf.Tensor) -> tf.Tensor:
 
 
 def saveables_of_iterators(*, policy: int) -> list[Any]:
-    """Returns what a v1 saver must be given to write the iterators of the default graph."""
+    """Returns the objects with which a v1 saver writes the iterators of the default graph."""
     return [
         iterator_ops._IteratorSaveable(
             iterator, iterator.name, tf.data.experimental.ExternalStatePolicy(policy)
@@ -217,12 +205,12 @@ def saveables_of_iterators(*, policy: int) -> list[Any]:
 
 
 def saveables_of_objects(checkpoint: tf.train.Checkpoint) -> list[Any]:
-    """Returns what a v1 saver must be given to write what a tf.train.Checkpoint would."""
+    """Returns the objects with which a v1 saver writes what a tf.train.Checkpoint would."""
     return graph_view.ObjectGraphView(checkpoint).frozen_saveable_objects()
 
 
 def object_graph_keys(serialized: bytes) -> dict[str, str]:
-    """Tells under which keys an object-based checkpoint holds its variables."""
+    """Returns name of a variable -> its key in an object-based checkpoint."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
     attributes = [attribute for node in graph.nodes for attribute in node.attributes]
     return {attribute.full_name: attribute.checkpoint_key for attribute in attributes}
@@ -230,10 +218,7 @@ def object_graph_keys(serialized: bytes) -> dict[str, str]:
 
 @contextlib.contextmanager
 def inference_context() -> Iterator[None]:
-    """Marks the ops made inside as those of a model that serves on a TPU.
-
-    Nothing is checked or moved: the mark is only there to be asked for, by TPU embedding columns.
-    """
+    """Marks the ops made in the block as those of a model that serves on a TPU, for TPU embedding columns."""
     context = tpu._TPUInferenceContext("tpu_inference", check_ops=False)
     context.Enter()
     try:
@@ -254,7 +239,7 @@ def op_definition(name: str) -> Any | None:
 
 @functools.cache
 def has_kernel(name: str) -> bool:
-    """Tells whether a device of this process can run an op type."""
+    """Returns whether a device of this process can run an op type."""
     devices = {device.device_type for device in tf.config.list_physical_devices()} | {"DEFAULT"}
     found = kernels.get_registered_kernels_for_op(name).kernel
     return any(kernel.device_type in devices for kernel in found)
@@ -263,7 +248,7 @@ def has_kernel(name: str) -> bool:
 def partitioned_input(
     parts: Sequence[tf.Tensor], counts: Sequence[int], sharding: bytes
 ) -> tf.Tensor:
-    """Makes an input of a TPU's program of the parts that its devices get."""
+    """Makes an input of a TPU's program from the parts for its devices."""
     whole = tf.raw_ops.TPUPartitionedInputV2(inputs=list(parts), partition_dims=list(counts))
     set_attribute(whole.op, "_XlaSharding", v1.AttrValue(s=sharding))
     return whole
@@ -276,7 +261,7 @@ def with_sharding(tensor: tf.Tensor, sharding: Any) -> tf.Tensor:
 
 OUTSIDE_MARK: str = tpu_replication._OUTSIDE_COMPILATION_ATTR
 
-# Numbers for the clusters of the trace that this thread is in; `None` outside of one.
+# Numbers for the clusters of this thread's trace; `None` outside of one.
 _clusters: contextvars.ContextVar[Iterator[int] | None] = contextvars.ContextVar(
     "outside_compilation_clusters", default=None
 )
@@ -284,11 +269,8 @@ _clusters: contextvars.ContextVar[Iterator[int] | None] = contextvars.ContextVar
 
 @contextlib.contextmanager
 def marking_outside_compilation() -> Iterator[None]:
-    """Makes `tf.compat.v1.tpu.outside_compilation` mark the ops of this thread without a TPU.
-
-    They get the attribute that it gives them inside of `tpu.replicate`, one cluster for each call. A call
-    inside of another belongs to the outer one.
-    """
+    """Makes `tf.compat.v1.tpu.outside_compilation` mark this thread's ops as it does inside of `tpu.replicate`."""
+    # One cluster for each call; a call inside of another belongs to the outer one.
     _take_outside_compilation()
     token = _clusters.set(itertools.count())
     try:
@@ -298,11 +280,9 @@ def marking_outside_compilation() -> Iterator[None]:
 
 
 def kept_outside(computation: Callable[..., Any], *args: Any) -> Any:
-    """Calls `tf.compat.v1.tpu.outside_compilation` inside of `marking_outside_compilation`, elsewhere the function itself.
-
-    Elsewhere TensorFlow's own would warn of an export's functions that they belong to no TPU.
-    """
+    """Calls `tf.compat.v1.tpu.outside_compilation` inside of `marking_outside_compilation`, elsewhere the function itself."""
     if _clusters.get() is None:
+        # TensorFlow would warn that the functions of an export belong to no TPU.
         return computation(*args)
     return v1.tpu.outside_compilation(computation, *args)
 
@@ -314,8 +294,8 @@ def mark_outside(op: tf.Operation, cluster: str) -> None:
 
 @functools.cache
 def _take_outside_compilation() -> None:
-    # Put in once, for good: programs hold the public functions by names of their own, and these
-    # look up this one. Outside of a trace it is TensorFlow's.
+    # Replaced once and for good: the public functions, which programs may hold by other names, look
+    # this one up. Outside of a trace it calls TensorFlow's.
     original = tpu_replication.outside_compilation_impl
 
     def outside_compilation(
@@ -338,9 +318,9 @@ def _take_outside_compilation() -> None:
     tpu_replication.outside_compilation_impl = outside_compilation
 
 
-# Of `tables_updated_in_one_op`.
+# The method that `tables_updated_in_one_op` replaces.
 _METHOD = "_resource_apply_sparse_duplicate_indices"
-# What a subclass must have left as it is, so that its updates are Adam's.
+# A subclass that overrides one of these has updates of its own.
 _METHODS = (
     "_apply_sparse_shared",
     "_resource_apply_dense",
@@ -354,21 +334,16 @@ _users = 0
 
 @contextlib.contextmanager
 def tables_updated_in_one_op() -> Iterator[None]:
-    """Makes Adam apply gradients of rows in one op instead of some twenty, in all threads.
-
-    From a gradient that holds the looked-up rows of a table, Adam updates the whole table all the same: the moments of
-    all rows decay, and all rows move. It does so op by op, each of which goes through the table, and as some of them
-    change rows in place, TensorFlow copies a variable for each that reads it. A gradient of the table's shape it applies
-    by one op that goes through the table once; on a TPU that is what happens, as `CrossShardOptimizer` sums such
-    gradients only.
-
-    Numbers are those of the ops in its place up to rounding. Subclasses with updates of their own keep them, and so does
-    Adam where a program has given it another method.
-    """
+    """Makes Adam apply gradients of rows in one op instead of some twenty, in all threads, equal up to rounding."""
+    # Even from a gradient of only the looked-up rows, Adam updates a whole table: the moments of
+    # all rows decay, and all rows move. It does so op by op, each over the whole table; and as some
+    # ops change rows in place, TensorFlow copies a variable for each op that reads it. A gradient of
+    # the table's shape takes one op and one pass, as on a TPU, where `CrossShardOptimizer` sums
+    # gradients of that shape only.
     global _users
     adam = v1.train.AdamOptimizer
     with _lock:
-        # It inherits the method.
+        # Adam inherits the method, unless a program has given it one of its own.
         if _METHOD not in vars(adam):
             setattr(adam, _METHOD, _apply_rows)
         _users += 1
@@ -384,7 +359,7 @@ def tables_updated_in_one_op() -> Iterator[None]:
 def _apply_rows(
     self: v1.train.AdamOptimizer, grad: tf.Tensor, handle: tf.Variable, indices: tf.Tensor
 ) -> tf.Operation:
-    """Stands for the method of `tf.compat.v1.train.Optimizer`."""
+    """Replaces the method of `tf.compat.v1.train.Optimizer`."""
     adam = v1.train.AdamOptimizer
     if any(getattr(type(self), name) is not getattr(adam, name) for name in _METHODS):
         return getattr(super(adam, self), _METHOD)(grad, handle, indices)

@@ -1,4 +1,4 @@
-"""The graph that a model_fn is traced into."""
+"""Opens the graph into which a model_fn is traced."""
 
 import contextlib
 import gc
@@ -14,12 +14,11 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 
 v1 = tf.compat.v1
 
-# Below this number of ops a graph that is garbage is not worth a collection of all objects of the
-# process, which takes 0.2 s.
+# Ops of a graph that is worth a garbage collection, which takes 0.2 s.
 _LARGE_GRAPH = 5_000
-# The graph of the call that ended last, unless it is gone or a collection was made for it.
+# The graph of the call that ended last, unless it is gone or was collected.
 _latest_graph: weakref.ref[tf.Graph] | None = None
-# The process with a session that this one was forked from.
+# The process with a session from which this one was forked.
 _forked_from: int | None = None
 
 
@@ -27,17 +26,13 @@ _forked_from: int | None = None
 def fresh_graph(
     seed: int | None = None, *, device_fn: Callable[[tf.Operation], str] | None = None
 ) -> Iterator[tf.Graph]:
-    """Opens a new graph, ready for a model_fn, and makes it the default one.
-
-    The graph holds a global step (a resource variable, int64) before anything else, as the
-    original's does. Variables are resource variables and control flow is v2 whatever the program
-    has switched off with `tf.compat.v1.disable_v2_behavior()`: reference variables cannot be
-    shared by the clones of a template, and v1 control flow neither clones nor lowers to XLA.
-    The program's own choice is restored on the way out.
-
-    A graph is garbage that only Python's collector finds, and takes some hundred MiB if the model is large. So
-    the former call's is collected before there are two; that of a training which evaluates meanwhile is in use.
-    """
+    """Opens a new graph for a model_fn, with a global step, and makes it the default one."""
+    # Variables are resource variables and control flow is v2 even where the program has called
+    # `tf.compat.v1.disable_v2_behavior()`: copies of a template can't share reference variables,
+    # and v1 control flow can be neither copied nor lowered to XLA. The program's own choice is
+    # restored at the end.
+    # Only Python's collector finds a graph that is garbage, some hundred MiB of a large model. So
+    # the previous call's is collected before there are two; a training that evaluates uses its own.
     global _latest_graph
     _check_not_forked()
     _collect_latest_graph()
@@ -61,7 +56,7 @@ def fresh_graph(
 
 @contextlib.contextmanager
 def control_flow_v2() -> Iterator[None]:
-    """Switches control flow v2 on, and back to what the program had chosen."""
+    """Switches control flow v2 on in the block."""
     was_enabled = v1.control_flow_v2_enabled()
     v1.enable_control_flow_v2()
     try:
@@ -81,7 +76,7 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 def _check_not_forked() -> None:
-    """Refuses what would wait forever: the threads that run TensorFlow's sessions stay behind in a fork."""
+    """Refuses to run in a fork, which lacks the threads of TensorFlow's sessions and would wait for them forever."""
     if _forked_from is not None:
         raise RuntimeError(
             f"TensorFlow can't be forked: it has run in process {_forked_from}, and would wait forever in this one "

@@ -1,4 +1,4 @@
-"""Chooses the place where a call runs, and says why."""
+"""Chooses the place where a call runs, with the reason."""
 
 import dataclasses
 import enum
@@ -14,12 +14,12 @@ from tfx_tpu_trainer.estimator.places.strategy.feed import spans_processes
 
 EMULATED_MASTER = "emulated"
 EMULATE_VARIABLE = "TFX_TPU_TRAINER_EMULATE"
-"""The environment variable that, set to 1, puts TPUEstimators onto emulated cores."""
+"""The environment variable that, set to 1, makes TPUEstimators run on emulated cores."""
 REPLICAS_VARIABLE = "TFX_TPU_TRAINER_EMULATED_REPLICAS"
 
 _DEFAULT_REPLICAS = 8
 
-# Each of them has its copy of the model's graph.
+# Each replica has its copy of the model's graph.
 _MOST_REPLICAS = 1024
 
 
@@ -34,27 +34,20 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A place that was chosen.
-
-    Attributes:
-        kind: The kind of place.
-        reason: Where that is and why, for a log line.
-    """
+    """A place that was chosen."""
 
     kind: Kind
+    # Where that is and why, for a log line.
     reason: str
 
 
 def session_master(master: str) -> str:
-    """Returns the address to open a session at: emulated cores are in this process.
-
-    The environment variable wins over a TPU's address in the program, which may not even answer.
-    """
+    """Returns the address of the sessions, `""` for emulated cores, even where the program names a TPU."""
     return "" if emulates(master) else master
 
 
 def emulates(master: str) -> bool:
-    """Tells whether a program with this master has emulated cores.
+    """Returns whether a program with this master has emulated cores.
 
     Args:
         master: Address of the session's master, as the configuration has it.
@@ -80,14 +73,7 @@ def emulated_replicas() -> int:
 
 
 def check_can_be_emulated(replicas: int | None) -> None:
-    """Refuses more replicas than can be emulated: each has a copy of the model in one graph.
-
-    Args:
-        replicas: What `TPUConfig` has as `num_shards`.
-
-    Raises:
-        ValueError: If they are too many.
-    """
+    """Refuses more replicas, `TPUConfig(num_shards=...)`, than can be emulated."""
     if replicas is not None and replicas > _MOST_REPLICAS:
         raise ValueError(
             f"TPUConfig num_shards={replicas}: at most {_MOST_REPLICAS} replicas can be emulated, as each has a copy "
@@ -102,26 +88,12 @@ def choose_place(
     count_cores: Callable[[], int],
     strategy: tf.distribute.Strategy | None = None,
 ) -> Choice:
-    """Decides where to run.
+    """Decides where to run, without asking a remote master for its TPU, which could wait.
 
-    A remote master is not asked for its TPU here, so that deciding never waits.
-
-    Args:
-        use_tpu: What the estimator was told.
-        master: Address of the session's master, as the configuration has it.
-        count_cores: Returns the number of TPU cores of this machine; called where nothing else
-            says where to run. Raises a RuntimeError where there are none.
-        strategy: Strategy of the mode, as the configuration has it. Defaults to `None`.
-
-    Returns:
-        The place.
-
-    Raises:
-        RuntimeError: If TPU cores are requested and none can be had.
+    `count_cores` returns the number of TPU cores of this machine, or raises a RuntimeError where it has none.
     """
-    # The order is the meaning. The environment comes first: it is how someone tries a program
-    # without editing it, and the program may name a TPU, or a strategy for one, that is not there
-    # today.
+    # The order matters. The environment comes first: it lets someone try a program without editing
+    # it, and the program may name a TPU, or a strategy for one, that does not exist today.
     if use_tpu and environment_emulates():
         return Choice(Kind.EMULATED_CORES, f"emulated TPU cores ({EMULATE_VARIABLE}=1)")
     if strategy is not None:
@@ -149,10 +121,10 @@ def choose_place(
 
 
 def environment_emulates() -> bool:
-    """Tells whether the environment asks for emulated TPU cores.
+    """Returns whether the environment asks for emulated TPU cores.
 
     Raises:
-        ValueError: The variable is neither 1 nor 0: whoever wrote `true` would train on the TPU that the program names.
+        ValueError: If the variable is neither 1 nor 0: with `true`, the program would train on the TPU that it names.
     """
     text = os.environ.get(EMULATE_VARIABLE, "")
     if text not in ("", "0", "1"):
@@ -163,10 +135,10 @@ def environment_emulates() -> bool:
 
 
 def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
-    """Returns the strategy that runs the steps of a mode, as a configuration has it.
+    """Returns the strategy that runs the steps of a mode; as in the original, prediction has none.
 
-    As in the original, prediction has none. `experimental_distribute` wins over the others. A
-    parameter server strategy leaves the steps to each worker's own session.
+    `experimental_distribute` wins over the others. Under a parameter server strategy, each worker's
+    own session runs the steps.
     """
     strategy = _configured(config, mode)
     if kinds.is_none(strategy):
@@ -180,10 +152,7 @@ def strategy_of(config: RunConfig, mode: str) -> tf.distribute.Strategy | None:
 
 
 def input_context_of(config: RunConfig, mode: str) -> tf.distribute.InputContext | None:
-    """Returns what an input_fn may know of the other workers of a parameter server strategy.
-
-    `None` where there is no such strategy.
-    """
+    """Returns an input_fn's context under a parameter server strategy, else `None`."""
     if not kinds.is_parameter_server(_configured(config, mode)):
         return None
     if mode != ModeKeys.TRAIN or not config.cluster_spec.jobs:

@@ -1,4 +1,4 @@
-"""A call on this host: of an Estimator, and of a TPUEstimator with `use_tpu=False`."""
+"""Runs a call on this host, for an Estimator or a TPUEstimator with `use_tpu=False`."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -35,21 +35,16 @@ _logger = tf.get_logger()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnHost:
-    """A `Place` on this host, whole batches at a time.
-
-    Attributes:
-        call: The call.
-        input_context: What input_fn may know of other workers; `None` where there are none.
-        warns_of_endless_input: Whether a prediction whose input nothing ends is told of. Defaults
-            to `True`.
-    """
+    """A `Place` on this host, which runs whole batches."""
 
     call: Call
+    # For input_fn; `None` where there are no other workers.
     input_context: tf.distribute.InputContext | None = None
+    # Whether to warn of a prediction whose input never ends.
     warns_of_endless_input: bool = True
 
     def trace(self) -> Trace:
-        """Calls input_fn and model_fn, and makes the template runnable here."""
+        """Calls input_fn and model_fn, and adapts the template to this host."""
         mode = self.call.mode
         inputs = self.read_input()
         if mode == ModeKeys.PREDICT and self.warns_of_endless_input:
@@ -76,7 +71,7 @@ class OnHost:
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training, a step in each session call that hooks must see; see `Place`."""
+        """Plans training; see `Place`."""
         trace = self.trace()
         if self.call.config.cluster_spec.jobs and self.call.config.master:
             check_runs_in_cluster(trace.template.graph)
@@ -86,14 +81,14 @@ class OnHost:
         return plan, trace.hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
-        """Plans an evaluation, a batch in each session call that hooks must see; see `Place`."""
+        """Plans an evaluation; see `Place`."""
         trace = self.trace()
         return plan_evaluation_on_host(trace.template, steps=steps), trace.hooks
 
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction, a batch in each session call that hooks must see; see `Place`."""
+        """Plans a prediction; see `Place`."""
         trace = self.trace()
         predictions = select_predictions(trace.template.predictions, predict_keys)
         return PredictionPlan(trace.template, predictions), trace.hooks
@@ -103,7 +98,7 @@ def _random_draws_by_step(template: ModelTemplate, config: RunConfig) -> tf.Tens
     """Makes random ops draw by the global step where a training that resumes needs it, or XLA does."""
     if not (config.save_input_position or config.jit_compile):
         return None
-    # TensorFlow refuses unseeded ops while ops have to be deterministic, and is to go on doing so.
+    # TensorFlow refuses unseeded ops while ops must be deterministic, and must still do so.
     unseeded = bool(config.jit_compile) and not tf_private.is_op_determinism_enabled()
     return draw_by_step(template, unseeded=unseeded)
 
@@ -123,17 +118,11 @@ def _warn_of_endless_input(inputs: InputTensors) -> None:
 def place_on_host(
     template: ModelTemplate, *, read_before_changes: tf.Tensor | None = None
 ) -> tuple[ModelTemplate, list[v1.train.SessionRunHook]]:
-    """Makes a template runnable on one host.
-
-    Sums over cores become what they are on one core, so that a model_fn with a
-    `CrossShardOptimizer` trains here too: TensorFlow has no CPU kernel for `CrossReplicaSum`.
-    The host_call, if there is one, is called and runs with every step. What it needs of a variable
-    is read before the step changes it, as everywhere else, unless the model says otherwise.
-    """
+    """Adapts a template to one host: replaces sums over cores, and runs the host_call with every step."""
     refuse_ops_that_end_the_process(template)
     hooks: list[v1.train.SessionRunHook] = []
     if any(op.type == SUM for op in template.graph.get_operations()):
-        # They stay in the graph, unread, and in no file of it.
+        # The sums stay in the graph, unread, but in no file of it.
         hooks.append(OneCoreGraphHook(cores=1))
     bypass_sums(template.graph)
     template = dataclasses.replace(
@@ -149,7 +138,7 @@ def place_on_host(
     if template.host_call is None:
         return template, hooks
     fetched = template.host_call()
-    # What host_call made was not there at the first look.
+    # Again, for the ops that host_call has made.
     refuse_ops_that_end_the_process(dataclasses.replace(template, predictions=fetched))
     if template.train_op is not None:
         _let_reads_come_first(template.graph, fetched, train_op=template.train_op)
@@ -157,11 +146,7 @@ def place_on_host(
 
 
 def check_runs_in_cluster(graph: tf.Graph) -> None:
-    """Checks that a graph placed on the host can be sent to another process's session.
-
-    Sums that are passed by are still nodes of it, and a distributed session wants a kernel for each
-    node.
-    """
+    """Checks that a graph can be sent to another process's session, which needs a kernel for each node."""
     for op in graph.get_operations():
         if op.type == SUM:
             raise ValueError(
@@ -173,17 +158,14 @@ def check_runs_in_cluster(graph: tf.Graph) -> None:
 
 # What a host_call sees. The problem: a model_fn that returns
 #   train_op=w.assign_sub(0.1 * g), host_call=(log, [w.read_value()])
-# says nothing of the order of the two, and a session runs whichever is ready first. On cores, where
-# they stand in a function, the read comes first; so it must here. The idea: give each change of a
-# variable that the step makes a control edge from each such read of it. The invariant is that no
-# edge closes a cycle: a read that waits for some change, however far up, is left alone
-# (`waiting`), as its author has said which comes first. One pass finds these, since an op is made
-# after what it waits for.
+# does not set the order of the two, and a session runs whichever is ready first. On cores, where
+# they are in a function, the read comes first (`reads_before_changes`), and so it must here. The
+# idea: give each change of a variable in the step a control edge from each of these reads. The
+# invariant is that no edge closes a cycle: a read that waits for some change, however far up, is
+# left alone (`waiting`), since its author has set the order. One pass finds these reads, since an
+# op is made after what it waits for.
 def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> None:
-    """Makes a step's changes of variables wait for reads of them that do not wait for a change.
-
-    In a session either may come first. Functions order them: see `reads_before_changes`.
-    """
+    """Makes a step's changes of variables wait for reads of them that do not wait for a change."""
     kinds = (tf.Operation, tf.Tensor, tf.Variable)
     flat = tf.nest.flatten(fetched, expand_composites=True)
     wanted = [graph.as_graph_element(node) for node in flat if isinstance(node, kinds)]
@@ -214,11 +196,9 @@ def _let_reads_come_first(graph: tf.Graph, fetched: Any, *, train_op: Any) -> No
 
 
 def _ends(op: tf.Operation) -> list[tf.Operation]:
-    """Returns what to wait for so that an operation's reads are done.
-
-    A call or a conditional is taken apart when it runs, and what waits for it alone need not wait
-    for the reads in it; what waits for its results does.
-    """
+    """Returns the ops to wait for until an operation's reads are done."""
+    # A call or a conditional is inlined when it runs: then only a wait for its results waits for
+    # the reads in it.
     if op.type == "ReadVariableOp":
         return [op]
     return [tf.identity(result).op for result in op.outputs if result.dtype != tf.resource]
@@ -229,7 +209,7 @@ def _handles(op: tf.Operation) -> list[str]:
 
 
 def _without_sums(structure: Any) -> Any:
-    """Replaces the sums that a template names itself: what is made of them comes later."""
+    """Replaces the sums among a template's results by their addends."""
     return tf.nest.map_structure(addend, structure)
 
 

@@ -1,4 +1,4 @@
-"""Evaluation on this host: a batch in each session call that hooks must see, else many."""
+"""Plans evaluations on this host: a batch in each session call that hooks must see, else many."""
 
 import tensorflow as tf
 
@@ -31,16 +31,14 @@ v1 = tf.compat.v1
 
 
 class StopAfterBatchesHook(v1.train.SessionRunHook):
-    """Counts batches in the graph's eval step, one a session call, and stops after some."""
+    """Counts batches in the graph's eval step, one for each session call, and stops after the last."""
 
     def __init__(self, eval_step: tf.Variable, *, steps: int | None) -> None:
-        """Makes the counter's op."""
         self._increment = eval_step.assign_add(1, read_value=True)
         self._steps = steps
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Adds the counter to the call."""
-        del run_context
         return v1.train.SessionRunArgs(self._increment)
 
     def after_run(
@@ -70,7 +68,7 @@ def plan_evaluation_on_host(
     update_op = tf.group(*tf.nest.flatten(updates), *counted)
 
     def make_loop(local: bool) -> EvaluationLoop:
-        # To hand small ops to other threads takes longer than they do.
+        # Handing small ops to other threads takes longer than running them.
         direct = local and is_small([update_op])
         all_done = _build_loop(
             template,
@@ -105,7 +103,7 @@ def _build_loop(
     seconds: float,
     direct: bool,
 ) -> tf.Tensor:
-    """Makes a tensor that runs batches of an evaluation when it is fetched."""
+    """Makes a tensor that runs batches of an evaluation when fetched, and is true after the last."""
     copier = GraphCopier(template.graph)
 
     def one_batch(number: tf.Tensor) -> list[tf.Tensor]:
@@ -127,7 +125,7 @@ def _build_loop(
             left = tf.cast(tf.minimum(left, tf.int32.max), tf.int32)
 
         def all_done(number: tf.Tensor) -> tf.Tensor:
-            # Without a number of steps it is the end of the input, an error, that ends the session.
+            # Without a number of steps, the end of the input, an error, ends the session.
             return tf.constant(False) if steps is None else number >= left
 
         def goes_on(number: tf.Tensor) -> tf.Tensor:

@@ -1,8 +1,7 @@
-"""Functions that run on the host, metric_fn and host_call's: traced once, and copied to wherever their tensors are.
+"""Traces functions that run on the host, metric_fn and host_call's, once, and copies them to where their tensors are.
 
-A function that uses a tensor of model_fn without being given it works on one host, as everything is in one graph. On
-cores there is one such tensor on each of them, and the function would wait for the placeholder that the model was
-traced on: it is refused.
+A function that captures a tensor of model_fn works on one host, where everything is in one graph. With several cores,
+each has its own, and the function would read the placeholder on which the model was traced: it is refused.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ _V1_SUMMARIES = frozenset(
 
 
 class TracedHostFunction:
-    """A host function called at the top level of the graph, on placeholders.
+    """A host function called on placeholders, at the top level of the graph.
 
     Its variables and summary writers are made there, once; a loop copies only its ops.
     """
@@ -49,7 +48,6 @@ class TracedHostFunction:
         broadcast: bool,
         full: bool = True,
     ) -> None:
-        """Calls the function."""
         self.tensors = tf.nest.flatten(host_function.tensors)
         self._gathered_from = 1 if broadcast else cores
         name = host_function.name
@@ -77,13 +75,12 @@ class TracedHostFunction:
                 )
 
     def fetches(self) -> list[Fetch]:
-        """Returns what must be copied of the cores for `gathered`: its tensors, core by core."""
+        """Returns the fetches whose copies `gathered` joins: each tensor on all cores, in order."""
         cores = range(self._gathered_from)
-        # Tensor by tensor, and of each the cores in order: `gathered` takes them apart again so.
         return [Fetch(core, tensor) for tensor in self.tensors for core in cores]
 
     def gathered(self, copies: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Puts the cores' tensors one after the other along axis 0, in the order of the cores."""
+        """Concatenates the cores' tensors along axis 0, in the order of the cores."""
         n = self._gathered_from
         parts = [copies[start : start + n] for start in range(0, len(copies), n)]
         return [part[0] if n == 1 else tf.concat(part, axis=0) for part in parts]
@@ -115,7 +112,7 @@ class TracedHostFunction:
         return tf.group(*self.copy(copier, gathered, self._nodes(), name=name, handles=handles))
 
     def fed(self, values: Sequence[np.ndarray]) -> tuple[list[Any], dict[tf.Tensor, np.ndarray]]:
-        """Returns what a session fetches and is fed to run the function where it was called."""
+        """Returns the fetches and feeds with which a session runs the function itself."""
         return self._nodes(), dict(zip(self._placeholders, values))
 
     def _nodes(self) -> list[Any]:
@@ -125,18 +122,15 @@ class TracedHostFunction:
 def trace_host_function(
     host_function: HostFunction | None, *, cores: int, broadcast: bool, full: bool = True
 ) -> TracedHostFunction | None:
-    """Traces a host function; returns `None` if there is none, or none with a tensor.
-
-    On TPU cores a function without tensors is never called: nothing comes from the cores that
-    could start it.
-    """
+    """Traces a host function; returns `None` if there is none, or it has no tensors."""
+    # On TPU cores a function without tensors is never called, as nothing from the cores starts it.
     if host_function is None or not tf.nest.flatten(host_function.tensors):
         return None
     return TracedHostFunction(host_function, cores=cores, broadcast=broadcast, full=full)
 
 
 def _as_node(value: Any) -> tf.Tensor | tf.Operation:
-    """Returns the node to copy: of the variable that an assignment returns, the assignment."""
+    """Returns the node to copy: the assignment, for the variable that it returns."""
     return value.op if isinstance(value, tf.Variable) else value
 
 
@@ -158,21 +152,18 @@ def _gathered_shape(tensor: tf.Tensor, cores: int, full: bool) -> tf.TensorShape
 
 _INPUT = "Placeholder"
 
-# How TensorFlow shows an op whose inputs do not fit: its name and those of its inputs.
+# TensorFlow's description of an op whose inputs do not fit: its name and its inputs' names.
 _FAILED = re.compile(r"\{\{node (\S+)\}\} = \w+\[.*?\]\(([^()]*)\)")
 
 
 # How a captured tensor is found. In
 #   metric_fn = lambda labels: {"accuracy": v1.metrics.accuracy(labels, predictions)}
-# `predictions` comes from model_fn, by a closure. On cores each has its own, and the function runs
-# once for all. So after the call every op that it has made is looked at: an input that was there
-# before, was not given as an argument, and needs a placeholder of the trace is such a tensor. What
-# needs none, such as a variable or a constant, is the same everywhere.
+# `predictions` comes from model_fn, by a closure. Each core has its own, and the function runs once
+# for all. So after the call every op that it has made is checked: an input is captured if it
+# existed before, is no argument, and depends on a placeholder of the trace. Tensors that depend on
+# variables and constants only have a value on the host too, and may be captured.
 def refuse_captured_tensors(template: ModelTemplate, *, runs_on: str) -> ModelTemplate:
-    """Lets the functions of eval_metrics and host_call fail where they capture tensors of the model.
-
-    What depends on variables and constants only has a value on the host too and may be captured.
-    """
+    """Makes the functions of eval_metrics and host_call fail where they capture tensors of the model."""
     inputs = _names_of_inputs(template)
 
     def checked(function: HostFunction | None) -> HostFunction | None:
@@ -202,12 +193,12 @@ def _checked(
         def check(uses: Iterable[_Use]) -> None:
             made = (op for op in graph.get_operations() if op not in known)
             for use in _captures([*_uses(made), *uses], known, given):
-                raise ValueError(_says(name, use, runs_on=runs_on, inputs=inputs))
+                raise ValueError(_explain(name, use, runs_on=runs_on, inputs=inputs))
 
         try:
             result = function(*args, **kwargs)
         except Exception as error:
-            # One core's rows do not fit those of all: TensorFlow says so, and what does not fit.
+            # One core's rows do not fit those of all: TensorFlow's error names the op's inputs.
             check(_uses_of_failed(error, graph))
             raise
         check(_Use(node, f"as a result of {name}", None) for node in _nodes(result))
@@ -217,13 +208,7 @@ def _checked(
 
 
 class _Use(NamedTuple):
-    """A tensor or an operation that a host function uses.
-
-    Attributes:
-        used: The tensor or operation.
-        how: How it is used, in words.
-        user: The op that uses it, or `None`.
-    """
+    """A tensor or an operation that a host function uses: how, in words, and the op that uses it."""
 
     used: tf.Tensor | tf.Operation
     how: str
@@ -237,7 +222,7 @@ def _uses(ops: Iterable[tf.Operation]) -> Iterator[_Use]:
 
 
 def _uses_of_failed(error: Exception, graph: tf.Graph) -> Iterator[_Use]:
-    """Yields the inputs of an op that TensorFlow has refused to make, which its error lists."""
+    """Yields the inputs of an op that TensorFlow has refused to make, from its error."""
     for name, inputs in _FAILED.findall(str(error)):
         for given in inputs.split(", "):
             with contextlib.suppress(KeyError, ValueError):
@@ -248,7 +233,7 @@ def _uses_of_failed(error: Exception, graph: tf.Graph) -> Iterator[_Use]:
 def _captures(
     uses: Iterable[_Use], known: Collection[tf.Operation], given: Collection[str]
 ) -> Iterator[_Use]:
-    """Yields the uses of ops of the model that need its inputs."""
+    """Yields the uses of the model's ops that depend on its inputs."""
     checked: dict[str, bool] = {}
     for use in uses:
         used = use.used
@@ -261,7 +246,7 @@ def _captures(
 
 
 def _nodes(result: Any) -> list[tf.Tensor | tf.Operation]:
-    """Returns what runs of a function's result; a Keras metric has updates."""
+    """Returns the nodes in a function's result, the updates of Keras metrics included."""
     leaves = tf.nest.flatten(result)
     updates = [update for leaf in leaves for update in getattr(leaf, "updates", ())]
     return [node for node in (*leaves, *updates) if _is_node(node)]
@@ -275,10 +260,10 @@ def _op_of(node: tf.Tensor | tf.Operation) -> tf.Operation:
     return node if isinstance(node, tf.Operation) else node.op
 
 
-def _says(name: str, use: _Use, *, runs_on: str, inputs: Mapping[tf.Operation, str]) -> str:
+def _explain(name: str, use: _Use, *, runs_on: str, inputs: Mapping[tf.Operation, str]) -> str:
     captured = _op_of(use.used)
     if captured.type == _INPUT:
-        # The line that made it is that of the call of train or evaluate.
+        # Its source line would be that of the call of train or evaluate.
         origin = f"is model_fn's {inputs.get(captured, 'input')}"
     else:
         origin = f"was made at {source_line(captured) or 'an unknown line'}"
@@ -294,7 +279,7 @@ def _says(name: str, use: _Use, *, runs_on: str, inputs: Mapping[tf.Operation, s
 
 
 def _names_of_inputs(template: ModelTemplate) -> dict[tf.Operation, str]:
-    """Returns what a user calls the placeholders that a template was traced on."""
+    """Returns the user's names for the placeholders on which a template was traced."""
     names = {}
     for name, structure in (("features", template.features), ("labels", template.labels)):
         parts = structure.items() if isinstance(structure, Mapping) else [(None, structure)]

@@ -1,9 +1,8 @@
-"""Graphs of cores as they are on one core, where they are not copied onto cores.
+"""Replaces the ops between cores in graphs that run on one core, or are written to files.
 
-TensorFlow has no CPU kernel for `CrossReplicaSum` and the other ops between cores. A graph that a
-session runs in place has a sum's readers read its addend: its tensors are in others' hands, so its
-nodes must stay. One that is written to a file must have no such node at all: what loads it wants a
-kernel for each.
+TensorFlow has no CPU kernel for `CrossReplicaSum` and the other ops between cores. In a graph that a session runs in
+place, the nodes must stay, since others hold their tensors: there a sum's readers read its addend. A graph in a file
+must have none of these nodes, since loading needs a kernel for each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ v1 = tf.compat.v1
 
 
 def bypass_sums(graph: tf.Graph) -> None:
-    """Lets what reads a sum over cores, or waits for it, have the sum's addend."""
+    """Makes ops that read a sum over cores, or wait for it, read or wait for its addend."""
     for op in graph.get_operations():
         if op.type == SUM:
             total = op.outputs[0]
@@ -43,28 +42,26 @@ def bypass_sums(graph: tf.Graph) -> None:
 
 
 def addend(value: Any) -> Any:
-    """Returns what a sum over one core adds up; anything but a sum is given back."""
+    """Returns the addend of a sum over one core; returns any other value as it is."""
     while isinstance(value, tf.Tensor) and value.op.type == SUM:
         value = value.op.inputs[0]
     return value
 
 
 def reads_other_cores(graph_def: v1.GraphDef) -> bool:
-    """Tells whether a graph, its functions included, has a sum over cores or asks for the core."""
+    """Returns whether a graph, its functions included, has a sum over cores or reads the core's number."""
     return any(node.op in (SUM, REPLICA_NUMBER) for node in all_nodes(graph_def))
 
 
 def put_on_one_core(graph_def: v1.GraphDef, *, cores: int = 1) -> None:
-    """Replaces ops that read other cores by what they give where all cores have the same values.
-
-    A model that was traced for several cores reckons with their number: its loss is divided by it, as
-    a sum over the cores follows, and so is what cores share of their batch norm.
-    """
+    """Replaces ops that read other cores by their result where all cores have the same values."""
+    # `cores` counts: a model that was traced for several divides its loss, and shared batch norm
+    # statistics, by their number before the sum.
     _OneCore(graph_def, cores).put()
 
 
 def read_rows_of_one_core(graph_def: v1.GraphDef, sources: Mapping[str, str]) -> None:
-    """Lets the placeholders of a core's rows read the first rows of the batches that feed the cores."""
+    """Makes the placeholders of a core's rows read the first rows of the batches that feed the cores."""
     constants = []
     for node in graph_def.node:
         if node.op == "Placeholder" and node.name in sources:
@@ -80,19 +77,18 @@ def read_rows_of_one_core(graph_def: v1.GraphDef, sources: Mapping[str, str]) ->
 
 
 class OneCoreGraphHook(v1.train.SessionRunHook):
-    """Lets all who turn a session's graph into a GraphDef have that of one core.
+    """Makes every GraphDef of a session's graph one that runs on one core."""
 
-    What a session on cores runs stands in functions. Beside them the graph has the model as it was
-    traced, from which `import_meta_graph` takes it by the names of its tensors. It has there what
-    reads other cores, which a host has no kernels for, and the rows of a core come from nowhere.
-    """
+    # A session on cores runs functions. The graph also has the model as it was traced, in which
+    # `import_meta_graph` finds tensors by name; but with ops between cores, for which a host has no
+    # kernels, and placeholders for a core's rows, which nothing feeds.
 
     def __init__(self, *, cores: int, sources: Mapping[str, str] | None = None) -> None:
         self._cores = cores
         self._sources = sources or {}
 
     def begin(self) -> None:
-        """Changes the graph's conversion, once the engine has taken it apart for the cores."""
+        """Changes the graph's conversion, once the engine has copied the graph for the cores."""
         graph = v1.get_default_graph()
         convert = graph.as_graph_def
 
@@ -127,13 +123,13 @@ class _OneCore:
 
     def _put(self, nodes: Any, scope: Scope, *, in_function: bool) -> dict[str, str]:
         """Replaces ops; returns the references within a function that have changed, old -> new."""
-        # In a graph an input names a node and a number, and an op may change its type under a name.
-        # In a function it also names the output as the op's definition does:
+        # In a graph, an input consists of a node's name and a number, and is valid for any type of
+        # op. In a function it also has the output's name in the op's definition:
         #   total:output:0 of a CrossReplicaSum  ->  total:sum:0 of an AddN
-        # So there readers, and the function's own results, have to be told.
+        # So readers in a function, and its results, must be changed as well.
         renamed, added = {}, []
         for node in nodes:
-            # A call of TensorFlow 1 has its function's name for a type.
+            # The type of a TensorFlow 1 call is its function's name.
             for name in (node.op, *called_functions(node)):
                 if name in self._functions and name not in self._seen:
                     self._seen.add(name)
@@ -182,14 +178,14 @@ class _OneCore:
 
 
 def _bypass_sums_in_functions(graph: tf.Graph) -> None:
-    """Replaces functions with a sum inside, where they are called, by what they are on one core."""
+    """Makes calls of functions with a sum inside call versions of them for one core."""
     graph_def = graph.as_graph_def()
     functions = ReplicatedFunctions(graph, graph_def.library, VariableChanges(graph_def.library))
     calls = [node for node in graph_def.node if functions.exchanges_inside(node)]
     if not calls:
         return
-    # Of one core, joined: its inputs and outputs are those of the call, which stays in place and is
-    # given other functions.
+    # A call joined for one core has the same inputs and outputs: the op stays in place, with other
+    # functions.
     alone = [functions.join(node, node.name, [0]) for node in calls]
     library = v1.GraphDef(versions=graph_def.versions)
     library.library.function.extend(functions.made)

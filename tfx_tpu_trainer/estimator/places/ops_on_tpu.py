@@ -1,7 +1,7 @@
-"""What a TPU runs of a graph, and which of it no TPU can run, by what the nodes say of themselves.
+"""Finds the nodes of a graph that a TPU runs, and those that no TPU can run.
 
-Nodes are read, not ops, so that the same holds for a graph that is being built and for a file; `nodes_of_step` takes
-them from a traced template.
+It reads nodes, not ops, so that it works for a graph under construction and for a file; `nodes_of_step` returns those
+of a traced template.
 """
 
 import re
@@ -19,14 +19,14 @@ from tfx_tpu_trainer.estimator.places.outside_compilation import is_outside
 ON_TPU_MARK = "_tpu_replicate"
 """Attribute of the nodes that `tf.compat.v1.tpu.rewrite` placed on the TPU."""
 
-# Where a result leaves the computation. What comes from the host passes through one too, and is
-# taken out of the program again.
+# Marks where a result leaves the computation. Tensors from the host pass through one too, and are
+# removed from the program.
 _OUTPUT_MARK = "_tpu_output_identity"
 
-# The compiler drops assertions, and with them the texts that only they read.
+# The compiler drops assertions, and with them the strings that only they read.
 _DROPPED = frozenset({"Assert", "Const", "NoOp"})
 
-# What holds the computation together; the TPU's runtime takes it apart.
+# Ops around the computation, which the TPU's runtime removes.
 SCAFFOLDING = frozenset(
     {
         "TPUCompilationResult",
@@ -44,22 +44,18 @@ _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 
 class TpuNode(NamedTuple):
-    """A node that the TPU runs.
+    """A node that the TPU runs."""
 
-    Attributes:
-        node: Its NodeDef.
-        caller: The marked node that it is part of: itself, or the loop, branch or call in whose
-            function it stands.
-    """
-
+    # Its NodeDef.
     node: Any
+    # The marked node that contains it: itself, or the loop, branch or call in whose function it is.
     caller: Any
 
 
 def nodes_on_tpu(
     nodes: Iterable[Any], functions: Mapping[str, Any], *, seen: set[str] | None = None
 ) -> Iterator[TpuNode]:
-    """Yields what the TPU runs of some nodes."""
+    """Yields the nodes that the TPU runs, of some nodes and the functions that they call."""
     seen = set() if seen is None else seen
     for node in nodes:
         if ON_TPU_MARK in node.attr and node.op not in SCAFFOLDING and not is_outside(node):
@@ -71,19 +67,19 @@ def nodes_on_tpu(
 def nodes_called(
     node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
 ) -> Iterator[Any]:
-    """Yields the nodes in the functions that a node calls, deep and once, without those kept outside."""
-    for inner in graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside):
-        if not is_outside(inner):
-            yield inner
+    """Yields the nodes in the functions that a node calls, directly or not, each once, without those kept outside."""
+    yield from filter(_is_inside, _all_called(node, functions, seen))
 
 
 def nodes_kept_outside(
     node: Any, functions: Mapping[str, Any], *, seen: set[str] | None = None
 ) -> Iterator[Any]:
-    """Yields the nodes in the functions that a node calls that are kept outside; arguments as of `nodes_called`."""
-    return filter(
-        is_outside, graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside)
-    )
+    """Yields the nodes in the functions that a node calls that are kept outside."""
+    yield from filter(is_outside, _all_called(node, functions, seen))
+
+
+def _all_called(node: Any, functions: Mapping[str, Any], seen: set[str] | None) -> Iterator[Any]:
+    return graph_nodes.nodes_called([node], functions, seen=seen, enters=_is_inside)
 
 
 def _is_inside(node: Any) -> bool:
@@ -91,12 +87,12 @@ def _is_inside(node: Any) -> bool:
 
 
 def is_for_tpus_alone(op: str) -> bool:
-    """Tells whether only a TPU's host runs an op; exchanges between cores do not have TPU in their names."""
+    """Returns whether only a TPU's host runs an op, an exchange between cores or one with TPU in its name."""
     return "TPU" in op or op in EXCHANGES
 
 
 def why_not_on_tpu(node: Any) -> str | None:
-    """Says why no TPU can run a node."""
+    """Explains why no TPU can run a node."""
     if node.op in _DROPPED or node.op in SCAFFOLDING or _OUTPUT_MARK in node.attr:
         return None
     if node.op in _PYTHON:
@@ -105,7 +101,7 @@ def why_not_on_tpu(node: Any) -> str | None:
         return "looks up a table"
     if _DATASETS.search(node.op):
         return "reads a dataset"
-    # A loop, branch or call may pass strings that nothing inside of it reads.
+    # A loop, branch or call may pass strings on that nothing inside reads.
     if not any(graph_nodes.called_functions(node)) and tf.string in _dtypes(node):
         return "handles strings"
     return None
@@ -130,7 +126,7 @@ StepNodes = Sequence[tuple[tf.Operation, Any, Sequence[Any]]]
 
 
 def nodes_of_step(template: ModelTemplate) -> StepNodes:
-    """Returns the ops between a core's inputs and what a step gives, each once."""
+    """Returns the ops between a core's inputs and the results of a step, each once."""
     definition = template.graph.as_graph_def()
     nodes = {node.name: node for node in definition.node}
     functions = functions_of(definition.library)
@@ -152,7 +148,7 @@ def _ops_of_step(template: ModelTemplate) -> Iterator[tf.Operation]:
         for function in (template.eval_metrics, template.host_call, template.table_update)
         if function is not None
     ]
-    # Neither training nor evaluation reads predictions, of which heads make texts.
+    # Neither training nor evaluation reads predictions, which heads may make strings.
     predictions = template.predictions if template.mode == "infer" else None
     metric_ops = template.eval_metric_ops
     results = (template.train_op, template.loss, predictions, metric_ops, host_tensors)

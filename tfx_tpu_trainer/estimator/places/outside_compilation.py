@@ -1,9 +1,8 @@
-"""Marks what model_fn passes to `tf.compat.v1.tpu.outside_compilation`, and makes it run.
+"""Marks the ops that model_fn passes to `tf.compat.v1.tpu.outside_compilation`, and makes them run.
 
-The marks are those of TensorFlow itself. TensorFlow's passes for TPUs read them when a session or a
-strategy runs a copy of the model on a TPU: they cut the marked ops out of the cores' program, put them
-on the host, and let the two send each other what they read. Emulated cores are on the host already, so
-there the marks only say what need not run on a TPU.
+The marks are TensorFlow's own. When a session or a strategy runs a copy of the model on a TPU, TensorFlow's passes cut
+the marked ops out of the cores' program, put them on the host, and connect the two. Emulated cores are on the host
+already: there the marks only exempt ops from the checks for TPUs.
 """
 
 import contextlib
@@ -29,36 +28,31 @@ _CALL_OF_PYTHON = "EagerPyFunc"
 # The name scopes of tf.gradients and of a tape.
 _OF_A_GRADIENT = re.compile(r"(^|/)gradient(s(_\d+)?|_tape)/")
 
-# Every `with writer.as_default()` ends in one. The session flushes the writers, once and at its
-# end.
+# Every `with writer.as_default()` ends in one. The session flushes the writers once, at its end.
 _LEFT_TO_THE_SESSION = "FlushSummaryWriter"
 
 
 # How ops are marked for the host. The problem: `outside_compilation` marks ops within
 # `tpu.replicate` only, and a model is traced once, before there are replicas; anywhere else it
 # warns, or does nothing. The idea: while model_fn is traced, a context of TensorFlow's own gives
-# each op that is made the attribute that it would get there, and copies of the ops take it along,
-# onto a TPU or an emulated core:
+# each op the attribute that it would get there, and copies of the ops keep it, on a TPU or an
+# emulated core:
 #   outside_compilation(tf.print, x)  ->  nodes with _xla_outside_compilation="0"; next call: "1"
 # TensorFlow's passes then cut the clusters out by this attribute. The invariants: two calls are two
-# clusters, since a single one would wait for an op on the TPU that lies between them and waits for
-# it; and what calls Python is marked also where TensorFlow made it, in a gradient.
+# clusters, since a single one could wait for an op on the TPU between them, which waits for it; and
+# calls of Python are marked also where TensorFlow made them, in a gradient.
 @contextlib.contextmanager
 def outside_marked() -> Iterator[None]:
-    """Marks what is passed to `outside_compilation` inside, in the default graph and its functions."""
+    """Marks the ops of `outside_compilation` in the block, in the default graph and its functions."""
     with tf_private.marking_outside_compilation():
         yield
     _mark_gradients(v1.get_default_graph())
 
 
 def with_effects(template: ModelTemplate) -> ModelTemplate:
-    """Makes what is kept outside run in every step, whether anything waits for it or not.
-
-    So it is in TensorFlow's own passes: they take whatever is marked. A summary or a print has no
-    result that a model would use, and a session leaves out what nothing waits for.
-    """
+    """Makes marked ops with effects, such as a summary or a print, run in every step, as TensorFlow's passes do."""
     kept = [op for op in template.graph.get_operations() if OUTSIDE_MARK in op.node_def.attr]
-    # What makes a handle is stateful, too, but has no effect.
+    # Ops that make handles are stateful, too, but have no effect.
     effects = [
         op
         for op in kept
@@ -75,7 +69,7 @@ def with_effects(template: ModelTemplate) -> ModelTemplate:
 
 
 def is_outside(node: Any) -> bool:
-    """Tells whether `outside_compilation` keeps a node on the host.
+    """Returns whether `outside_compilation` keeps a node on the host.
 
     Args:
         node: A NodeDef.
@@ -87,7 +81,7 @@ def python_of_gradient(op: tf.Operation) -> tf.Operation | None:
     """Returns the call of a `tf.py_function` that an op is the gradient of; `None` for other ops."""
     if op.type != _CALL_OF_PYTHON or not _OF_A_GRADIENT.search(op.name):
         return None
-    # It is called once the function's own call is done, with the gradients of its results.
+    # It runs after the function's own call, with the gradients of its results.
     for forward in op.control_inputs:
         if forward.type == _CALL_OF_PYTHON and _types(forward) == _types(op)[::-1]:
             return forward
@@ -99,11 +93,8 @@ def _types(op: tf.Operation) -> tuple[Any, Any]:
 
 
 def _mark_gradients(graph: tf.Graph) -> None:
-    """Marks the gradients of Python functions that are marked: they call Python too.
-
-    TensorFlow marks all gradients of what is outside only if it is asked to colocate them. Those of
-    other ops a TPU can compute.
-    """
+    """Marks the gradients of marked Python functions, which call Python too; TPUs can compute all others."""
+    # TensorFlow marks gradients only where it must colocate them with their ops.
     for op in graph.get_operations():
         forward = python_of_gradient(op)
         if forward is not None and is_outside(forward.node_def) and not is_outside(op.node_def):

@@ -1,4 +1,4 @@
-"""What an Estimator asks of the place where a call runs, and what the place asks of the call."""
+"""The interface between an Estimator's call and the place where it runs."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -27,77 +27,44 @@ Hooks = list[v1.train.SessionRunHook]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
-    """A call of train, evaluate or predict: the user's functions, bound to config and params.
+    """A call of train, evaluate or predict: the user's functions, bound to config and params."""
 
-    Attributes:
-        mode: One of `ModeKeys`.
-        config: The configuration of the run.
-        call_input_fn: Calls input_fn with what a place adds to its params, and with its input_context if there is one.
-        call_model_fn: Calls model_fn with features, labels and what a place adds to its params.
-    """
-
+    # One of `ModeKeys`.
     mode: str
     config: RunConfig
+    # Takes the params that a place adds, and an input_context if there is one.
     call_input_fn: Callable[..., Any]
+    # Takes features, labels and the params that a place adds.
     call_model_fn: Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """A call that was traced for its place.
-
-    Attributes:
-        template: The model.
-        hooks: What a session needs for the input and for the host functions.
-    """
+    """A call that was traced for its place."""
 
     template: ModelTemplate
+    # Hooks for the input and for the host functions.
     hooks: Hooks
 
 
 class Place(Protocol):
-    """A call at the place where it runs: how it is fed and traced, and what a session is to run.
-
-    All of it works in the default graph, and each plan traces the call again.
-    """
+    """A call at the place where it runs; it works in the default graph, and each plan traces the call again."""
 
     def trace(self) -> Trace:
-        """Calls the user's functions as they run here."""
+        """Calls the user's functions and adapts their graph to the place."""
 
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training.
-
-        Args:
-            steps: Steps to make now; excludes `max_steps`.
-            max_steps: Global step to stop at.
-
-        Returns:
-            The plan, and the hooks that input and place need.
-        """
+        """Plans training of some steps, or to a global step; returns the hooks that input and place need, too."""
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
-        """Plans an evaluation.
-
-        Args:
-            steps: Batches to evaluate; `None` goes to the end of the input.
-
-        Returns:
-            The plan, and the hooks that input and place need.
-        """
+        """Plans an evaluation of some batches; `None` evaluates to the end of the input."""
 
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction.
-
-        Args:
-            predict_keys: Predictions to keep; `None` keeps all.
-
-        Returns:
-            The plan, and the hooks that input and place need.
-        """
+        """Plans a prediction of some keys; `None` keeps all."""
 
 
 def asked_of(config: RunConfig) -> Asked:
@@ -110,13 +77,7 @@ def asked_of(config: RunConfig) -> Asked:
 def gradient_hook(
     gradients: FirstStepOfLoop, summary: tf.Tensor, config: RunConfig
 ) -> GradientHook:
-    """Returns the hook that asks loops for the summary of gradients, and writes it.
-
-    Args:
-        gradients: What the loops compute of the gradients.
-        summary: What they give, there after a loop.
-        config: The configuration of a run that writes summaries.
-    """
+    """Returns the hook that requests the loops' summary of gradients, and writes it."""
     assert config.save_summary_steps
     assert config.model_dir
     return GradientHook(
@@ -136,21 +97,9 @@ def bind_call(
     config: RunConfig,
     needs_params: bool = False,
 ) -> Call:
-    """Binds a user's functions to all that they get, whatever the place.
+    """Binds a user's functions to their params and config; the only wrapper around them.
 
-    This is the only wrapper around them on their way to a place.
-
-    Args:
-        input_fn: The function that returns the data.
-        mode: One of `ModeKeys`.
-        model_fn: The function that makes the model.
-        params: What both get as `params`, besides what a place adds.
-        config: What both get as `config`.
-        needs_params: Whether both functions must take `params`, be it in `**kwargs`: a
-            TPUEstimator tells them their batch size there. Defaults to `False`.
-
-    Returns:
-        The call. It raises a ValueError where a function does not take `params` but has to.
+    The functions of a TPUEstimator must take `params`, for the batch size (`needs_params`).
     """
 
     def call_input_fn(
@@ -192,8 +141,8 @@ def bind_call(
 class Lookups:
     """The tensors of one core's trace at which embeddings enter and leave it.
 
-    The trace also computes what it receives, by ordinary lookups: a placement runs those, or
-    lets embedding cores do it and cuts the trace here.
+    The trace also contains ordinary lookups: a place runs those, or lets embedding cores look up
+    and cuts the trace here.
 
     Attributes:
         ids: Name of a feature -> its ids: sparse [samples, any], or dense [samples] where each
@@ -201,7 +150,7 @@ class Lookups:
         weights: Name of a feature -> the weights of its ids, a sparse tensor; only of features that
             have weights.
         samples: Name of a feature -> its number of samples; `None` where the batch is not static.
-        activations: Name of a feature -> what was looked up.
+        activations: Name of a feature -> the embeddings that were looked up.
         lengths: Name of a feature of sequences -> the sequences' lengths.
         sent: Name of a feature -> the gradient of its activations; empty outside of training.
         step: The global step before the step, a vector of one element.
@@ -221,6 +170,6 @@ class Lookups:
 
     @property
     def received(self) -> dict[str, tf.Tensor]:
-        """What a core receives: activations and, under `"NAME, lengths"`, lengths."""
+        """The tensors that a core receives: activations and, under `"NAME, lengths"`, lengths."""
         lengths = {f"{name}, lengths": tensor for name, tensor in self.lengths.items()}
         return {**self.activations, **lengths}

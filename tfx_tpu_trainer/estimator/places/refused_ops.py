@@ -1,7 +1,7 @@
-"""Refuses TPU and XLA ops that emulated cores can't run, before anything runs, and says why.
+"""Refuses TPU and XLA ops that emulated cores can't run, before anything runs, with the reason.
 
-What emulated cores make of such ops themselves stands in `copying/cross_replica_ops.py`; the others
-that run here have a kernel of TensorFlow's for CPUs. Ops that run here and on no TPU are warned of.
+Of the other TPU and XLA ops, `copying/cross_replica_ops.py` replaces some, and the rest have CPU kernels. Ops that run
+here but on no TPU get a warning.
 """
 
 import functools
@@ -26,18 +26,13 @@ _logger = tf.get_logger()
 
 
 class _Kind(NamedTuple):
-    """A kind of op that emulated cores don't run.
-
-    Attributes:
-        pattern: What the types of such ops are like.
-        advice: What to do instead.
-    """
+    """A kind of op that emulated cores don't run: a pattern of its types, and what to do instead."""
 
     pattern: str
     advice: str
 
 
-# The first that fits counts.
+# The first that matches counts.
 _KINDS = (
     _Kind(
         "TPUEmbedding|^XlaSparse|DedupData|Physical|Minibatch|CooTensor|^GlobalIterId$",
@@ -94,14 +89,14 @@ _KINDS = (
     ),
 )
 
-# The names of StableHLO's ops stand in a serialized module as they are.
+# The names of StableHLO's ops, which a serialized module has in plain text.
 _OF_SEVERAL_DEVICES = re.compile(
     b"replica_id|partition_id|all_gather|all_reduce|all_to_all|collective_|reduce_scatter"
 )
 
 
 def why_not_emulated(node: Any) -> str | None:
-    """Says what to do instead of an op that emulated cores don't run."""
+    """Returns what to do instead of an op that emulated cores don't run; `None` for one that they run."""
     if _is_module_of_several_devices(node):
         return "its StableHLO module reads other devices: leave that to cross_replica_sum"
     return _advice_on(node.op)
@@ -120,7 +115,7 @@ def refuse_ops_not_emulated(step: StepNodes) -> None:
 
 
 def refuse_ops_that_end_the_process(template: ModelTemplate) -> None:
-    """Refuses a step for a CPU or GPU on which TensorFlow itself would die."""
+    """Refuses a step that would end TensorFlow's process on a CPU or GPU."""
     for op, own, inner in nodes_of_step(template):
         for node in (own, *inner):
             if node.op in (REPLICA_NUMBER, "XlaReduceScatter") or _is_module_of_several_devices(
@@ -144,17 +139,16 @@ def _is_module_of_several_devices(node: Any) -> bool:
 
 
 _SHOWN = 5
-# What these make of the input for an emulated core, serialized sparse rows, a TPU never sees.
+# Code of this package that serializes sparse rows for emulated cores, with ops that no TPU sees.
 _PREPARING = tuple(
     str(PACKAGE_FOLDER / "estimator" / folder) for folder in ("_engine", "places", "tpu")
 )
 
 
 def warn_of_ops_for_hosts(step: StepNodes) -> None:
-    """Logs one warning that names the ops of a step which no TPU can run, and their lines.
+    """Warns of the ops of a step that no TPU can run, without those of `outside_compilation`.
 
-    They are let run, as they would in the original with `use_tpu=False`; the preflight and a real
-    TPU refuse them. What `outside_compilation` keeps on the host is left out.
+    They run here, as in the original with `use_tpu=False`; a preflight and a real TPU refuse them.
     """
     found = dict(_ops_for_hosts(step))
     if not found:
@@ -179,7 +173,7 @@ def _ops_for_hosts(step: StepNodes) -> Iterator[tuple[tf.Operation, str]]:
 
 
 def _is_made_for_emulation(op: tf.Operation) -> bool:
-    """Tells whether the package's own preparation of the input made an op."""
+    """Returns whether the package's own preparation of the input made an op."""
     makers = [frame.filename for frame in op.traceback or () if not is_of_a_library(frame)]
     return bool(makers) and makers[-1].startswith(_PREPARING)
 
@@ -191,13 +185,13 @@ def _where(op: tf.Operation) -> str:
 def check_training_on_cores(
     template: ModelTemplate, *, cores: int, only_outside: bool = False
 ) -> None:
-    """Checks a train_op, and that several cores that train do it together.
+    """Checks that a train_op trains, and that several cores train together.
 
     Args:
         template: A template of mode `"train"`.
         cores: Number of replicas.
-        only_outside: Whether Python is looked for in `outside_compilation` alone, as for a preflight, which reports
-            any other as an op that no TPU runs. Defaults to `False`.
+        only_outside: Whether to look for Python in `outside_compilation` alone, as for a preflight, which reports
+            other Python as an op that no TPU runs. Defaults to `False`.
 
     Raises:
         ValueError: If several cores train without a sum over replicas, or with the gradient of a
@@ -221,10 +215,7 @@ def check_gradients_are_combined(graph: tf.Graph) -> None:
 def _check_no_gradient_of_python(
     template: ModelTemplate, *, cores: int, only_outside: bool
 ) -> None:
-    """Refuses the gradient of a `tf.py_function`, which TensorFlow keeps in mind for one call at a time.
-
-    The calls of several cores in one process would take each other's.
-    """
+    """Refuses the gradient of a `tf.py_function`, for which TensorFlow remembers only one call at a time."""
     for op in upstream([template.train_op]):
         forward = python_of_gradient(op)
         if forward is not None and (is_outside(forward.node_def) or not only_outside):

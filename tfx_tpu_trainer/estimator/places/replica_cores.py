@@ -1,7 +1,6 @@
-"""The cores of a TPU that one replica is spread over: which they are, and what of the input each gets.
+"""Spreads a replica over several cores of a TPU: which cores they are, and which part of the input each gets.
 
-The original has an infeed queue for each core and enqueues its part of a tensor there. Here a part is
-an input of the core's program.
+The original enqueues each core's part of a tensor in the core's infeed queue. Here a part is an input of the program.
 """
 
 import dataclasses
@@ -18,17 +17,14 @@ v1 = tf.compat.v1
 
 
 class CutVariable(NamedTuple):
-    """A variable that the cores of a replica share.
+    """A variable that is cut over the cores of a replica."""
 
-    TensorFlow's passes cut a variable by what reads it: the variable itself, with its own annotation,
-    stands outside of the program.
+    # TensorFlow's passes cut a variable by its readers: the variable itself, with its own
+    # annotation, is outside of the program.
 
-    Attributes:
-        variable: The op that makes its handle in the traced graph.
-        sharding: Its OpSharding.
-    """
-
+    # The op that makes its handle in the traced graph.
     variable: tf.Operation
+    # Its OpSharding.
     sharding: Any
 
     def read(self, handle: tf.Tensor) -> tf.Tensor:
@@ -43,7 +39,7 @@ class CutVariable(NamedTuple):
 
 
 def cut_variables(nodes: Iterable[tf.Tensor | tf.Operation]) -> dict[str, CutVariable]:
-    """Returns the variables that a model has cut, of those that some nodes use."""
+    """Returns name of a handle -> variable, for those that a model cuts, of the ones that nodes use."""
     ops = list(upstream(nodes))
     found = shardings.variable_shardings([op.node_def for op in ops])
     return {op.outputs[0].name: CutVariable(op, found[op.name]) for op in ops if op.name in found}
@@ -51,15 +47,12 @@ def cut_variables(nodes: Iterable[tf.Tensor | tf.Operation]) -> dict[str, CutVar
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaCores:
-    """How replicas lie on cores.
+    """The cores of the replicas, and how inputs are cut over them."""
 
-    Attributes:
-        device_assignment: The cores of each replica. Defaults to `None`: each has one of its own.
-        input_partitions: Name of a placeholder that is cut over a replica's cores -> its parts along each
-            dimension. Defaults to none: whatever is not cut is whole on each of them.
-    """
-
+    # The cores of each replica; `None` where each has one.
     device_assignment: tf.tpu.experimental.DeviceAssignment | None = None
+    # Name of a placeholder that is cut over a replica's cores -> its parts along each dimension;
+    # each core has the others whole.
     input_partitions: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
 
     def replicate(
@@ -76,8 +69,8 @@ class ReplicaCores:
         counts = self._counts(name, stacked=stacked)
         if counts is None:
             return tensor
-        # In row-major order, the last axis fastest, as `tiled` numbers the cores: a matrix in 2 x 2
-        # parts goes to them as top left, top right, bottom left, bottom right.
+        # In row-major order, the last axis fastest, as `tiled` numbers the cores: of a matrix in
+        # 2 x 2 parts they get top left, top right, bottom left, bottom right.
         parts = [tensor]
         for axis, count in enumerate(counts):
             parts = [piece for part in parts for piece in tf.split(part, count, axis=axis)]
@@ -86,7 +79,7 @@ class ReplicaCores:
         )
 
     def annotated(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        """Tells the compiler, inside of a program, how a batch is cut."""
+        """Annotates a batch, inside of a program, with how it is cut."""
         counts = self._counts(name, stacked=False)
         if counts is None:
             return tensor

@@ -1,8 +1,8 @@
-"""How tensors are cut over the cores of one replica, by XLA's shardings, and which cuts are refused.
+"""Reads how XLA's shardings cut tensors over the cores of one replica, and refuses cuts that do not fit.
 
-`xla_sharding` (`tensorflow.python.compiler.xla.experimental`) leaves an `OpSharding` on the ops that it
-annotates: in the attribute `_XlaSharding`, and in `sharding` of an `XlaSharding` op. Only a TPU, and a
-preflight, cuts anything; an emulated replica is one core.
+`xla_sharding` (`tensorflow.python.compiler.xla.experimental`) annotates ops with an `OpSharding`: in the attribute
+`_XlaSharding`, and in `sharding` of an `XlaSharding` op. Only a TPU and a preflight cut tensors; an emulated replica is
+one core.
 """
 
 import math
@@ -18,14 +18,14 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.ops_on_tpu import nodes_of_step
 
 ATTRIBUTE = "_XlaSharding"
-"""The attribute in which any op may declare how its output is partitioned."""
+"""The attribute with the sharding of any op's output."""
 
 _VARIABLE = "VarHandleOp"
 _READ = "ReadVariableOp"
 
 
 def sharding_of(node: Any) -> xla_data_pb2.OpSharding | None:
-    """Returns how the first output of an op is cut, `None` where nothing says so."""
+    """Returns the sharding of an op's first output; `None` where it has none."""
     serialized = node.attr[ATTRIBUTE].s if ATTRIBUTE in node.attr else b""
     if node.op == "XlaSharding" and not serialized:
         serialized = node.attr["sharding"].s
@@ -38,12 +38,12 @@ def sharding_of(node: Any) -> xla_data_pb2.OpSharding | None:
 
 
 def replicated() -> xla_data_pb2.OpSharding:
-    """Returns the sharding of what every core holds whole."""
+    """Returns the sharding of a tensor that every core holds whole."""
     return xla_data_pb2.OpSharding(type=xla_data_pb2.OpSharding.REPLICATED)
 
 
 def tiled(counts: Sequence[int]) -> xla_data_pb2.OpSharding:
-    """Returns the sharding of a tensor that is cut."""
+    """Returns the sharding of a tensor that is cut into a number of parts along each dimension."""
     return xla_data_pb2.OpSharding(
         type=xla_data_pb2.OpSharding.OTHER,
         tile_assignment_dimensions=list(counts),
@@ -55,7 +55,7 @@ def parts(sharding: xla_data_pb2.OpSharding | None, rank: int) -> list[int]:
     """Returns the number of parts along each dimension."""
     if sharding is None or sharding.type != xla_data_pb2.OpSharding.OTHER:
         return [1] * rank
-    # A dimension beyond the rank says how many cores have the same part
+    # A dimension beyond the rank is the number of cores with the same part
     # (replicate_on_last_tile_dim).
     counts = list(sharding.tile_assignment_dimensions)
     return [*counts, *([1] * rank)][:rank]
@@ -64,9 +64,9 @@ def parts(sharding: xla_data_pb2.OpSharding | None, rank: int) -> list[int]:
 def misfit(
     name: str, shape: Sequence[int | None], sharding: xla_data_pb2.OpSharding | None, *, cores: int
 ) -> str | None:
-    """Says why a tensor can't be cut so.
+    """Explains why a sharding does not fit a tensor; `None` where it does.
 
-    XLA itself pads what does not divide; the padding is computed with on each core, so it is refused.
+    XLA would pad a dimension that does not divide, but each core would compute with the padding.
     """
     if sharding is None or sharding.type != xla_data_pb2.OpSharding.OTHER:
         return None
@@ -80,7 +80,7 @@ def misfit(
 
 
 def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int]) -> str | None:
-    """Says which dimension of a tensor its parts do not divide."""
+    """Explains which dimension of a tensor its parts do not divide; `None` where they do."""
     for dimension, (size, count) in enumerate(zip(shape, counts)):
         if size is not None and size % count:
             up = -(-size // count) * count
@@ -92,7 +92,7 @@ def not_divisible(name: str, shape: Sequence[int | None], counts: Sequence[int])
 
 
 def variable_shardings(nodes: Sequence[Any]) -> dict[str, xla_data_pb2.OpSharding]:
-    """Returns how the variables of a step are cut, as far as the model says so."""
+    """Returns name -> sharding, for the variables of a step that are annotated."""
     by_name = {node.name: node for node in nodes}
     found: dict[str, xla_data_pb2.OpSharding] = {}
     for node in nodes:
@@ -101,7 +101,7 @@ def variable_shardings(nodes: Sequence[Any]) -> dict[str, xla_data_pb2.OpShardin
         if sharding is not None and variable is not None and variable not in found:
             found[variable] = sharding
     for node in nodes:
-        # The variable's own annotation wins over that of a reader.
+        # A variable's own annotation wins over a reader's.
         if node.op == _VARIABLE and (sharding := sharding_of(node)) is not None:
             found[node.name] = sharding
     return found
@@ -112,7 +112,7 @@ def check_shardings(template: ModelTemplate, *, cores: int) -> None:
     if cores == 1:
         return
     for op, node, _ in nodes_of_step(template):
-        # Of ops in functions the shapes are not at hand; a preflight checks them too.
+        # Shapes of ops in functions are unknown here; a preflight checks them too.
         sharding = sharding_of(node)
         if sharding is None:
             continue
@@ -129,7 +129,7 @@ def _shape(op: tf.Operation) -> Sequence[int | None]:
 
 
 def _variable_read_by(node: Any, by_name: Mapping[str, Any]) -> str | None:
-    """Returns the variable whose unchanged value an op hands on."""
+    """Returns the variable whose unchanged value an op passes on."""
     while node is not None and node.op in ("XlaSharding", "Identity", _READ):
         source = by_name.get(node.input[0].split(":")[0])
         if node.op == _READ:
@@ -186,11 +186,10 @@ def check_input_partitions(
     labels: Any,
     evenly: bool = False,
 ) -> None:
-    """Checks `TPUConfig(input_partition_dims=...)`, whose counts have been checked, against one replica's input.
+    """Checks the counts of `TPUConfig(input_partition_dims=...)`, valid by `check_counts`, against a replica's input.
 
-    An emulated replica runs as one, whatever its number of cores, so nothing is cut; but what a
-    TPU would refuse is refused here too. A dimension that the counts do not divide is warned of: the
-    original cuts it into pieces of which the last is smaller.
+    Emulated replicas cut nothing, but refuse what a TPU would. A dimension that the counts do not divide gets a
+    warning, since the original cuts it, with a smaller last piece.
     """
     for where, name, counts, tensor in _walk(dims, features, labels):
         _check_fit(where, name, counts, tensor, evenly=evenly)
@@ -202,7 +201,7 @@ def input_partitions(
     """Returns the parts of each input tensor that is cut.
 
     Args:
-        dims: See `check_input_partitions`, which they have passed.
+        dims: Counts, valid by `check_input_partitions`.
         features: One replica's features.
         labels: One replica's labels, or `None`.
 
@@ -219,7 +218,7 @@ def input_partitions(
 def _walk(
     dims: Sequence[Any] | None, features: Any, labels: Any
 ) -> Iterator[tuple[str, str, Any, tf.Tensor]]:
-    """Yields where counts stand, what their tensor is called, the counts, and the tensor."""
+    """Yields the place of counts in the settings, the name of their tensor, the counts, and the tensor."""
     if dims is None:
         return
     yield from _of_structure(dims[0], features, index=0, kind="feature")
@@ -249,7 +248,7 @@ def _of_structure(
 def _nested(
     where: str, path: str, dims: Any, tensors: Any
 ) -> Iterator[tuple[str, Sequence[int] | None, tf.Tensor]]:
-    """Goes down mappings and tuples: a list is the counts of one tensor."""
+    """Descends into mappings and tuples: a list has the counts of one tensor."""
     if isinstance(tensors, Mapping):
         if not isinstance(dims, Mapping) or set(dims) != set(tensors):
             raise TypeError(f"{where}{path} must have the keys {sorted(tensors)}; got {dims!r}.")
@@ -280,7 +279,7 @@ def _check_fit(
     if wrong is not None and evenly:
         raise ValueError(f"{where} is {list(counts)}. {wrong}")
     if wrong is not None:
-        # The original takes it, so a program that trained there must train here.
+        # The original accepts it, so a program that trained there must train here.
         _logger.warning(
             "%s is %s. %s The last piece is smaller, or empty; a preflight refuses it.",
             where,

@@ -1,26 +1,25 @@
-"""Random ops that draw by the global step.
+"""Replaces random ops by stateless ones that draw by the global step.
 
-An op with state (`RandomUniform`, ...) counts its draws in its kernel, which ends with the session, and which XLA does
-not have. TensorFlow's stateless ops draw the same numbers from a counter that they are given: a training that resumes
-draws what comes next. XLA compiles them, to the same integers, and to fractions that it makes of other bits.
+An op with state (`RandomUniform`, ...) counts its draws in its kernel, which ends with the session and which XLA lacks.
+TensorFlow's stateless ops draw the same numbers from a counter that they read: so a training that resumes draws the
+next ones. XLA compiles them, to the same integers, but makes fractions of other bits.
 """
 
 import secrets
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import mark_seed
-from tfx_tpu_trainer.estimator._engine.graph_nodes import functions_of, nodes_called
+from tfx_tpu_trainer.estimator._engine.graph_nodes import functions_of, nodes_called, upstream
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# How far a kernel counts on with each number that it draws, and the algorithm (Philox) it draws by.
+# How much a kernel adds to its counter for each number, and its algorithm (Philox).
 _COUNTS_PER_NUMBER = 256
 _PHILOX = 1
 
@@ -33,26 +32,25 @@ _INTEGERS = "RandomUniformInt"
 
 
 # How a draw becomes a function of the step. The problem: the kernel of `RandomUniform` counts its
-# draws itself, and the count is lost with the session: after a restart step 101 would draw what
-# step 1 drew. The kernel is Philox, a function of (key, counter) that moves its counter on by 256
-# for each number drawn. So what the kernel draws the n-th time is known without it:
+# draws, and the count is lost with the session: after a restart, step 101 would draw the numbers of
+# step 1. The kernel is Philox, a function of (key, counter) that adds 256 to its counter for each
+# number drawn. So the n-th draw, counted from 0, can be repeated without the kernel:
 #   key = seed, counter = (n * numbers in the shape * 256, op-level seed)
-# and the stateless op of the same distribution, given these, returns the same numbers, bit by bit.
-# n is the global step: a training that makes each step once, in turn, draws what it drew before.
+# With these, the stateless op of the same distribution returns the same numbers, bit by bit. n is
+# the global step, so for a training that runs its steps in order nothing changes.
 # The invariants: the shape is the same in each step; two ops differ by their op-level seeds; and
-# each replica's copy gets another one (`mark_seed`), as copies of the stateful op do.
+# each replica's copy gets a seed of its own (`mark_seed`), as copies of the stateful op do.
 def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tensor | None:
-    """Makes a training's random ops draw by the global step, in place.
+    """Makes a training's random ops draw by the global step, in place; returns the step if it changed any.
 
-    At step n an op draws what it draws the n-th time it runs, counted from 0: in a training that is
-    never interrupted, and makes its steps one by one, that changes nothing. Ops inside of loops,
-    conditionals and functions stay as they are, and so do those of other types (sampled losses,
-    `tf.random.shuffle`, ...): a log line names those with a seed.
+    Ops in loops, conditionals and functions are not changed, nor are other types (sampled losses,
+    `tf.random.shuffle`, ...); a log line names those with a seed.
     """
     nodes = [template.train_op, template.loss]
     for function in (template.host_call, template.table_update):
         nodes += [] if function is None else tf.nest.flatten(function.tensors)
-    needed = _upstream(template.graph, [node for node in nodes if node is not None])
+    elements = [template.graph.as_graph_element(node) for node in nodes if node is not None]
+    needed = set(upstream(elements))
     drawing = [op for op in template.graph.get_operations() if op in needed]
     seeded = [op for op in drawing if _is_seeded(op.node_def)]
     by_step = [
@@ -65,7 +63,7 @@ def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tenso
     _log_others([*drawn_again, *_in_functions(template, needed)])
     if not by_step:
         return None
-    with tf.name_scope("draws_by_step"):
+    with tf.name_scope("stateless_random"):
         step = v1.train.get_global_step().read_value()
         for op in by_step:
             with v1.device(op.device), tf.control_dependencies(op.control_inputs):
@@ -78,15 +76,15 @@ def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tenso
 
 
 def _drawn(op: tf.Operation, step: tf.Tensor) -> tf.Tensor:
-    """Returns what an op draws in a step."""
+    """Returns an op's draw in a step."""
     count = step * tf.reduce_prod(tf.cast(op.inputs[0], tf.int64)) * _COUNTS_PER_NUMBER
     if _is_seeded(op.node_def):
-        # As the kernel takes them: a negative seed is the unsigned number of the same bits.
+        # As the kernel does, take a negative seed as the unsigned number of the same bits.
         seeds = [op.get_attr(name) for name in ("seed", "seed2")]
         seed, op_seed = (np.int64(value).astype(np.uint64) for value in seeds)
     else:
-        # Drawn once, when the graph is made: the counter makes the steps differ. Each run draws
-        # others, as it does with an unseeded op.
+        # Drawn once, when the graph is made, so that each run draws other numbers, as it does with
+        # an unseeded op; the counter makes the steps differ.
         seed, op_seed = (np.uint64(secrets.randbits(64)) for _ in range(2))
     of_op = tf.constant(op_seed, tf.uint64)
     mark_seed(of_op.op)
@@ -122,16 +120,3 @@ def _log_others(nodes: Iterable[v1.NodeDef]) -> None:
             "counterpart: %s.",
             ", ".join(named),
         )
-
-
-def _upstream(graph: tf.Graph, nodes: Iterable[Any]) -> set[tf.Operation]:
-    """Returns what nodes need, themselves included."""
-    pending = [graph.as_graph_element(node) for node in nodes]
-    pending = [node.op if isinstance(node, tf.Tensor) else node for node in pending]
-    found = set[tf.Operation]()
-    while pending:
-        op = pending.pop()
-        if op not in found:
-            found.add(op)
-            pending += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
-    return found

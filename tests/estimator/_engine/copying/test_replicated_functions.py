@@ -74,39 +74,28 @@ def _run(fetches: Any) -> Any:
         return session.run(fetches)
 
 
+def _copied(x: tf.Tensor, y: tf.Tensor, *, in_function: bool = False) -> list[tf.Tensor]:
+    """Copies y onto all cores, each with its row for x."""
+    copier = GraphCopier(v1.get_default_graph())
+
+    def copy() -> list[tf.Tensor]:
+        replaced = [{x.name: tf.constant(row)} for row in ROWS]
+        fetches = [Fetch(core, y) for core in range(CORES)]
+        return copier.copy(fetches, replaced=replaced, name="copies")
+
+    return tf.function(copy, autograph=False)() if in_function else copy()
+
+
 @pytest.mark.parametrize("in_function", [False, True])
 @pytest.mark.parametrize(("model", "alone", "together"), CASES)
 def test_a_sum_in_a_function_is_over_the_calls_of_all_cores(model, alone, together, in_function):
-    del alone
-    with fresh_graph() as graph:
+    with fresh_graph():
         x = v1.placeholder(tf.float32, [])
-        y = model(x)
-        copier = GraphCopier(graph)
-
-        def copy() -> list[tf.Tensor]:
-            replaced = [{x.name: tf.constant(row)} for row in ROWS]
-            fetches = [Fetch(core, y) for core in range(CORES)]
-            return copier.copy(fetches, replaced=replaced, name="copies")
-
-        copies = tf.function(copy, autograph=False)() if in_function else copy()
-        assert _run(copies) == together
-
-
-@pytest.mark.parametrize(("model", "alone", "together"), CASES)
-def test_alone_it_is_of_one_core(model, alone, together):
-    del together
-    with fresh_graph() as graph:
-        x = v1.placeholder(tf.float32, [])
-        y = model(x)
-        copier = GraphCopier(graph)
-        fed = [{x.name: tf.constant(3.0)}]
-        (copied,) = copier.copy([Fetch(0, y)], replaced=fed, name="short", alone=True)
-        assert _run(copied) == alone(3.0)
+        assert _run(_copied(x, model(x), in_function=in_function)) == together
 
 
 @pytest.mark.parametrize(("model", "alone", "together"), CASES)
 def test_on_the_host_it_runs_in_place(model, alone, together):
-    del together
     with fresh_graph():
         y = model(v1.placeholder_with_default(3.0, []))
         template, _ = place_on_host(make_template("infer", predictions={"y": y + 0}))
@@ -127,7 +116,7 @@ def test_on_the_host_who_only_waits_for_a_sum_waits_for_what_it_adds_up():
 
 
 def test_only_the_first_core_changes_variables():
-    with fresh_graph() as graph:
+    with fresh_graph():
         x = v1.placeholder(tf.float32, [])
         counter = v1.get_variable("counter", initializer=0.0)
 
@@ -138,10 +127,7 @@ def test_only_the_first_core_changes_variables():
         applied = tf.cond(v1.placeholder_with_default(True, []), apply, lambda: tf.constant(False))
         with tf.control_dependencies([applied]):
             y = x * 1
-        copier = GraphCopier(graph)
-        replaced = [{x.name: tf.constant(row)} for row in ROWS]
-        fetches = [Fetch(core, y) for core in range(CORES)]
-        copies = copier.copy(fetches, replaced=replaced, name="copies")
+        copies = _copied(x, y)
         with v1.Session(config=placed_by_need(None)) as session:
             session.run(v1.global_variables_initializer())
             assert session.run(copies) == ROWS
@@ -149,28 +135,14 @@ def test_only_the_first_core_changes_variables():
 
 
 def test_random_ops_differ_between_cores_and_not_between_runs():
-    with fresh_graph() as graph:
-        v1.set_random_seed(5)
+    with fresh_graph(seed=5):
         x = v1.placeholder(tf.float32, [])
         y = tf.cond(
             v1.placeholder_with_default(True, []),
             lambda: tf.random.uniform([]) + 0 * _sum(x),
             lambda: x,
         )
-        copier = GraphCopier(graph)
-        replaced = [{x.name: tf.constant(row)} for row in ROWS]
-        fetches = [Fetch(core, y) for core in range(CORES)]
-        copies = copier.copy(fetches, replaced=replaced, name="copies")
+        copies = _copied(x, y)
         first, second = _run(copies), _run(copies)
     assert len(set(first)) == CORES
     np.testing.assert_array_equal(first, second)
-
-
-def test_a_core_in_no_group_is_an_error():
-    with fresh_graph() as graph:
-        x = v1.placeholder(tf.float32, [])
-        y = tf.cond(v1.placeholder_with_default(True, []), lambda: _sum(x, [[0, 1]]), lambda: x)
-        copier = GraphCopier(graph)
-        replaced = [{x.name: tf.constant(row)} for row in ROWS]
-        with pytest.raises(ValueError, match="core 2 is in no group"):
-            copier.copy([Fetch(core, y) for core in range(CORES)], replaced=replaced, name="copies")

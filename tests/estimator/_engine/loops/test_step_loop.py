@@ -135,21 +135,16 @@ def kinds(graph):
     return [op.type for op in graph.get_operations()]
 
 
-def test_a_draw_that_an_op_only_waits_for_stays():
-    with fresh_graph() as graph:
-        drawn = as_input_tensors(tf.data.Dataset.range(3))
-        with tf.control_dependencies([drawn.features]):
-            waits = tf.constant(1) + 1
-        copy_with_direct_draws(GraphCopier(graph), [waits], name="step")
-        assert "IteratorGetNextSync" not in kinds(graph)
-
-
-def test_a_draw_that_waits_for_an_op_stays():
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_draw_with_a_control_edge_from_or_to_it_stays(waits):
     with fresh_graph() as graph:
         iterator = v1.data.make_initializable_iterator(tf.data.Dataset.range(3))
-        with tf.control_dependencies([tf.constant(1) + 1]):
-            drawn = iterator.get_next()
-        copy_with_direct_draws(GraphCopier(graph), [drawn], name="step")
+        with tf.control_dependencies([tf.constant(1) + 1] if waits else []):
+            step = iterator.get_next()
+        if not waits:
+            with tf.control_dependencies([step]):
+                step = tf.constant(1) + 1
+        copy_with_direct_draws(GraphCopier(graph), [step], name="step")
         assert "IteratorGetNextSync" not in kinds(graph)
 
 

@@ -146,30 +146,23 @@ def test_outside_of_a_training_it_ends_at_once():
     assert ended.value.code == 143
 
 
-@pytest.mark.parametrize(
-    ("number", "stop"), [(signal.SIGTERM, StoppedBySignal), (signal.SIGINT, KeyboardInterrupt)]
-)
-def test_an_error_that_c_plus_plus_makes_of_a_stop_is_one(number, stop):
-    def evaluating():
-        with listening():
-            try:
-                os.kill(os.getpid(), number)
-                time.sleep(5)
-            except stop as error:
-                # pybind11's text, where the signal came while it turned the end of an input into Python's error.
-                raise RuntimeError(
-                    "pybind11::error_already_set: MISMATCH of original and normalized active exception "
-                    f"types: ORIGINAL OutOfRangeError REPLACED BY {type(error).__name__}: {error}"
-                ) from None
-
-    with pytest.raises(stop):
-        evaluating()
+def _stop(number):
+    os.kill(os.getpid(), number)
+    time.sleep(5)
 
 
-@pytest.mark.parametrize(
-    ("number", "stop"), [(signal.SIGTERM, StoppedBySignal), (signal.SIGINT, KeyboardInterrupt)]
-)
-def test_an_error_of_context_managers_that_a_stop_leaves_is_one(number, stop):
+def _makes_another_error(number):
+    try:
+        _stop(number)
+    except BaseException as error:
+        # pybind11's text, where the signal comes while it turns the end of an input into Python's error.
+        raise RuntimeError(
+            "pybind11::error_already_set: MISMATCH of original and normalized active exception "
+            f"types: ORIGINAL OutOfRangeError REPLACED BY {type(error).__name__}: {error}"
+        ) from None
+
+
+def _leaves_context_managers(number):
     @contextlib.contextmanager
     def stack_in_order():
         try:
@@ -177,29 +170,26 @@ def test_an_error_of_context_managers_that_a_stop_leaves_is_one(number, stop):
         except BaseException:
             raise AssertionError("Nesting violated") from None
 
-    def tracing():
-        with listening(), stack_in_order(), stack_in_order():
-            os.kill(os.getpid(), number)
-            time.sleep(5)
+    with stack_in_order(), stack_in_order():
+        _stop(number)
 
-    with pytest.raises(stop):
-        tracing()
+
+def _forgets_the_stop(number):
+    with contextlib.suppress(BaseException):
+        _stop(number)
+    # As `nest.flatten` does where the signal comes inside of its C++.
+    raise TypeError
 
 
 @pytest.mark.parametrize(
+    "code", [_makes_another_error, _leaves_context_managers, _forgets_the_stop]
+)
+@pytest.mark.parametrize(
     ("number", "stop"), [(signal.SIGTERM, StoppedBySignal), (signal.SIGINT, KeyboardInterrupt)]
 )
-def test_an_error_that_has_forgotten_the_stop_it_came_of_is_one(number, stop):
-    def flattening():
-        with listening():
-            with contextlib.suppress(stop):
-                os.kill(os.getpid(), number)
-                time.sleep(5)
-            # What `nest.flatten` raised where the signal came inside of its C++.
-            raise TypeError
-
-    with pytest.raises(stop):
-        flattening()
+def test_a_stop_that_becomes_another_error_is_a_stop(code, number, stop):
+    with pytest.raises(stop), listening():
+        code(number)
 
 
 def test_what_is_postponed_ends_first():

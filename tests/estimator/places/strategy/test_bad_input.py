@@ -66,38 +66,35 @@ def test_a_scaffold_is_refused(tmp_path, mode, part, value):
     assert on_cores.checkpoint_steps(tmp_path) == []
 
 
-def test_a_replicas_number_of_xlas_is_refused(tmp_path):
-    """TensorFlow has none for CPUs and GPUs: the original's process ends with a SIGSEGV."""
+def _with_replica_id(features, labels, mode):
+    number = tf.cast(xla.replica_id(), tf.float32)
+    return runs.model_fn_for()(features, labels + 0 * number, mode)
 
-    def model_fn(features, labels, mode):
-        number = tf.cast(xla.replica_id(), tf.float32)
-        return runs.model_fn_for()(features, labels + 0 * number, mode)
 
+def _keras_mean(outputs, labels):
+    return tf.keras.losses.MeanSquaredError()(labels[:, None], outputs[:, None])
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "says"),
+    [
+        # TensorFlow has no replica_id for CPUs and GPUs: the original's process ends with a SIGSEGV.
+        (_with_replica_id, r"^Operation of type XlaReplicaId .* would end the proc"),
+        (
+            runs.model_fn_for(
+                lambda loss: runs.sgd_step(tf.reduce_mean(loss)),
+                lambda outputs, labels: tf.square(outputs - labels),
+            ),
+            r"Loss must be scalar, given: .*Square.*shape=\(4,\).*Average",
+        ),
+        # Keras optimizers sum over replicas, so Keras refuses its own mean, as in the original.
+        (runs.model_fn_for(loss_fn=_keras_mean), r"Reduction.SUM.*Reduction.NONE"),
+    ],
+    ids=["replica_id", "each_row", "keras_mean"],
+)
+def test_a_model_that_can_not_run_on_replicas_is_refused(tmp_path, model_fn, says):
     estimator = runs.make(tmp_path, runs.mirrored(), model_fn)
-    with pytest.raises(ValueError, match=r"^Operation of type XlaReplicaId .* would end the proc"):
-        estimator.train(runs.train_input_of(), steps=1)
-
-
-def test_a_loss_of_each_row_is_refused(tmp_path):
-    def loss_fn(outputs, labels):
-        return tf.square(outputs - labels)
-
-    model_fn = runs.model_fn_for(lambda loss: runs.sgd_step(tf.reduce_mean(loss)), loss_fn)
-    estimator = runs.make(tmp_path, runs.mirrored(), model_fn)
-    with pytest.raises(
-        ValueError, match=r"Loss must be scalar, given: .*Square.*shape=\(4,\).*Average"
-    ):
-        estimator.train(runs.train_input_of(), steps=1)
-
-
-def test_a_keras_loss_that_is_a_mean_is_refused_by_keras(tmp_path):
-    """Keras optimizers sum over replicas, so Keras refuses its own mean, as in the original."""
-
-    def loss_fn(outputs, labels):
-        return tf.keras.losses.MeanSquaredError()(labels[:, None], outputs[:, None])
-
-    estimator = runs.make(tmp_path, runs.mirrored(), runs.model_fn_for(loss_fn=loss_fn))
-    with pytest.raises(ValueError, match=r"Reduction.SUM.*Reduction.NONE"):
+    with pytest.raises(ValueError, match=says):
         estimator.train(runs.train_input_of(), steps=1)
 
 

@@ -1,8 +1,7 @@
-"""Checkpoints that a thread writes while the training makes its next steps.
+"""Writes checkpoints in a thread while the training makes its next steps.
 
-A session call fetches what the saver's `SaveV2` ops read, between two steps. The ops themselves run in a graph and a
-session of their own, on the CPU, with the copy fed in: they share nothing with the training but the process. Who reads
-the folder waits for the thread.
+Between two steps, a session call fetches what the saver's `SaveV2` ops read. The ops themselves run in a graph and a
+session of their own, on the CPU, fed with that copy. Readers of the folder wait for the thread.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class PendingWrite:
     """A write that a thread has begun."""
 
     def __init__(self, folder: str, write: Callable[[], object]) -> None:
-        """Starts the thread."""
         self._folder = folder
         self._write = write
         self._error: BaseException | None = None
@@ -61,7 +59,7 @@ class PendingWrite:
 
 
 def wait_for_writes(folder: str) -> None:
-    """Waits until no thread of this process writes a checkpoint into a folder, whatever comes of it."""
+    """Waits until no thread of this process is writing a checkpoint to a folder; raises none of its errors."""
     thread = _under_way.get(_key(folder))
     if thread is not None and thread is not threading.current_thread():
         _wait(folder, thread)
@@ -81,7 +79,7 @@ def _key(folder: str) -> str:
     return os.path.normpath(folder)
 
 
-# What a tf.compat.v1.train.Saver makes. A graph with anything else is somebody's own.
+# The ops of a tf.compat.v1.train.Saver. A graph with any other was changed by the program.
 _OF_SAVERS = frozenset(
     (
         "Const",
@@ -99,22 +97,22 @@ _OF_SAVERS = frozenset(
         "StringJoin",
     )
 )
-# The inputs of a SaveV2 op before those that it writes: a prefix, names, and slices.
+# A SaveV2 op has these inputs before the values: a prefix, names, and slices.
 _NOT_WRITTEN = 3
 
 
-# How copied values are written. The ops of a sharded saver are SaveV2, which write parts under
-# temporary names, and MergeV2Checkpoints, which renames them; others have one SaveV2. They are
-# imported into a graph of their own, with a placeholder for each value. Their control edges stay
-# behind, as these may lead to any op of the model. `_WritingSession` makes up for them, since a
-# Saver makes one call only, of the tensor that has the checkpoint's path:
+# How copied values are written. A sharded saver has several SaveV2, which write parts under
+# temporary names, and a MergeV2Checkpoints, which renames them; other savers have one SaveV2. These
+# ops are imported into a graph of their own, with a placeholder for each value. Their control edges
+# are dropped, as these may lead to any op of the model; `_WritingSession` runs the ops in order
+# instead. A Saver makes only one call, of the tensor that has the checkpoint's path:
 #   session.run(path_tensor)  ->  all SaveV2; `before_commit`; MergeV2Checkpoints; path_tensor
 class CopiedState:
-    """Takes the values that a saver writes, and writes them."""
+    """Copies the values that a saver writes, and writes the copy."""
 
     @classmethod
     def of(cls, saver: v1.train.Saver, graph: tf.Graph) -> CopiedState | None:
-        """Makes the graph that writes; `None` where a saver has ops that can't be taken out of the model."""
+        """Makes the writing graph; `None` where a saver has ops that can't be taken out of the model."""
         if saver.saver_def is None:
             return None
         save = graph.get_tensor_by_name(saver.saver_def.save_tensor_name)
@@ -139,18 +137,16 @@ class CopiedState:
         for op in ops:
             node = graph_def.node.add()
             node.CopyFrom(op.node_def)
-            # Its order is that of the calls below; its place is the CPU.
+            # The calls below set the order, and all ops run on the CPU.
             node.input[:] = [names.get(tensor.name, tensor.name) for tensor in op.inputs]
             node.device = ""
             node.attr.pop("_class", None)
         with tf.Graph().as_default() as writing:
             v1.import_graph_def(graph_def, name="")
         self._fed = [f"{names[tensor.name]}:0" for tensor in values]
-        of_type = {
-            kind: [op for op in writing.get_operations() if op.type == kind]
-            for kind in ("SaveV2", "MergeV2Checkpoints")
-        }
-        self._steps = [ops for ops in of_type.values() if ops]
+        kinds = ("SaveV2", "MergeV2Checkpoints")
+        steps = [[op for op in writing.get_operations() if op.type == kind] for kind in kinds]
+        self._steps = [ops for ops in steps if ops]
         self._graph = writing
 
     def take(self, session: v1.Session) -> list[Any]:
@@ -166,16 +162,14 @@ class CopiedState:
         before_commit: Callable[[], None],
     ) -> str | None:
         """Writes values that `take` has returned, and empties the list."""
-        feeds = {}
-        for name in self._fed:
-            feeds[name] = _aligned(values.pop(0))
-        # In a thread of its own a Saver would take itself to be eager but for the block.
+        feeds = {name: _aligned(values.pop(0)) for name in self._fed}
+        # Without the block, a Saver in this thread would find TensorFlow in eager mode.
         with _WritingSession(self._graph, self._steps, feeds, before_commit) as session:
             return save(session)
 
 
 class _WritingSession(v1.Session):
-    """A session that runs the ops of a saver in their order, which its graph does not have."""
+    """A session that runs a saver's ops in order, for a graph without their control edges."""
 
     def __init__(
         self,
@@ -194,14 +188,14 @@ class _WritingSession(v1.Session):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        # In this thread: the training has the others.
+        # Run in this thread: the training needs the others.
         here = v1.RunOptions(inter_op_thread_pool=-1)
         for step in self._writing_steps:
             if step is self._writing_steps[-1]:
                 self._before_commit()
             writes = step is self._writing_steps[0]
             super().run(step, {**feed_dict, **(self._values_of_state if writes else {})}, here)
-            # The first step has written the values: their memory is free before the next one.
+            # The first step has written the values; free their memory.
             self._values_of_state = {}
         return super().run(fetches, feed_dict, here)
 
@@ -213,10 +207,10 @@ def _can_be_copied(tensor: tf.Tensor) -> bool:
 
 
 def _aligned(value: Any) -> Any:
-    """Returns a value in memory that TensorFlow uses as it is: fed from any other, there would be two copies."""
+    """Returns a value in memory that TensorFlow can read without another copy."""
     if not isinstance(value, np.ndarray) or value.nbytes < mmap.PAGESIZE:
         return value
-    # Pages of its own, which go back to the system with it.
+    # In pages of its own, which return to the system when it is freed.
     copy = np.frombuffer(mmap.mmap(-1, value.nbytes), value.dtype).reshape(value.shape)
     np.copyto(copy, value)
     return copy
@@ -229,35 +223,31 @@ _MEMORY_SHARE = 0.25
 
 
 class PatientListener(v1.train.CheckpointSaverListener):
-    """A listener that need not hear of a checkpoint before the next step, and stops no training."""
+    """A listener that may be called some steps after a checkpoint, and never stops the training."""
 
     def before_commit(self, step: int) -> None:
-        """Is called, in the thread that writes, before a checkpoint gets its name.
+        """Called in the writing thread before a checkpoint gets its name.
 
         Args:
             step: The checkpoint's global step.
 
         Raises:
-            Exception: The checkpoint must not get its name; the training ends with it.
+            Exception: If the checkpoint must not get its name; it ends the training.
         """
 
 
-# A checkpoint beside the training. The problem: to write a gigabyte takes seconds, in which no step
-# is made. The idea is to copy the values between two session calls, in a fraction of that, and to
-# leave the writing to a thread:
+# How a thread saves. The problem: to write a gigabyte takes seconds, in which no step is made. The
+# idea: copy the values between two session calls, in a fraction of that time, and leave the writing
+# to a thread:
 #   training   before_save(100), copy | steps 101, 102, ...          | after_save(100)
 #   thread                            | SaveV2, before_commit, merge |
 # The invariants: a checkpoint has the values of one moment; one is written at a time, so that
-# `before_save` of the next waits for it; listeners hear of a checkpoint when it is there, in the
-# main thread and in order. What must be there when a call returns is written at once: the first and
-# the last checkpoint (`allowed` is entered for the others alone), and any that a listener or hook
-# may look for.
+# `before_save` of the next waits for it; listeners are called in the main thread, in order, and
+# `after_save` once the checkpoint exists. Checkpoints that must exist when a call returns are
+# written in that call: the first and the last (`allowed` is entered for the others alone), and any
+# that a listener or hook may look for.
 class AsyncSaves(v1.train.CheckpointSaverListener):
-    """Writes checkpoints of one training in a thread, one at a time, and tells its listeners of them.
-
-    The values are copied between two session calls, so a checkpoint is of one moment, that of `before_save`.
-    Listeners hear of it in the main thread: `before_save` before the copy, `after_save` when it is there.
-    """
+    """Writes the checkpoints of one training in a thread, and calls its listeners."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -268,19 +258,17 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         self._allowed = False
         self._copied: tuple[v1.train.Saver, tf.Graph, CopiedState | None] | None = None
         self._seconds = 0.0
-        self._said = False
+        self._has_logged = False
 
     def join(
         self, listeners: Sequence[v1.train.CheckpointSaverListener]
     ) -> list[v1.train.CheckpointSaverListener]:
-        """Returns what a hook is to tell instead of its listeners.
-
-        One that has an `after_save` of its own is to find the checkpoint, and the model of that step, when it
-        is called: with such a one the hook tells its listeners itself, and no thread writes a checkpoint.
-        """
-        told_at_once = v1.train.CheckpointSaverListener.after_save
+        """Returns the listeners that a hook is to call in place of its own."""
+        # A listener with an `after_save` of its own expects to find the checkpoint, and the model
+        # of that step. With one, the hook calls its listeners itself, and no thread writes.
+        inherited = v1.train.CheckpointSaverListener.after_save
         for listener in listeners:
-            own = getattr(listener.after_save, "__func__", None) is not told_at_once
+            own = getattr(listener.after_save, "__func__", None) is not inherited
             if own and not isinstance(listener, PatientListener):
                 return list(listeners)
         self._joined, self._listeners = True, listeners
@@ -288,7 +276,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """Lets a save of the block be written in a thread, where listeners, saver and memory let it."""
+        """Allows a save in the block to be written by a thread."""
         self._allowed = self._joined
         try:
             yield
@@ -296,30 +284,30 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
             self._allowed = False
 
     def begin(self) -> None:
-        """Tells the listeners."""
+        """Calls the listeners."""
         for listener in self._listeners:
             listener.begin()
 
     def before_save(self, session: v1.Session, global_step_value: int) -> None:
-        """Waits for the checkpoint before, and tells the listeners of this one."""
+        """Waits for the previous checkpoint, then calls the listeners."""
         self.settle(session)
         self._step = int(global_step_value)
         for listener in self._listeners:
             listener.before_save(session, global_step_value)
 
     def after_save(self, session: v1.Session, global_step_value: int) -> None:
-        """Tells the listeners, unless it is being written."""
+        """Calls the listeners, unless a thread is still writing the checkpoint."""
         if self._pending is None:
             for listener in self._listeners:
                 listener.after_save(session, global_step_value)
 
     def end(self, session: v1.Session, global_step_value: int) -> None:
-        """Tells the listeners."""
+        """Calls the listeners."""
         for listener in self._listeners:
             listener.end(session, global_step_value)
 
     def settle(self, session: v1.Session, *, wait: bool = True) -> None:
-        """Tells the listeners of a checkpoint that a thread has written."""
+        """Calls the listeners for a checkpoint that a thread has written."""
         if self._pending is None or not (wait or self._pending[1].is_done):
             return
         step = self._finish(*self._pending)
@@ -355,7 +343,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         session: v1.Session,
         save: Callable[[v1.Session], str | None],
     ) -> str | None:
-        """Writes a checkpoint: in a thread, or as it is where that is not allowed or not worth it."""
+        """Writes a checkpoint, in a thread where that is allowed, fits into memory, and saves time."""
         is_worth_it = self._allowed and self._seconds >= WORTH_SECONDS
         copied = self._copied_state(saver, session.graph) if is_worth_it else None
         if copied is None or not self._has_room(copied):
@@ -390,8 +378,8 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         room = available_memory() * _MEMORY_SHARE
         if copied.size <= room:
             return True
-        if not self._said:
-            self._said = True
+        if not self._has_logged:
+            self._has_logged = True
             _logger.info(
                 "Training waits while checkpoints are written: a copy of the variables (%d MiB) would "
                 "take more than a quarter of the free memory (%d MiB).",

@@ -1,4 +1,4 @@
-"""Says what is wrong with a checkpoint that can't be read or written, and what can be done."""
+"""Explains why a checkpoint can't be read or written, and what to do."""
 
 import contextlib
 import os
@@ -18,11 +18,7 @@ v1 = tf.compat.v1
 
 
 class NoCheckpointError(tf.errors.NotFoundError, ValueError):
-    """There is no checkpoint at a path.
-
-    The Saver, which the original hands a path on to, says so by a ValueError; that a file is not
-    there is else TensorFlow's NotFoundError.
-    """
+    """No checkpoint is at a path: TensorFlow's NotFoundError, and the ValueError of the original's Saver."""
 
 
 def open_checkpoint(path: str) -> Any:
@@ -45,14 +41,14 @@ def open_checkpoint(path: str) -> Any:
 
 @contextlib.contextmanager
 def damage_explained(path: str | None) -> Iterator[None]:
-    """Explains an error in restoring a checkpoint, where the checkpoint is what is broken."""
+    """Explains an error in restoring a checkpoint that is damaged."""
     try:
         yield
     except (
         tf.errors.OutOfRangeError,
         tf.errors.DataLossError,
         tf.errors.NotFoundError,
-        # A folder that has the name of one of its files.
+        # A folder has the name of one of its files.
         tf.errors.FailedPreconditionError,
     ) as error:
         damage = None if path is None else find_damage(path)
@@ -68,7 +64,7 @@ def find_damage(path: str) -> str | None:
         path: Path of the checkpoint.
 
     Returns:
-        What is wrong with it; `None` where every value can be read.
+        The error; `None` where every value can be read.
     """
     try:
         reader = v1.train.NewCheckpointReader(path)
@@ -101,7 +97,7 @@ def checkpoint_paths(folder: str) -> list[str]:
 
 
 def damaged(path: str, damage: str) -> tf.errors.DataLossError:
-    """Returns the error that says what is wrong with a checkpoint, and what can be done."""
+    """Returns the error for a damaged checkpoint, with advice."""
     sound = last_sound_checkpoint_before(path)
     folder, name = os.path.split(sound or path)
     advice = (
@@ -123,14 +119,14 @@ def damaged(path: str, damage: str) -> tf.errors.DataLossError:
 
 
 def _no_checkpoint(path: str) -> str | None:
-    """Says why there is no checkpoint at a path; `None` where there is one."""
+    """Explains why there is no checkpoint at a path; `None` where there is one."""
     # Where folders are prefixes of names, a checkpoint's prefix may pass for one.
     if tf.io.gfile.isdir(path) and not tf.io.gfile.exists(f"{path}.index"):
         return f"It is a folder: give one of its checkpoints, which are {_names(path)}"
     of_a_file = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if of_a_file != path and tf.io.gfile.exists(f"{of_a_file}.index"):
         return f"It is one of a checkpoint's files: give {of_a_file}"
-    # A file of that very name is a checkpoint of TensorFlow 0, which can still be read.
+    # A file of exactly that name is a checkpoint of TensorFlow 0, which can still be read.
     if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.glob(path):
         return None
     return (
@@ -158,48 +154,48 @@ def _steps_and_paths(folder: str) -> list[tuple[int, str]]:
 _REASON = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|Permission denied|Read-only file system"
 )
-# TensorFlow says so of a file that it has just written itself.
+# TensorFlow's words for a missing file that it has just written itself.
 _GONE = re.compile(r"([^\s;]+)(?:; No such file or directory| did not exist| not found)")
 _FOLDER = re.compile(r"[^\n]*; Is a directory")
-# TensorFlow's names for what it has not yet renamed.
+# TensorFlow's names for files that it has not yet renamed.
 _UNFINISHED = re.compile(r"\.tmp[0-9a-f]{32}$|\.tempstate\d+$|_temp$")
+
+
+_RESUMES = "Training will resume from the last complete checkpoint."
 
 
 @contextlib.contextmanager
 def write_errors_explained(folder: str) -> Iterator[None]:
-    """Names the folder and the way out where a checkpoint can't be written, and removes what there is of it."""
+    """Explains why a checkpoint can't be written, and removes its unfinished files."""
     try:
         yield
     except tf.errors.OpError as error:
-        if in_the_way := _FOLDER.search(error.message):
-            raise tf.errors.FailedPreconditionError(
-                None,
-                None,
-                f"A checkpoint can't be written to {folder} ({in_the_way[0]}): a folder has the "
-                "name of one of its files. Remove that folder, or give another model_dir.",
-            ) from None
+        kind: type[tf.errors.OpError] = tf.errors.FailedPreconditionError
         gone = _GONE.search(error.message)
-        if gone and gone[1].startswith(folder):
-            raise tf.errors.FailedPreconditionError(
-                None,
-                None,
-                f"A checkpoint can't be written to {folder} ({os.path.basename(gone[1])} is gone): "
-                "another process trains in this folder, or removes its files. Let one at a time use "
-                "it, or give another model_dir. Training will resume from the last complete "
-                "checkpoint.",
-            ) from None
-        reason = _REASON.search(error.message)
-        if reason is None:
+        if in_the_way := _FOLDER.search(error.message):
+            reason = in_the_way[0]
+            advice = (
+                "a folder has the name of one of its files. Remove that folder, or give another "
+                "model_dir."
+            )
+        elif gone and gone[1].startswith(folder):
+            reason = f"{os.path.basename(gone[1])} is gone"
+            advice = (
+                "another process trains in this folder, or removes its files. Let one at a time "
+                f"use it, or give another model_dir. {_RESUMES}"
+            )
+        elif refused := _REASON.search(error.message):
+            kind, reason = tf.errors.ResourceExhaustedError, refused[0]
+            advice = (
+                "free space on its disk, or give a model_dir that this user may write to. "
+                f"{_RESUMES}"
+            )
+            with contextlib.suppress(tf.errors.OpError):
+                _remove_unfinished(folder)
+        else:
             raise
-        with contextlib.suppress(tf.errors.OpError):
-            _remove_unfinished(folder)
-        raise tf.errors.ResourceExhaustedError(
-            None,
-            None,
-            f"A checkpoint can't be written to {folder} ({reason[0]}): free space on its disk, or "
-            "give a model_dir that this user may write to. Training will resume from the last "
-            "complete checkpoint.",
-        ) from None
+        message = f"A checkpoint can't be written to {folder} ({reason}): {advice}"
+        raise kind(None, None, message) from None
 
 
 def _remove_unfinished(folder: str) -> None:

@@ -1,4 +1,4 @@
-"""A folder of checkpoints: which is the latest, what is in it, and whether it can be written."""
+"""Finds the latest checkpoint of a folder, reads its values, and checks that the folder can be written."""
 
 import os
 
@@ -18,26 +18,23 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import (
 v1 = tf.compat.v1
 
 _STATE_FILE = "checkpoint"
-# Between a look at the file and one at the checkpoint it names, a trainer may have written others.
+# A trainer may replace the checkpoint between reading the file and opening what it names.
 _LOOKS = 3
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
-    """Returns the path of the latest checkpoint of a folder, or `None`.
-
-    One that a thread of this process is writing there is waited for.
-    """
+    """Returns the path of a folder's latest checkpoint, or `None`; waits for one that a thread is writing."""
     wait_for_writes(model_dir)
     state = os.path.join(model_dir, _STATE_FILE)
     reason = "names a checkpoint that does not exist"
-    # A pipe would be waited at forever.
+    # Reading a pipe would wait forever.
     is_odd = os.path.exists(state) and not os.path.isfile(state)
     if is_odd:
         reason = "is not a file"
     for _ in range(0 if is_odd else _LOOKS):
         try:
             path = tf.train.latest_checkpoint(model_dir)
-        # Of an empty file, of bytes that are no text, of a folder: it depends on the damage.
+        # The error depends on the damage: an empty file, bytes that are no text, a folder.
         except (ValueError, OSError, tf.errors.OpError) as error:
             path, reason = None, f"can't be read ({str(error).splitlines()[0]})"
         if path is not None or not tf.io.gfile.exists(state):
@@ -56,7 +53,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 
 def unnamed_checkpoints(model_dir: str) -> str:
-    """Names the last checkpoint of a folder that names no latest one; `""` where there is none."""
+    """Returns advice that names the last checkpoint of a folder without a state file; `""` where there is none."""
     paths = checkpoint_paths(model_dir)
     if not paths:
         return ""

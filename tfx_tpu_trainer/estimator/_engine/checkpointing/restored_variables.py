@@ -1,4 +1,4 @@
-"""Compares the variables of a graph with those of a checkpoint: what fits, and what begins with its values."""
+"""Compares a graph's variables with a checkpoint's: whether they fit, and which take their values from it."""
 
 import dataclasses
 import re
@@ -13,9 +13,9 @@ from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# What a checkpoint of a tf.train.Checkpoint, an object-based one, has besides values.
+# The key that only object-based checkpoints, those of a tf.train.Checkpoint, have.
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# A model of thousands of variables that was renamed would fill the screen.
+# More names, as of a model whose thousands of variables were renamed, would fill the screen.
 _MOST_NAMES = 50
 
 
@@ -25,8 +25,7 @@ class Misfit:
 
     # Variables that the checkpoint lacks, with their types and shapes.
     missing: tuple[str, ...]
-    # Variables of the checkpoint that the graph has no use for. By themselves they are no harm;
-    # beside missing ones they show what was renamed.
+    # Variables that only the checkpoint has: harmless, but with missing ones they show renamings.
     extra: tuple[str, ...]
     # Variables of another type or shape, with both.
     changed: tuple[str, ...]
@@ -42,11 +41,9 @@ class Misfit:
 
 
 def check_fits_graph(path: str, saver: v1.train.Saver | None = None) -> None:
-    """Checks that a checkpoint has every variable of the default graph, in the graph's shape.
-
-    Resource variables take a value of any shape from a checkpoint, and a model of other sizes
-    then runs on wrong numbers; of variables that are missing, TensorFlow names the first.
-    """
+    """Checks that a checkpoint has every variable of the default graph, in the graph's shape."""
+    # TensorFlow would restore a value of any shape into a resource variable, and names only the
+    # first of the missing variables.
     if saver is None or saver.saver_def is None:
         wanted = restored_by_default()
     else:
@@ -54,7 +51,7 @@ def check_fits_graph(path: str, saver: v1.train.Saver | None = None) -> None:
     misfit = find_misfit(path, wanted)
     if misfit is None:
         if _looks_names_up(wanted, open_checkpoint(path).get_variable_to_shape_map()):
-            # TensorFlow's saver would make new ops, in a graph that is final by then.
+            # TensorFlow's saver would add ops, to a graph that is final by then.
             raise ValueError(
                 f"The checkpoint {path} is object-based, from a tf.train.Checkpoint, but the model "
                 "looks its variables up by name. Give its Scaffold saver=tf.train.Checkpoint(...) "
@@ -72,16 +69,13 @@ def check_fits_graph(path: str, saver: v1.train.Saver | None = None) -> None:
 
 
 def find_misfit(path: str, wanted: Mapping[str, tf.TensorSpec]) -> Misfit | None:
-    """Compares a checkpoint with what is looked up in it.
-
-    Where names are looked up in an object-based checkpoint, they are those that its variables
-    had: TensorFlow's saver goes by them as well.
-    """
+    """Compares a checkpoint with the variables that are looked up in it."""
     reader = open_checkpoint(path)
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
     keys = {name: name for name in shapes}
     if _looks_names_up(wanted, shapes):
+        # As TensorFlow's saver does: by the names that the variables had.
         by_name = tf_private.object_graph_keys(reader.get_tensor(_OBJECT_GRAPH))
         keys = {name: key for name, key in by_name.items() if key in shapes}
     saved = {name: _written(dtypes[key], shapes[key]) for name, key in keys.items()}
@@ -104,7 +98,7 @@ def find_misfit(path: str, wanted: Mapping[str, tf.TensorSpec]) -> Misfit | None
 
 
 def _looks_names_up(wanted: Iterable[str], keys: Container[str]) -> bool:
-    """Tells whether an object-based checkpoint is read by names; a saver of objects uses its keys."""
+    """Returns whether an object-based checkpoint is read by names; a saver of objects uses its keys."""
     return _OBJECT_GRAPH in keys and not any(name in keys for name in wanted)
 
 
@@ -127,13 +121,13 @@ def _in_graph(spec: tf.TensorSpec) -> str:
     return _written(spec.dtype, spec.shape.as_list()) if known else f"a part, {spec.dtype.name}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Sequence[str], most: int = _MOST_NAMES) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-# A variable that was made in parts is saved whole, under its name without the part; a slot of a
-# part under a name that only TensorFlow knows.
+# A variable that was made in parts is saved whole, under its name without the part; a part's slot
+# under a name that only TensorFlow knows.
 _OF_A_PART = re.compile(r"/part_\d+(/|$)")
 
 
@@ -150,10 +144,7 @@ def restored_by_default() -> dict[str, tf.TensorSpec]:
 
 
 def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSpec]:
-    """Returns what a saver restores.
-
-    The saver's own ops are read, since a saver may look a variable up under any name.
-    """
+    """Returns what a saver restores, by its ops, since it may look a variable up under any name."""
     specs = {}
     for op in upstream([graph.get_operation_by_name(saver.saver_def.restore_op_name)]):
         if op.type == "RestoreV2":
@@ -174,9 +165,9 @@ def _shape_of_variable_given(tensor: tf.Tensor) -> tf.TensorShape:
     return tf.TensorShape(None)
 
 
-# Ops that read a checkpoint, with the places of their inputs: the checkpoint and the names.
+# Ops that read a checkpoint, and which of their inputs are the checkpoint and the names.
 _READERS = {"RestoreV2": (0, 1), "LoadAndRemapMatrix": (0, 1)}
-# What a training has besides its model: steps, what optimizers keep, the structure of objects.
+# Variables of the training, not of the model: steps, optimizer state, the structure of objects.
 _OF_THE_TRAINING = re.compile(
     r"^training/|(^|/)(global_step|estimator_global_step|save_counter|beta[12]_power|iter|iterations|loss_scale)(/|$)"
     r"|OPTIMIZER_SLOT|_CHECKPOINTABLE_OBJECT_GRAPH|(^|/)optimizer(_\d+)?/"
@@ -203,27 +194,23 @@ class RestoredVariables:
     of_checkpoint: int
 
     def __str__(self) -> str:
-        """Says in a line how many variables are taken, and which are left."""
-        told = f"Variables initialized from the checkpoint {self.path}: {self.taken}."
+        """Describes in a line how many variables are taken, and which are left."""
+        line = f"Variables initialized from the checkpoint {self.path}: {self.taken}."
         if self.left_in_model:
-            told += (
+            line += (
                 f" {len(self.left_in_model)} of the model's {self.of_model} are not: "
-                f"{_first(self.left_in_model)}."
+                f"{_listed(self.left_in_model, _SHOWN)}."
             )
         if self.left_in_checkpoint:
-            told += (
+            line += (
                 f" {len(self.left_in_checkpoint)} of the checkpoint's {self.of_checkpoint} are not "
-                f"used: {_first(self.left_in_checkpoint)}."
+                f"used: {_listed(self.left_in_checkpoint, _SHOWN)}."
             )
-        return told
+        return line
 
 
 def log_restored_variables() -> None:
-    """Logs what the default graph's variables take from checkpoints, if anything stays unmatched.
-
-    A line for each checkpoint: a warning where variables of the model begin with their own values,
-    else for information. Silent where everything matches, and where no checkpoint is read.
-    """
+    """Logs a line for each checkpoint that gives the default graph's variables values, unless all match."""
     for each in find_restored_variables():
         if each.left_in_model:
             _logger.warning("%s", each)
@@ -232,12 +219,9 @@ def log_restored_variables() -> None:
 
 
 def find_restored_variables() -> list[RestoredVariables]:
-    """Finds what the default graph's variables take from checkpoints.
-
-    The initializers are read, so that it does not matter who set them: `warm_start_from`,
-    `tf.compat.v1.train.init_from_checkpoint` in a model_fn or a scaffold_fn. What belongs to the
-    training, the global step and what optimizers keep, is left out of both sides.
-    """
+    """Finds what the default graph's variables take from checkpoints, the training's own left out."""
+    # The initializers are read, whoever has set them: `warm_start_from`, or
+    # `tf.compat.v1.train.init_from_checkpoint` in a model_fn or a scaffold_fn.
     taken_from: dict[str, set[str]] = {}
     variables: dict[str, bool] = {}
     for variable in v1.global_variables():
@@ -256,7 +240,7 @@ def find_restored_variables() -> list[RestoredVariables]:
         try:
             names = [name for name, _ in tf.train.list_variables(path)]
         except (tf.errors.OpError, ValueError):
-            # Whoever restores it says what is wrong with it.
+            # Restoring it will fail, with an error that explains why.
             continue
         there = _of_models(names, names)
         found.append(
@@ -290,7 +274,7 @@ def _text(value: object) -> str:
 
 
 def _of_models(names: Iterable[str], owners: Collection[str]) -> list[str]:
-    """Returns the names that are no slots: a slot's name is its variable's and more."""
+    """Returns the names that are no optimizer's slots."""
     # `dense/kernel/Adam` is a slot: cut at a slash, its name begins with the owner `dense/kernel`.
     owners = set(owners)
 
@@ -299,9 +283,3 @@ def _of_models(names: Iterable[str], owners: Collection[str]) -> list[str]:
         return any("/".join(parts[:length]) in owners for length in range(1, len(parts)))
 
     return [name for name in names if not (_OF_THE_TRAINING.search(name) or is_slot(name))]
-
-
-def _first(names: Collection[str]) -> str:
-    listed = list(names)
-    more = len(listed) - _SHOWN
-    return ", ".join(listed[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

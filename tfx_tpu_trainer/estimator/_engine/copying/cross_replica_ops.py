@@ -1,6 +1,6 @@
-"""Makes ops that know their replica, or read other replicas, of ordinary ops.
+"""Replaces ops that read other replicas, or their own number, by ordinary ops.
 
-TensorFlow has CPU kernels for none of them, except for `XlaReplicaId`, whose kernel ends the process.
+TensorFlow has no CPU kernels for them, except for `XlaReplicaId`, whose kernel ends the process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SUM = "CrossReplicaSum"
 """The name of the op that adds up a tensor over all replicas."""
 REPLICA_NUMBER = "XlaReplicaId"
 
-# Between the op-level seeds of two replicas. TensorFlow seeds an op with its number in the graph,
-# so a small stride would give an op on one replica the random numbers of its neighbour on another.
+# The distance between the op-level seeds of two replicas. TensorFlow seeds an op with its number in
+# the graph, so a small one would give an op the random numbers of its neighbour on another replica.
 _SEED_STRIDE = 7919
 
-# The attribute of a constant that is such a seed.
+# The attribute that marks a constant as an op-level seed.
 _SEED = "_op_seed"
 
 _REDUCE = "XlaAllReduce"
@@ -34,7 +34,7 @@ _ALL_TO_ALL = "AllToAll"
 EXCHANGES = frozenset({SUM, _REDUCE, _SCATTER, _PERMUTE, _ALL_TO_ALL})
 """Types of ops that read other replicas; their second input selects which."""
 
-# What the replicas' tensors become, two by two; sums have an op that takes them all.
+# The ops that combine two replicas' tensors; sums have an op that takes all at once.
 _REDUCTIONS = {b"Min": "Minimum", b"Max": "Maximum", b"Mul": "Mul"}
 
 Read = Callable[[int], str]
@@ -42,30 +42,27 @@ Read = Callable[[int], str]
 
 
 def give_seed_of_replica(node: v1.NodeDef, replica: int) -> None:
-    """Lets a copy of a seeded random op draw other numbers on each replica, the same in each run.
-
-    An op without a seed draws others on each replica and in each run as it is: it stays so.
-    """
+    """Gives each replica's copy of a seeded random op a seed of its own, the same in each run."""
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
         node.attr["seed2"].i += replica * _SEED_STRIDE
     elif _SEED in node.attr:
-        # A draw by step has no seed among its attributes: it reads a constant (see `mark_seed`).
+        # A stateless random op reads its seed from a constant (see `mark_seed`).
         seed = tf.make_ndarray(node.attr["value"].tensor) + np.uint64(replica * _SEED_STRIDE)
         node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.uint64))
 
 
 def has_seed(node: v1.NodeDef) -> bool:
-    """Tells whether `give_seed_of_replica` may make a node differ between replicas."""
+    """Returns whether `give_seed_of_replica` may make a node differ between replicas."""
     return "seed2" in node.attr or _SEED in node.attr
 
 
 def mark_seed(constant: tf.Operation) -> None:
-    """Makes `give_seed_of_replica` take a constant for the op-level seed of what reads it."""
+    """Marks a constant as the op-level seed of its readers, for `give_seed_of_replica`."""
     tf_private.set_attribute(constant, _SEED, v1.AttrValue(b=True))
 
 
 def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int, ...]:
-    """Returns the replicas whose values an exchange hands to one of them."""
+    """Returns the replicas from which an exchange brings values to one of them."""
     rows = assignment.tolist()
     if node.op == _PERMUTE:
         for column, role in enumerate(("source", "target")):
@@ -76,7 +73,7 @@ def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int
                     f"{rows}; name it once."
                 )
         return tuple(source for source, target in rows if target == replica)
-    # The order within a group counts: in an AllToAll it says which piece is whose.
+    # The order within a group counts: in an AllToAll it decides who gets which piece.
     for group in rows:
         if replica in group:
             return tuple(group)
@@ -84,7 +81,7 @@ def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int
 
 
 def same_on_all(node: v1.NodeDef) -> bool:
-    """Tells whether an exchange gives all replicas of a group the same value."""
+    """Returns whether an exchange gives all replicas of a group the same value."""
     return node.op in (SUM, _REDUCE)
 
 
@@ -94,24 +91,23 @@ def result_name(node: v1.NodeDef) -> str:
 
 
 def replica_number(name: str, replica: int) -> v1.NodeDef:
-    """Makes a replica's number, which stands for an `XlaReplicaId`."""
+    """Makes the constant that replaces a replica's `XlaReplicaId`."""
     number = v1.NodeDef(name=name, op="Const")
     number.attr["dtype"].type = tf.int32.as_datatype_enum
     number.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(replica, tf.int32))
     return number
 
 
-# How an exchange becomes ordinary ops. The problem: `CrossReplicaSum`, `AllToAll` and their like
-# have no kernel on a CPU. The idea: all replicas stand in one graph (or in one function), so an
-# exchange is an op that reads the tensors of several of them. `senders` are those that the op's
-# groups name, `replicas` those that are in this graph; `read(r)` is the reference to the tensor of
-# replica r:
+# How an exchange becomes ordinary ops. The problem: `CrossReplicaSum`, `AllToAll` and the others
+# have no kernel on a CPU. The idea: all replicas are in one graph (or one function), so an exchange
+# is an op that reads the tensors of several of them. `senders` are the replicas that the op's
+# groups name, `replicas` those in this graph; `read(r)` is the reference to replica r's tensor:
 #   CrossReplicaSum, groups [[0, 1]], on replica 1   ->  AddN(read(0), read(1))
 #   CollectivePermute [[0, 1]], on replica 0         ->  zeros: nobody sends to it
 #   AllToAll of two pieces, on replica 1             ->  Concat(second half of read(0), of read(1))
 # Where a sender is not in the graph (the short last batch runs on one replica alone), a sum adds up
-# what there is, since all get the same of it; any other op fails when it runs, with the reason.
-# The last node that is returned bears `name` and has the result: who reads the op reads it.
+# the replicas that are, since all get the same result; any other op fails when it runs, with the
+# reason. The last node returned has the name `name` and the result.
 def exchange(
     node: v1.NodeDef,
     name: str,
@@ -144,8 +140,8 @@ def exchange(
     else:
         inputs = [read(each) for each in present]
         if one_by_one and node.op == SUM:
-            # Replicas that take turns: a sum of two lets go of both addends before the next replica
-            # has its own, where one AddN would hold the gradients of all. The sum of a, b and c is
+            # Replicas that take turns: a sum of two frees both addends before the next replica has
+            # its own, where one AddN would hold the gradients of all. The sum of a, b and c is
             #   sum1 = a + b, result = AddN(sum1, c).
             for number in range(1, len(inputs) - 1):
                 partial = made.op("AddV2", f"/sum{number}", inputs[:2], output="z", T=made.dtype)
@@ -155,7 +151,7 @@ def exchange(
 
 
 def _exchange_pieces(made: _Nodes, node: v1.NodeDef, place: int, inputs: Sequence[str]) -> None:
-    """Joins the pieces that the replicas of a group have for this one, at its place in the group."""
+    """Joins the pieces that the replicas of a group have for the one at a place in it."""
     count = node.attr["split_count"].i
     split = node.attr["split_dimension"].i
     pieces = [
@@ -184,7 +180,7 @@ def _reduced(made: _Nodes, node: v1.NodeDef, inputs: Sequence[str], suffix: str)
 
 
 class _Nodes:
-    """The nodes that stand for one node, in the order of their making."""
+    """The nodes that replace one node, in the order in which they are made."""
 
     def __init__(self, node: v1.NodeDef, name: str, *, in_function: bool) -> None:
         self.nodes: list[v1.NodeDef] = []
@@ -245,6 +241,6 @@ class _Nodes:
         self.op("Assert", "/assert", [here, why], summarize=1)
         asserted = self.nodes[-1]
         asserted.attr["T"].list.type.append(tf.string.as_datatype_enum)
-        # Nothing gets here, but nodes after it are still made: a shape might not fit them.
+        # This never runs, but nodes that read it are still made, and might not accept its shape.
         self.op("PlaceholderWithDefault", "", [given, f"^{asserted.name}"], dtype=self.dtype)
         self.nodes[-1].attr["shape"].shape.unknown_rank = True

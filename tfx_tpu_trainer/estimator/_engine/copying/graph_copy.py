@@ -29,14 +29,14 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
 
 v1 = tf.compat.v1
 
-# From so many control inputs on, one node that waits for them saves edges, if other ops wait for
-# the same.
+# From this number of control inputs on, one node that waits for them saves edges, where several ops
+# wait for the same.
 _MANY_CONTROLS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Fetch:
-    """One node of the traced graph whose copy for one replica is to be returned."""
+    """A node of the traced graph whose copy for one replica is to be returned."""
 
     # Which replica's copy, from 0.
     replica: int
@@ -54,28 +54,19 @@ class ReplicaCopier(Protocol):
         replaced: Sequence[Mapping[str, tf.Tensor]],
         name: str,
     ) -> list[Any]:
-        """Copies what the fetches need."""
+        """Copies the fetches, and the ops that they need."""
 
 
+# `copy` makes all replicas, in one graph where they read each other: a `CrossReplicaSum` becomes a
+# plain sum over the copies of its group, the other exchanges likewise (`cross_replica_ops`), a call
+# of a function with an exchange inside one call of all replicas, and `XlaReplicaId` the replica's
+# number. Variables are changed by the first replica: moving averages are the first one's, and the
+# others wait for its changes. `copy_replica` makes one replica, for a runtime that runs the others
+# and combines their values itself: a TPU's, or that of `tf.distribute`.
 class GraphCopier:
-    """Copies parts of a graph into the default graph.
-
-    What makes a handle (variables, tables, iterators, summary writers) is never copied but
-    captured: all copies share it.
-
-    `copy` makes all replicas in this graph, which read each other in it. A `CrossReplicaSum`
-    becomes a plain sum over the copies of its group, so that gradients are combined as on a TPU,
-    and the other ops by which replicas read each other likewise (see `cross_replica_ops`); calls of
-    functions with one inside become one call of all replicas. `XlaReplicaId` becomes the replica's
-    number. Where another replica than the first waits for a change of a variable that it does not
-    read, it waits for the first one's: moving averages are the first replica's.
-
-    `copy_replica` makes one replica, for a runtime that runs the others and brings their values
-    together itself: a TPU's, or that of `tf.distribute`.
-    """
+    """Copies parts of a graph into the default graph; all copies share handles, such as variables."""
 
     def __init__(self, graph: tf.Graph) -> None:
-        """Reads the graph."""
         self.graph = graph
         graph_def = graph.as_graph_def()
         self._versions, self._library = graph_def.versions, graph_def.library
@@ -93,7 +84,7 @@ class GraphCopier:
         alone: bool = False,
         ends_of_turns: Sequence[tf.Tensor] = (),
     ) -> list[Any]:
-        """Copies what the fetches need."""
+        """Copies the fetches, and the ops that they need, for all replicas."""
         job = _CopyJob(self, dict(enumerate(replaced)), alone=alone, ends_of_turns=ends_of_turns)
         return self._made(job, fetches, name)
 
@@ -106,13 +97,13 @@ class GraphCopier:
         left_out: Collection[str] = (),
         name: str = "replica",
     ) -> list[Any]:
-        """Copies what some nodes need for one replica; ops that read others stay as they are."""
+        """Copies nodes, and the ops that they need, for one replica; exchanges stay as they are."""
         job = _CopyJob(self, {replica: replaced}, alone=True, kept=True, left_out=left_out)
         return self._made(job, [Fetch(replica, node) for node in nodes], name)
 
     def _made(self, job: _CopyJob, fetches: Sequence[Fetch], name: str) -> list[Any]:
         """Adds a job's copies to the default graph and returns those that were fetched."""
-        # What stands for a fetch is in a graph already: an import has no node to return for it.
+        # A fetch that is replaced is in a graph already: the import has no node to return for it.
         standing = [job.standing_for(fetch) for fetch in fetches]
         names = [
             job.request(fetch.replica, fetch.node)
@@ -123,8 +114,8 @@ class GraphCopier:
         graph_def.versions.CopyFrom(self._versions)
         destination = v1.get_default_graph()
         if destination is not self.graph:
-            # A graph that has the functions must not get them again: what it had would be freed,
-            # and with it what TensorFlow's runtime knows by their names.
+            # A graph that has the functions must not get them again: TensorFlow would free its
+            # own, which the runtime knows by their names.
             graph_def.library.CopyFrom(self._library)
         graph_def.library.function.extend(self.replicated_functions.made)
         given = {key: tf_private.capture(destination, job.input_map[key]) for key in job.input_map}
@@ -136,37 +127,37 @@ class GraphCopier:
         return [next(copies) if tensor is None else tensor for tensor in standing]
 
     def changes_variable(self, op: tf.Operation) -> bool:
-        """Tells whether an operation changes a variable, or passes on the result of such a change."""
+        """Returns whether an operation changes a variable, or passes on the result of a change."""
         while op.type in ("Identity", "IdentityN"):
             op = op.inputs[0].op
         return self.is_change(op)
 
     def is_change(self, op: tf.Operation) -> bool:
-        """Tells whether an operation itself changes a variable."""
+        """Returns whether an operation itself changes a variable."""
         return self._changes.made_by(self.node_def(op))
 
     def reads_other_replicas(self, op: tf.Operation) -> bool:
-        """Tells whether an operation is an exchange between replicas, or calls a function with one."""
+        """Returns whether an operation is an exchange between replicas, or calls a function with one."""
         return op.type in EXCHANGES or self.replicated_functions.exchanges_inside(self.node_def(op))
 
     def order(self, op: tf.Operation) -> int:
-        """Returns an operation's place among those of its graph, in the order of their making."""
+        """Returns an operation's position in its graph, in the order in which ops were made."""
         return self._order[op.name]
 
     def node_def(self, op: tf.Operation) -> v1.NodeDef:
-        """Returns an operation's definition; made once, as it is requested by every replica."""
+        """Returns an operation's definition, which TensorFlow makes anew each time it is read."""
         if op.name not in self._node_defs:
             self._node_defs[op.name] = op.node_def
         return self._node_defs[op.name]
 
 
 # How a graph is copied. The problem: N replicas of a model are to run in one graph, on N parts of a
-# batch, and give what N devices would. The idea: walk upstream from what is fetched and make a node
-# (op, replicas) for each op that is met, named after both; what stands in `replaced` (the part of
-# the batch) ends the walk. `_pending` holds what is asked for and not made yet.
-# Which replicas share a node is decided in `_copy_of`: all of them a handle, the members of a group
-# a sum, all of them a call with a sum inside, all of them what depends on no row (`shared_ops`);
-# every other op has a node for each replica.
+# batch, and give the results of N devices. The idea: walk upstream from the fetches and make a node
+# (op, replicas) for each op on the way, named after both; tensors in `replaced` (the part of the
+# batch) end the walk. `_pending` holds nodes that are referred to but not made yet.
+# `_copy_of` decides which replicas share a node: the members of a group share a sum; all replicas
+# share handles, calls with a sum inside, and ops that depend on no row (`shared_ops`); of every
+# other op each replica has its own.
 # Example: y = CrossReplicaSum(x * w), two replicas, x replaced by x0 and x1, gives
 #   mul0 = x0 * w, mul1 = x1 * w, sum = AddN(mul0, mul1), and the ys of both replicas are the sum.
 # The invariant: a session on the copies reads each variable before or after a change of it exactly
@@ -200,14 +191,14 @@ class _CopyJob:
         self._nodes: list[tuple[int, int, bool, v1.NodeDef]] = []
         # (name of the op, replicas that share the copy) -> name of the copy.
         self._names: dict[Any, str] = {}
-        # Many nodes that an op waits for -> the one node that waits for them in its place.
+        # Many nodes that an op waits for -> the one node that waits for them instead.
         self._waiting: dict[frozenset[str], str] = {}
         self._controlled: dict[tuple[int, frozenset[tf.Operation]], list[str]] = {}
         self._pending: list[tuple[str, tf.Operation, tuple[int, ...]]] = []
         self.input_map: dict[str, tf.Tensor] = {}
 
     def standing_for(self, fetch: Fetch) -> tf.Tensor | None:
-        """Returns what stands for a fetch that is not to be copied itself, else `None`."""
+        """Returns the tensor that replaces a fetch, or `None` where the fetch is to be copied."""
         if isinstance(fetch.node, tf.Operation):
             return None
         if fetch.node.name in self._replaced[fetch.replica]:
@@ -217,24 +208,19 @@ class _CopyJob:
         return None
 
     def request(self, replica: int, node: tf.Tensor | tf.Operation) -> str:
-        """Returns the name under which the copy of a fetch can be returned."""
+        """Requests the copy of a fetch, and returns the name under which an import returns it."""
         if isinstance(node, tf.Operation):
             return self._copy_of(replica, node)
         name = self._input_of(replica, node)
         return name if ":" in name else f"{name}:0"
 
     def finish(self) -> v1.GraphDef:
-        """Copies everything that was asked for, and what that needs.
-
-        The copies stand in an order in which a function reads and changes variables as a session
-        does that runs the model itself: see `reads_before_changes`.
-        """
+        """Copies everything that was requested, and the ops that it needs."""
         functions = self._copier.replicated_functions
         while self._pending:
             name, op, replicas = self._pending.pop()
-            # A change that another replica makes for all: who waits for it still waits for what it
-            # waited for itself.
             if op.name in self._left_out:
+                # Another replica makes this change for all; its control inputs still count.
                 nodes = [v1.NodeDef(name=name, op="NoOp", input=self._controls(replicas[0], op))]
             elif self._kept:
                 nodes = [self._copy(name, op, replicas[0])]
@@ -248,8 +234,8 @@ class _CopyJob:
                 nodes = [self._copy(name, op, replicas[0])]
             entry = self._copier.order(op), replicas[0], self._copier.is_change(op)
             self._nodes.extend((*entry, node) for node in nodes)
-        # They were asked for in an order that depends on the fetches; the model's own is kept, as
-        # TensorFlow seeds an op by its place and a function runs what has effects in this order.
+        # Keep the model's order, not that of the fetches: TensorFlow seeds an op by its position,
+        # and a function runs ops with effects in this order.
         self._nodes.sort(key=lambda entry: entry[:2])
         nodes = [node for *_, node in self._nodes]
         numbers = {node.name: number for number, node in enumerate(nodes)}
@@ -273,12 +259,12 @@ class _CopyJob:
             return key
         name, index = self._copy_of(replica, tensor.op), tensor.value_index
         if self._is_joint(tensor.op):
-            # A joint call returns all outputs of its first replica, then all of the second.
+            # A joint call returns all outputs of its first replica, then all of its second.
             index += self._joint_replicas(replica).index(replica) * len(tensor.op.outputs)
         return f"{name}:{index}" if index else name
 
     def _read(self, replica: int, tensor: tf.Tensor) -> str:
-        """Returns what an op's copy reads; its `_controls` wait for what gates on the way wait for."""
+        """Returns what an op's copy reads, past gates; its `_controls` wait for what the gates wait for."""
         return self._input_of(replica, tensor if self._kept else self._spared.behind_gates(tensor))
 
     def _copy_of(self, replica: int, op: tf.Operation) -> str:
@@ -288,7 +274,7 @@ class _CopyJob:
             and not self._alone
             and cross_replica_ops.same_on_all(self._node_def(op))
         ):
-            # One sum for the group: a sum for each replica would add up the same again.
+            # One sum for the group: one for each replica would add up the same again.
             replicas = self._senders(op, replica)
         elif self._is_joint(op):
             replicas = self._joint_replicas(replica)
@@ -306,22 +292,22 @@ class _CopyJob:
         node = v1.NodeDef()
         node.CopyFrom(self._copier.node_def(op))
         node.name = name
-        # Its colocation names nodes of the traced graph, which this graph need not have.
+        # Colocation names nodes of the traced graph, which this graph may lack.
         node.attr.pop("_class", None)
         if self._kept:
-            # Whoever runs the replicas places each whole; a device of the trace would split it.
+            # The runtime places each replica as a whole; a device of the trace would split it.
             node.device = ""
         give_seed_of_replica(node, replica)
         del node.input[:]
         node.input.extend(self._read(replica, tensor) for tensor in op.inputs)
         node.input.extend(self._controls(replica, op))
         if self._ends_of_turns and any(t.name in self._replaced[replica] for t in op.inputs):
-            # Whatever depends on the replica's rows comes after these ops by itself.
+            # All other ops that depend on the replica's rows come after these by themselves.
             node.input.extend(self._turn_before(replica, op))
         return node
 
     def _turn_before(self, replica: int, op: tf.Operation) -> list[str]:
-        """Returns control inputs that wait for the turn of the replica before, if there is one."""
+        """Returns control inputs that wait for the end of the previous replica's turn."""
         if replica == 0:
             return []
         made = (f"^{self._copy_of(replica - 1, tensor.op)}" for tensor in self._ends_of_turns)
@@ -340,14 +326,11 @@ class _CopyJob:
         return node
 
     def _controls(self, replica: int, op: tf.Operation) -> list[str]:
-        """Returns the control inputs of an op's copy.
-
-        A change of a variable is the first replica's for all, so that is what every replica waits for.
-        """
+        """Returns the control inputs of an op's copy."""
         waits = op.control_inputs if self._kept else self._spared.waits_for(op)
         if not waits:
             return []
-        # Hundreds of ops wait for the same hundred changes, in other orders.
+        # Hundreds of ops wait for the same hundred changes, in different orders.
         key = replica, frozenset(waits)
         if key not in self._controlled:
             self._controlled[key] = self._waiting_for(replica, waits, op)
@@ -360,6 +343,7 @@ class _CopyJob:
         changed: dict[str, None] = {}
         for control in waits:
             changes = not self._kept and self._copier.changes_variable(control)
+            # The first replica changes variables for all.
             waits_for = 0 if changes else replica
             if control.name in self._replaced[waits_for]:
                 controls[self._done(control, self._replaced[waits_for][control.name])] = None
@@ -369,11 +353,9 @@ class _CopyJob:
         return [*controls, *self._together(op, list(changed))]
 
     def _together(self, op: tf.Operation, controls: list[str]) -> list[str]:
-        """Returns control inputs of an op that wait for others which many ops wait for.
-
-        Gradients made after the moving averages of batch norm wait for each of them: of the edges of
-        ResNet-50's step nine in ten are such. A node that waits in their place takes little time.
-        """
+        """Replaces many control inputs by one node that waits for them, and returns that."""
+        # Gradients made after the moving averages of batch norm wait for each of them: nine in ten
+        # edges of ResNet-50's step.
         if len(controls) < _MANY_CONTROLS:
             return controls
         key = frozenset(controls)
@@ -384,10 +366,10 @@ class _CopyJob:
         return [f"^{self._waiting[key]}"]
 
     def _done(self, op: tf.Operation, done: tf.Operation) -> str:
-        """Returns the control input that waits for what stands for an operation."""
+        """Returns the control input that waits for an operation's replacement."""
         key = f"^done/{op.name}"
         if key not in self.input_map:
-            # Only a tensor can be mapped: this one is there when the operation has run.
+            # Only a tensor can be mapped: this one exists once the operation has run.
             with tf.control_dependencies([done]):
                 self.input_map[key] = tf.constant(True)
         return key
@@ -422,7 +404,7 @@ class _CopyJob:
         """Returns the value of an input that must be known before the graph runs."""
         value = tf.get_static_value(op.inputs[index])
         if value is None:
-            # The gradient of a sum in a function gets its groups as the result of a call.
+            # The gradient of a sum in a function receives its groups as the result of a call.
             value = self._copier.replicated_functions.scope.value(op.inputs[index].name)
         if value is None:
             raise ValueError(
@@ -444,7 +426,7 @@ def _node_name(reference: str) -> str:
 
 
 def makes_handle(op: tf.Operation) -> bool:
-    """Tells whether an operation makes a handle of something that all replicas share."""
+    """Returns whether an operation makes a handle of something that all replicas share."""
     return (
         not op.inputs
         and bool(op.outputs)

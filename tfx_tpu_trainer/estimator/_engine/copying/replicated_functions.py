@@ -1,13 +1,12 @@
-"""Functions that several replicas call together, because they read each other's values inside.
+"""Joins the calls of functions in which replicas read each other into one call of all replicas.
 
-A `CrossReplicaSum` in the branch of a condition or in the body of a loop (an optimizer that is
-applied every few steps is the common case) adds up what is inside of the calls of all replicas. So
-these calls become one, of a function that holds every replica's copy of the body. A function that
-only asks for the replica's number becomes one of its own for each replica.
+A `CrossReplicaSum` in the branch of a condition or in the body of a loop (commonly, an optimizer that is applied every
+few steps) adds up values within the calls of all replicas. So these calls become one, of a function that holds every
+replica's copy of the body. A function that only reads the replica's number gets a version for each replica.
 
-Which replicas an exchange reads must be known while the copies are made. TensorFlow's gradients hand
-that on as a tensor: as a result of the function that has the exchange, and as an argument of the
-function that has its gradient. `Scope` finds the value.
+Which replicas an exchange reads must be known while the copies are made. TensorFlow's gradients pass that on as a
+tensor: a result of the function that has the exchange, and an argument of the function that has its gradient. `Scope`
+finds the value.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ _UNREAD_MASKS = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
 # How a value is found through calls. The problem: the gradient of a CrossReplicaSum in a branch is
-# a sum over the same groups in another function, which TensorFlow hands them to as an argument:
+# a sum over the same groups in another function, which receives them as an argument:
 #   branch() = (CrossReplicaSum(g, groups=Const), groups),  gradient(dy, groups) = sum(dy, groups)
-# No constant folding reaches it, and the copies can't be made without it.
+# Constant folding does not reach it, and the copies can't be made without it.
 # The idea: a scope knows the nodes around it and, in a function, what the call gives each argument;
 # `value` walks back through both, up into the caller and down into a call whose result is read,
 # until it meets a constant.
@@ -57,8 +56,8 @@ class Scope:
         given: Sequence[str] = (),
         outer: Scope | None = None,
     ) -> None:
-        # Whether a value was looked for among the arguments of the call: what was made with it
-        # holds for this call only.
+        # Whether a value was looked up among the call's arguments: a function made with it is valid
+        # for this call only.
         self.asked_outside = False
         self._find = find
         self._functions = functions
@@ -67,7 +66,7 @@ class Scope:
         self._outer = outer
 
     def value(self, reference: str) -> np.ndarray | None:
-        """Returns the value that a reference stands for; `None` where it isn't known."""
+        """Returns the value of a reference; `None` where it isn't known."""
         name, *output = reference.split(":")
         if name in self._arguments:
             self.asked_outside = True
@@ -95,7 +94,7 @@ class Scope:
         return Scope(nodes.get, self._functions, arguments=arguments, given=given, outer=self)
 
     def unchanged(self, body: str, given: Sequence[str]) -> list[str]:
-        """Returns the references that a loop begins with, each empty where a round may change its value."""
+        """Returns a loop's first references, each empty where a round may change its value."""
         # body(i, groups) = (i + 1, groups), given (i0, g0), is ["", "g0"]: every round has g0.
         definition = self._functions[body]
         inner = self.of_call(body, given)
@@ -104,7 +103,7 @@ class Scope:
         return [g if a == r else "" for g, a, r in zip(given, arguments, results)]
 
     def _origin(self, reference: str) -> str:
-        """Returns the name of the argument or node that a reference's value is passed on from."""
+        """Returns the name of the argument or node from which a reference's value is passed on."""
         name = reference.split(":")[0]
         node = None if name in self._arguments else self._find(name)
         return self._origin(node.input[0]) if node and node.op in _PASSING_ON else name
@@ -135,7 +134,7 @@ class Scope:
 
 
 # The attributes of calls that name functions, and those that list a type or shape for each input or
-# output. For each type of call, how many of its first inputs decide, the same on every replica.
+# output; for each type of call, how many of its first inputs decide which function runs.
 _FUNCTIONS = ("then_branch", "else_branch", "body", "cond", "f", "branches")
 _LISTS = ("Tin", "Tout", "T", "output_shapes")
 _CALLS = {
@@ -152,24 +151,20 @@ _CALLS = {
 
 
 def deciding_inputs(node: v1.NodeDef) -> int:
-    """Returns how many of a call's inputs, the first ones, are taken from one replica only."""
+    """Returns how many of a call's first inputs are taken from one replica only."""
     return _CALLS[node.op]
 
 
 def given_to_functions(node: v1.NodeDef, scope: Scope) -> list[str]:
-    """Returns what a call's functions are given, as references in the scope that it stands in.
-
-    One is empty where it changes from round to round of a loop.
-    """
+    """Returns references to the arguments of a call's functions, empty where a loop changes one."""
     given = [each for each in node.input if not each.startswith("^")][_CALLS.get(node.op, 0) :]
     return scope.unchanged(node.attr["body"].func.name, given) if "body" in node.attr else given
 
 
 class ReplicatedFunctions:
-    """Makes functions of several replicas of the functions of a graph."""
+    """Makes functions of several replicas from a graph's functions."""
 
     def __init__(self, graph: tf.Graph, library: Any, changes: VariableChanges) -> None:
-        """Reads the functions."""
         self._functions = functions_of(library)
         self._changes = changes
         self._exchanging = functions_with(self._functions, lambda node: node.op in EXCHANGES)
@@ -184,23 +179,23 @@ class ReplicatedFunctions:
         return list(self._made.values())
 
     def exchanges_inside(self, node: v1.NodeDef) -> bool:
-        """Tells whether a node is a call in which replicas read each other, to be made jointly."""
+        """Returns whether a node is a call in which replicas read each other."""
         return self._calls(node, self._exchanging)
 
     def numbers_inside(self, node: v1.NodeDef) -> bool:
-        """Tells whether a node is a call that differs from replica to replica, by their numbers."""
+        """Returns whether a node is a call that reads the replica's number."""
         return self._calls(node, self._numbered)
 
     def join(
         self, node: v1.NodeDef, name: str, replicas: Sequence[int], scope: Scope | None = None
     ) -> v1.NodeDef:
-        """Returns the one call of some replicas, its inputs left out."""
+        """Returns one call for some replicas, without its inputs."""
         scope = scope or self.scope
         given = given_to_functions(node, scope)
         joint = v1.NodeDef(name=name, op=node.op)
         for key, attr in node.attr.items():
-            # Places among one replica's inputs say nothing of the joint ones. Without them a call
-            # counts as changing all its variables, which orders more than it need, never less.
+            # Positions among one replica's inputs do not fit the joint ones. Without them a call
+            # counts as changing all its variables, which may add to the order, never remove from it.
             if key not in ("_class", "_read_only_resource_inputs"):
                 joint.attr[key].CopyFrom(attr)
         for key in _LISTS:
@@ -208,7 +203,7 @@ class ReplicatedFunctions:
                 _repeat(joint.attr[key].list, len(replicas))
         for key in _FUNCTIONS:
             if key in joint.attr:
-                # The condition of a loop is decided by the first replica's variables.
+                # The first replica's variables decide the condition of a loop.
                 outputs_of = replicas[:1] if key == "cond" else replicas
                 for function in (joint.attr[key].func, *joint.attr[key].list.func):
                     if function.name:
@@ -236,25 +231,26 @@ class ReplicatedFunctions:
         if name not in self._made:
             body = _Body(self, self._functions[function], replicas, outputs_of, scope)
             made = body.definition(name, self._changes)
-            # A value of this call's arguments is part of the body: no other call may find it.
+            # The body contains a value of this call's arguments: no other call may use it.
             if scope.asked_outside:
                 name = made.signature.name = f"{name}_call{len(self._made)}"
             self._made[name] = made
         return name
 
 
-# How a function of all replicas is made. The problem: of `tf.cond(apply, lambda:
-# opt.apply(sum(g)))` each replica has its own call, and a sum within one can't read the gradients
-# within another. The idea: one call whose function holds the bodies of all replicas, side by side.
+# How a function of all replicas is made. The problem: each replica has its own call of
+# `tf.cond(apply, lambda: opt.apply(sum(g)))`, and a sum within one can't read the gradients within
+# another. The idea: one call of a function that holds the bodies of all replicas, side by side.
 # It takes the arguments of replica 0, then those of replica 1, ..., and returns the results in the
 # same order:
 #   f(g) = CrossReplicaSum(g)   ->   f_of_both(g0, g1) = (s, s), where s = AddN(g0, g1)
-# What decides (a condition, the index of a branch) is taken from the first replica alone: it must
-# be the same on all, as it must on a TPU, where a sum in one branch waits until all get there.
-# The invariants: every stateful node of the first replica's body is in the function, needed or not;
-# of the others only what results and exchanges read; and a variable is changed by the first alone.
+# A condition, or the index of a branch, is taken from the first replica alone: it must be the same
+# on all, as on a TPU, where a sum in one branch waits until all get there.
+# The invariants: the function has every stateful node of the first replica's body, needed or not,
+# and of the others' only the nodes that results and exchanges read; the first alone changes
+# variables.
 class _Body:
-    """The FunctionDef of one function of several replicas, growing from what it returns upstream."""
+    """The FunctionDef of one function of several replicas, growing upstream from its results."""
 
     def __init__(
         self,
@@ -289,7 +285,7 @@ class _Body:
                 signature.input_arg.add().CopyFrom(argument)
                 signature.input_arg[-1].name = f"core{replica}_{argument.name}"
                 if index in original.arg_attr:
-                    # The attributes of an argument go by its place.
+                    # An argument's attributes are listed by its position.
                     made.arg_attr[position * count + index].CopyFrom(original.arg_attr[index])
         for replica in self._outputs_of:
             for output in original.signature.output_arg:
@@ -297,8 +293,8 @@ class _Body:
                 signature.output_arg[-1].name = f"core{replica}_{output.name}"
                 given = self._reference(replica, original.ret[output.name])
                 made.ret[signature.output_arg[-1].name] = given
-        # Of the first replica everything runs that runs in the function: it may be there for its
-        # effect. Of the others only what is read, by their outputs and by the exchanges.
+        # All of the first replica's nodes run, since any may be there for its effect; of the
+        # others', only those that outputs and exchanges read.
         for node in original.node_def:
             self._name(self._replicas[0], node.name)
         for output, node_name in original.control_ret.items():
@@ -310,7 +306,7 @@ class _Body:
         return made
 
     def _name(self, replica: int, node_name: str) -> str:
-        """Returns the name of a node's copy and asks for it."""
+        """Requests a node's copy and returns its name."""
         node = self._nodes[node_name]
         if node.op in EXCHANGES and cross_replica_ops.same_on_all(node):
             replica = self._senders(node, replica)[0]
@@ -323,7 +319,7 @@ class _Body:
         return name
 
     def _reference(self, replica: int, reference: str) -> str:
-        """Returns the reference to the copy of what an input of the original refers to."""
+        """Returns the reference that replaces an input of the original."""
         node_name, *output = reference.split(":")
         if node_name in self._arguments:
             return f"core{replica}_{node_name}"
@@ -371,9 +367,9 @@ class _Body:
             nodes = [copy]
         copy = nodes[-1]
         for control in controls:
-            # Other control inputs are on arguments, which are there when the function begins.
+            # Other control inputs wait for arguments, which exist when the function begins.
             if control in self._nodes:
-                # A change of a variable is the first replica's for all.
+                # The first replica changes variables for all.
                 changed = changes.made_by(self._nodes[control])
                 waits_for = self._name(self._replicas[0] if changed else replica, control)
                 if f"^{waits_for}" not in copy.input:
@@ -391,7 +387,7 @@ class _Body:
         return call
 
     def _senders(self, node: v1.NodeDef, replica: int, *, present: bool = True) -> tuple[int, ...]:
-        """Returns the replicas that an exchange reads for one of them; those of this call, if asked."""
+        """Returns the replicas that an exchange reads for one of them; where `present`, only this call's."""
         found = cross_replica_ops.senders(node, self._constant(node, node.input[1]), replica)
         return tuple(each for each in found if each in self._replicas) if present else found
 
@@ -417,7 +413,7 @@ def _number_of_outputs(node: v1.NodeDef) -> int:
 
 
 def _repeat(values: Any, times: int) -> None:
-    """Repeats an attribute's list."""
+    """Repeats an attribute's list in place."""
     once = type(values)()
     once.CopyFrom(values)
     for _ in range(times - 1):

@@ -1,7 +1,6 @@
 """Decides which ops of a traced graph all replicas can share.
 
-A step of BERT-base on two replicas has half the nodes for it, which Python, TensorFlow's optimizer and its
-executor each go through.
+Sharing halves the nodes in a step of BERT-base on two replicas, for Python, TensorFlow's optimizer and its executor.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,27 +17,27 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import calls_fun
 v1 = tf.compat.v1
 
 _CONSTANT = "Const"
-# Reading a variable has a state only in TensorFlow's books: that of the variable.
+# TensorFlow counts a read as stateful, but the state is the variable's.
 _READ = "ReadVariableOp"
-# Constants above this are told apart by their ops: comparing them would cost more than it saves.
+# Constants above this size are not compared: that would cost more than it saves.
 _MOST_BYTES_COMPARED = 1024
-# Where `tf.gradients` puts the gates of the gradients of one op.
+# The name scope in which `tf.gradients` gates the gradients of one op.
 _GATES = "_grad/tuple/"
 
 
-# Which copies are spared. The problem: N replicas have N copies of every op, but much of a step
-# does not depend on their rows. In
+# Which ops are shared. The problem: N replicas have N copies of every op, but much of a step does
+# not depend on their rows. In
 #   loss = cross_entropy(x @ w) + 1e-4 * l2_loss(w)
 # the product differs from replica to replica; l2_loss(w), its gradient and the learning rate do
 # not.
-# The idea: an op is the same on all if neither it nor anything that it needs is a replica's own
-# (`_is_own`): its rows, other replicas' values, its number, random numbers. What may have an effect
-# is its own as well, since it must not happen less often, and so is a call of functions, which
-# nobody looks into. To read a variable has no effect, and the first replica changes variables for
-# all.
-# The invariant: on the shared copies each replica gets the bits that it had on its own.
+# The idea: an op is the same on all replicas if neither it nor anything that it needs is a
+# replica's own (`_is_own`): its rows, other replicas' values, its number, random numbers. An op that
+# may have an effect is a replica's own as well, since the effect must not happen less often, and so
+# is a call of functions, whose bodies are not read. Reading a variable has no effect, and the first
+# replica changes variables for all.
+# The invariant: with shared copies each replica computes the same bits as with its own.
 class SharedOps:
-    """Tells which copies can be spared; it remembers its answers, for one copying."""
+    """Decides which ops the replicas share, and remembers it while one graph is copied."""
 
     def __init__(
         self,
@@ -59,10 +58,7 @@ class SharedOps:
         self._likes: dict[str, tf.Operation] = {}
 
     def same_on_all(self, op: tf.Operation) -> bool:
-        """Tells whether an op has the same outputs on all replicas, and no effect.
-
-        So has what is computed of constants and variables alone: a shape, the decay of weights.
-        """
+        """Returns whether an op has the same outputs on all replicas, and no effect."""
         pending, opened = [op], set[str]()
         while pending:
             current = pending.pop()
@@ -77,13 +73,13 @@ class SharedOps:
                 opened.add(current.name)
                 pending += [current, *unknown]
                 continue
-            # An op is visited twice: to ask for what it needs, and once all of that is known.
-            # What is unknown still needs itself, in a loop of TensorFlow 1.
+            # An op is visited twice: to queue what it needs, and once all of that is known. An op
+            # that is still unknown then needs itself, in a loop of TensorFlow 1.
             self._same[current.name] = all(self._same.get(each.name, False) for each in needed)
         return self._same[op.name]
 
     def constant_like(self, op: tf.Operation) -> tf.Operation:
-        """Returns the constant that stands for one: the first of equal ones that was asked for."""
+        """Returns the constant that replaces one: the first of its equals that was asked for."""
         if op.type != _CONSTANT or op.control_inputs:
             return op
         if op.name not in self._likes:
@@ -96,24 +92,22 @@ class SharedOps:
             return op
         definition = v1.NodeDef()
         definition.CopyFrom(known)
-        # Equal constants differ in their names, and in what they are placed with.
+        # Equal constants may differ in name and colocation.
         definition.name = ""
         definition.attr.pop("_class", None)
         return self._constants.setdefault(definition.SerializeToString(deterministic=True), op)
 
     def behind_gates(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the gradient that a gate lets through when all gradients of the same op are there.
-
-        Optimizers of `tf.compat.v1` have `tf.gradients` make gates, of two nodes and more for each op. What
-        reads behind one waits for the same itself: without, a step computes more gradients at a time, and
-        ResNet-50 needs 7 % more memory.
-        """
+        """Returns the gradient that a gate lets through once all gradients of the same op exist."""
+        # Optimizers of `tf.compat.v1` have `tf.gradients` make a gate of two nodes or more for each
+        # op. A reader that skips it takes over its control inputs (`waits_for`): without them a
+        # step computes more gradients at a time, and ResNet-50 needs 7 % more memory.
         while self._others_before(tensor.op) is not None:
             tensor = tensor.op.inputs[0]
         return tensor
 
     def waits_for(self, op: tf.Operation) -> list[tf.Operation]:
-        """Returns what an op waits for that reads behind gates: its control inputs, and what gates wait for."""
+        """Returns the control inputs of an op, and of the gates before it."""
         waits = dict.fromkeys(op.control_inputs)
         for tensor in op.inputs:
             while (others := self._others_before(tensor.op)) is not None:
@@ -122,11 +116,8 @@ class SharedOps:
         return list(waits)
 
     def _others_before(self, op: tf.Operation) -> list[tf.Operation] | None:
-        """Returns what a gate waits for besides the gradient that it lets through; None if it is no gate."""
-        if op.type != "Identity" or _GATES not in op.name:
-            return None
-        if op.outputs[0].name in self._differing:
-            # What stands for it is no gate.
+        """Returns what a gate waits for besides the gradient that it lets through; `None` for other ops."""
+        if op.type != "Identity" or _GATES not in op.name or op.outputs[0].name in self._differing:
             return None
         if op.name not in self._gates:
             gradient = op.inputs[0].op
@@ -138,7 +129,7 @@ class SharedOps:
         return self._gates[op.name]
 
     def _is_own(self, op: tf.Operation) -> bool:
-        """Tells whether an op differs between replicas whatever its inputs are."""
+        """Returns whether an op differs between replicas whatever its inputs are."""
         if op.type in EXCHANGES or op.type == REPLICA_NUMBER:
             return True
         if any(tensor.name in self._differing for tensor in op.outputs):

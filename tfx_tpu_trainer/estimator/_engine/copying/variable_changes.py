@@ -1,4 +1,4 @@
-"""Finds the ops that change variables, and orders the copies of them that stand in a function."""
+"""Finds the ops that change variables, and orders their copies in a function."""
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
@@ -20,23 +20,22 @@ CHANGES = (
     "ResourceScatter",
     "ResourceStridedSliceAssign",
 )
-"""Prefix of the types of ops that change a variable."""
-# Attributes that say which outputs a call, a conditional or a loop has.
+"""Prefixes of the types of ops that change a variable."""
+# Attributes with the types of the outputs of a call, a conditional or a loop.
 _OUTPUT_TYPES = ("Tout", "T")
 _HANDLE_TYPES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
 class VariableChanges:
-    """Tells whether an op changes a variable, itself or in a function that it calls."""
+    """Finds out whether a node changes a variable, itself or in a function that it calls."""
 
     def __init__(self, library: Any, *, changes: Sequence[str] = CHANGES) -> None:
-        """Reads the functions of a graph."""
         self._changes = tuple(changes)
         functions = functions_of(library)
         self._functions = functions_with(functions, lambda node: node.op.startswith(self._changes))
 
     def made_by(self, node: v1.NodeDef) -> bool:
-        """Tells whether a node changes a variable."""
+        """Returns whether a node changes a variable."""
         if node.op.startswith(self._changes) or node.op in self._functions:
             return True
         if not self._functions:
@@ -45,16 +44,14 @@ class VariableChanges:
 
 
 def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[bool]) -> list[int]:
-    """Orders nodes as a session's graph runs them.
-
-    A function runs the reads and writes of a variable in the order in which its nodes stand; a
-    session's graph runs each node as soon as what it waits for is there. So there a value that is
-    read after the train_op was made, but does not wait for it, is the one before the step. In the
-    order given here it is so in a function too: nodes that change a variable come last among those
-    that could come next, and else the order is the model's.
-    """
+    """Orders nodes so that a function runs them as a session's graph does."""
+    # A function runs the reads and writes of a variable in the order of its nodes; a session's
+    # graph runs a node as soon as its inputs exist. So in a session, a read that was made after the
+    # train_op, but does not wait for it, gives the value before the step. The same holds in a
+    # function if, of the nodes that could come next, those that change a variable come last; else
+    # the order is the model's.
     # Kahn's algorithm with a heap: (False, number) comes before (True, number). The nodes
-    # [w.assign(0), w.read()], none of which waits for the other, become [w.read(), w.assign(0)].
+    # [w.assign(0), w.read()], neither of which waits for the other, become [w.read(), w.assign(0)].
     waiting = [len(set(before)) for before in sources]
     readers: list[list[int]] = [[] for _ in sources]
     for number, before in enumerate(sources):
@@ -74,14 +71,11 @@ def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[b
 
 
 def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> list[v1.NodeDef]:
-    """Makes what changes a variable wait for the reads in the conditionals that stand before it.
-
-    A function makes a change wait for a conditional or a call that reads the variable. But both are
-    taken apart when they run, and what waits for them alone need not wait for the reads in them;
-    what waits for their results does.
-    """
-    # Handles among them; other names in common only add a wait. Each wait is for a node that stands
-    # before, so that the order stays one in which the nodes can run.
+    """Makes changes of a variable wait for the reads of it in conditionals and calls before them."""
+    # TensorFlow makes a change wait for a conditional that reads the variable. But a conditional is
+    # inlined when it runs: then only a wait for its results waits for the reads in it.
+    # `changed` has handles; other names in common only add a wait. Each wait is for an earlier
+    # node, so the nodes can still run in this order.
     changed = {name for node, does in zip(nodes, changes) if does for name in node.input}
     reads: dict[str, list[str]] = {}
     result = []
@@ -101,12 +95,12 @@ def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> l
 
 
 def calls_functions(node: v1.NodeDef) -> bool:
-    """Tells whether a node is a call, a conditional or a loop, of functions in its attributes."""
+    """Returns whether a node calls functions: a call, a conditional or a loop."""
     return any(attr.HasField("func") or attr.list.func for attr in node.attr.values())
 
 
 def _results(node: v1.NodeDef) -> Iterator[v1.NodeDef]:
-    """Yields nodes that are there when a call's results are."""
+    """Yields nodes that run once a call's results exist."""
     lists = [node.attr[name].list.type for name in _OUTPUT_TYPES if name in node.attr]
     for index, dtype in enumerate(lists[0] if lists else ()):
         if dtype not in _HANDLE_TYPES:

@@ -1,4 +1,4 @@
-"""Buffers the rows of an evaluation in this process, and measures each slice of them."""
+"""Buffers an evaluation's rows in this process, and measures each slice of them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ _logger = tf.get_logger()
 MOST_BYTES = 64 << 20
 """Bytes of rows to buffer before the slices are measured on them."""
 
-# An update of more than this gains nothing, and needs more memory than one of a batch.
+# Larger updates are no faster, and need more memory than those of a batch.
 _ROWS_OF_UPDATE, _BYTES_OF_UPDATE = 2048, 1 << 20
 _ROWS_OF_PROBE = 256
 
 _NODE = re.compile(r"\s*\[\[\{\{node (\S+)\}\}\]\]")
 
 
+# A batch may have few rows of a slice, so metrics are updated with the rows of many batches at
+# once. Whether that gives the same result is tried on the first rows; metrics for which it matters
+# which rows share an update (a mean of the batches' means) are updated batch by batch, as those of
+# the whole are.
 class BufferedSlices:
-    """Measures slices on rows that come batch by batch.
-
-    Many batches have few rows of a slice each: metrics are updated with the rows of many batches together. Whether that
-    returns the same is tried on the first rows; metrics for which it matters which rows are together (a mean of the
-    batches' means) are updated batch by batch, as those of the whole are.
-    """
+    """Measures slices on rows that come batch by batch."""
 
     def __init__(
         self,
@@ -63,13 +62,13 @@ class BufferedSlices:
 
     def add(self, before: np.int64, members: np.ndarray, *tensors: np.ndarray) -> np.int64:
         """Takes a batch."""
-        for tensor, says in zip(tensors, self._not_rows):
+        for tensor, message in zip(tensors, self._not_rows):
             if tensor.shape[:1] != members.shape[:1]:
-                raise ValueError(says)
+                raise ValueError(message)
         if before == 0:
             self._start()
         self._values = None
-        # Copies: what TensorFlow gives may be a part of something large.
+        # Copied, since a tensor's array may keep a larger one in memory.
         self._batches.append([np.array(tensor) for tensor in tensors])
         self._members.append(members != 0)
         self._bytes += members.size + sum(map(_bytes_of, tensors))
@@ -78,18 +77,18 @@ class BufferedSlices:
         return np.int64(before + 1)
 
     def values(self, batches: np.int64) -> list[np.ndarray]:
-        """Returns, slice by slice, its number of rows and the values of its metrics."""
+        """Returns the number of rows and the metrics' values, slice by slice."""
         if batches == 0:
             self._start()
         if self._values is None:
-            # What is buffered stays: there may be more to come.
+            # The buffer is kept: more rows may follow.
             rows = _Rows(self._batches, self._members)
             found = zip(self._counted + rows.counts(), self._of_each(rows, self._metrics.values))
             self._values = [value for count, values in found for value in (count, *values)]
         return self._values
 
     def _forget_counted(self) -> None:
-        """Makes what is buffered part of the states."""
+        """Counts the buffered rows into the states."""
         rows = _Rows(self._batches, self._members)
         self._states = self._of_each(rows, self._metrics.state)
         self._counted = self._counted + rows.counts()
@@ -99,7 +98,7 @@ class BufferedSlices:
         self, rows: _Rows, result: Callable[[], list[np.ndarray]]
     ) -> list[list[np.ndarray]]:
         """Returns a result of the metrics, their state or values, after the rows of each slice."""
-        # Asked again with each call until the rows tell: an evaluation may begin with one row.
+        # Tried with each call until there are enough rows: an evaluation may begin with one.
         if self._in_any_groups is None:
             self._in_any_groups = self._may_group(rows)
         results = []
@@ -111,22 +110,23 @@ class BufferedSlices:
                     self._metrics.update(part)
                 results.append(result())
             except tf.errors.OpError as error:
-                # What TensorFlow says of a Python error begins with the errors that caused it.
+                # TensorFlow would take a node that the message names for one of its own graph.
+                message = _NODE.sub(r" (at \1)", without_preamble(error.message))
                 raise ValueError(
-                    f"metric_fn fails on the rows of slice {name!r}: {_said(error)}"
+                    f"metric_fn fails on the rows of slice {name!r}: {message}"
                 ) from None
         return results
 
     def _may_group(self, rows: _Rows) -> bool | None:
-        """Tells whether it does not matter which rows share an update; `None` where too few rows tell."""
+        """Returns whether any rows may share an update; `None` where there are too few rows to try."""
         together = rows.some(_ROWS_OF_PROBE)
         number = len(together[0]) if together else 0
         if number < 2:
             return None
-        # Rows may be put together only if neither of two things matters: where they are cut (into
-        # unequal parts, since a mean of means may be right for equal ones), and whether there are
-        # updates without a row, which `by_batch` makes of batches that have none of a slice, and
-        # `grouped` does not.
+        # Rows may share an update only if it matters neither where they are cut (into unequal
+        # parts, since a mean of means may be right for equal ones), nor whether there are updates
+        # without rows: `by_batch` makes these of batches without a row of the slice, `grouped` does
+        # not.
         cut = -(-number // 3)
         apart = [[column[:cut] for column in together], [column[cut:] for column in together]]
         none = [column[:0] for column in together]
@@ -135,7 +135,7 @@ class BufferedSlices:
             in_parts = self._state_after(apart)
             with_none = self._state_after([*apart, none])
         except tf.errors.OpError:
-            # The update of a slice will fail in the same way, and its error names the slice.
+            # A slice's update will fail in the same way, with an error that names the slice.
             return False
         if all(map(_alike, at_once, in_parts)) and all(map(_alike, in_parts, with_none)):
             return True
@@ -153,7 +153,7 @@ class BufferedSlices:
 
 
 class _Rows:
-    """Rows of some batches."""
+    """The rows of several batches."""
 
     def __init__(
         self, batches: Sequence[Sequence[np.ndarray]], members: Sequence[np.ndarray]
@@ -169,7 +169,7 @@ class _Rows:
         return [_Joined.of(batches) for batches in by_shape.values()]
 
     def some(self, number: int) -> list[np.ndarray]:
-        """Returns rows of one shape: as many as there are, but no more than a number."""
+        """Returns at most `number` rows, all of one shape."""
         if not self._batches:
             return []
         most = max(self._joined, key=lambda joined: len(joined.columns[0]))
@@ -191,7 +191,7 @@ class _Rows:
                 yield [column[picked] for column in joined.columns]
 
     def by_batch(self, index: int) -> Iterator[list[np.ndarray]]:
-        """Yields the rows of a slice batch by batch, also of batches that have none."""
+        """Yields the rows of a slice batch by batch, none for batches without any."""
         for columns, members in self._batches:
             rows = np.flatnonzero(members[:, index])
             yield [column[rows] for column in columns]
@@ -199,13 +199,13 @@ class _Rows:
 
 @dataclasses.dataclass(frozen=True)
 class _Joined:
-    """Batches put one after the other."""
+    """Batches, concatenated."""
 
     # The values of each row.
     columns: Sequence[np.ndarray]
     # [slices, rows]: which rows belong to each slice.
     of_slices: np.ndarray
-    # The most rows that metrics are to be updated with.
+    # The most rows of an update.
     at_once: int
 
     @classmethod
@@ -218,20 +218,15 @@ class _Joined:
         return cls(columns, of_slices, at_once)
 
 
-def _said(error: tf.errors.OpError) -> str:
-    # TensorFlow would take a node that it names for one of the graph in which this error arrives.
-    return _NODE.sub(r" (at \1)", without_preamble(error.message))
-
-
 def _bytes_of(values: np.ndarray) -> int:
     if values.dtype != object:
         return values.nbytes
-    # Python's own share of a text is larger than most texts.
+    # A Python object takes more memory than most of the texts in it.
     return values.nbytes + sum(map(sys.getsizeof, values.ravel()))
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Tells whether two arrays differ by no more than sums do that are added up in another order."""
+    """Returns whether two arrays are equal but for the order in which sums were added up."""
     if one.shape != other.shape:
         return False
     if one.dtype.kind in "fc":

@@ -1,4 +1,4 @@
-"""Measures slices of the data: finds the rows of a batch that belong to each, and has each metric once for each."""
+"""Measures slices of the data: finds the rows of a batch in each, and computes each metric for each."""
 
 import dataclasses
 import itertools
@@ -43,7 +43,7 @@ class Slice:
 
 
 def slice_membership(features: Mapping[str, Feature], slices: Sequence[Slice]) -> tf.Tensor:
-    """Tells for each row of a batch and each slice whether the row is in it.
+    """Finds the slices of each row of a batch.
 
     A row with several values of a feature is in the slices of all of them; one without any value
     is in none.
@@ -53,15 +53,15 @@ def slice_membership(features: Mapping[str, Feature], slices: Sequence[Slice]) -
         slices: The slices.
 
     Returns:
-        int32 [rows, slices] of 0 and 1: numbers, which may go to a TPU where strings may not.
+        int32 [rows, slices]: 1 where the row is in the slice, else 0. TPUs take numbers, not strings.
     """
-    # In a few large ops: a graph with some for each of many slices would take long to build.
+    # In a few large ops: a graph with several ops for each of many slices would take long to build.
     conditions = _Conditions(features, slices)
     membership = conditions.all_hold([one.conditions for one in slices])
     for index, one in enumerate(slices):
         if one.excluded:
             outside = tf.logical_not(tf.reduce_any(conditions.all_hold(one.excluded), axis=1))
-            # Only its own column loses rows: for all others this is true.
+            # True in all columns but the slice's own, which alone loses rows.
             this = tf.one_hot(index, len(slices), on_value=False, off_value=True, dtype=tf.bool)
             membership = tf.logical_and(membership, tf.logical_or(outside[:, tf.newaxis], this))
     membership = tf.cast(membership, tf.int32)
@@ -72,7 +72,7 @@ def slice_membership(features: Mapping[str, Feature], slices: Sequence[Slice]) -
 
 
 class _Conditions:
-    """All conditions of some slices: bool [rows, conditions], and where each stands in it."""
+    """The conditions of slices: bool [rows, conditions], and each one's column."""
 
     def __init__(self, features: Mapping[str, Feature], slices: Sequence[Slice]) -> None:
         by_feature: dict[str, dict[SliceValue | None, None]] = {}
@@ -90,7 +90,7 @@ class _Conditions:
         self._holds = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
 
     def all_hold(self, groups: Sequence[Sequence[Condition]]) -> tf.Tensor:
-        """Tells for each row and each group whether all of its conditions hold."""
+        """Returns bool [rows, groups]: whether all of the group's conditions hold for the row."""
         longest = max(map(len, groups))
         # Shorter groups repeat their last condition, so that one gather serves all: [[a, b], [c]]
         # are the places [[0, 1], [2, 2]].
@@ -106,7 +106,7 @@ class _Conditions:
 
 
 def _values_of(feature: Feature) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """Returns a feature's values as [rows, values], and where there is one; `None` is everywhere."""
+    """Returns a feature's values as [rows, values], and a mask of those present; `None` for all."""
     present = None
     if isinstance(feature, tf.SparseTensor):
         there = tf.SparseTensor(
@@ -133,7 +133,7 @@ def _values_of(feature: Feature) -> tuple[tf.Tensor, tf.Tensor | None]:
 def _holds(
     values: tf.Tensor, present: tf.Tensor | None, asked: Sequence[SliceValue | None]
 ) -> tf.Tensor:
-    """Tells for each row whether it has each of the values asked for, or, of `None`, any."""
+    """Returns bool [rows, asked]: whether the row has the value, or for `None` any value."""
     columns = []
     if None in asked:
         there = tf.ones_like(values, tf.bool) if present is None else present
@@ -168,12 +168,12 @@ def slice_eval_metrics(
     on_this_host: bool = True,
     most_bytes: int = MOST_BYTES,
 ) -> tuple[MetricFn, dict[str, Any]]:
-    """Makes eval_metrics that measure slices beside the whole, in the same pass over the data.
+    """Makes eval_metrics that measure the whole and slices in one pass over the data.
 
-    The function is called once for all rows, as ever. For the slices it is called once more, in a separate graph, which
-    measures one slice after the other on rows that were buffered. Where it needs the model's graph, or the session
-    runs in another process, it is called there once for each slice; batches without a row of a slice give it empty
-    tensors: means of `tf.compat.v1.metrics` and Keras metrics take them as they are.
+    The function is called once for all rows, as without slices, and once more in a separate graph, which measures one
+    slice after the other on buffered rows. Where it needs the model's graph, or the session runs in another process, it
+    is called once for each slice, on empty tensors for batches without a row of it; means of `tf.compat.v1.metrics` and
+    Keras metrics accept those.
 
     Args:
         metric_fn: The model's function: returns metric name -> metric.
@@ -181,12 +181,11 @@ def slice_eval_metrics(
         membership: int32 [rows, slices]: 1 where a row belongs to a slice.
         slice_names: Names of the slices, all different.
         on_this_host: Whether metric_fn's ops run in this process. Defaults to `True`.
-        most_bytes: How much of the rows to collect before the slices are measured on them. Defaults
-            to 64 MiB.
+        most_bytes: Bytes of rows to buffer before the slices are measured on them. Defaults to 64 MiB.
 
     Returns:
-        The pair (function, tensors) to use instead of the model's own. Metrics of a slice are named `<metric>/<slice>`,
-        see `split_by_slice`.
+        The pair (function, tensors) to use instead of the model's own. A slice's metrics are named
+        `<metric>/<slice>`; see `split_by_slice`.
     """
     sliced = _SlicedMetrics(metric_fn, slice_names, on_this_host, most_bytes)
     return sliced, {"tensors": tensors, "membership": membership}
@@ -248,7 +247,7 @@ class _SlicedMetrics:
             mask = members[:, index]
             with v1.variable_scope(f"slice_{index}"):
                 rows = _rows_where(tensors, mask)
-                total = metric_ops.local_zero(EXAMPLE_COUNT)
+                total = metric_ops.local_count(EXAMPLE_COUNT)
                 counted = tf.math.count_nonzero(mask, dtype=tf.int64)
                 count = total.read_value(), total.assign_add(counted, read_value=False)
                 of_slice = _call(unsampled(self._metric_fn), rows)
@@ -258,7 +257,7 @@ class _SlicedMetrics:
     def _buffering(
         self, isolated: IsolatedMetrics, tensors: Any, membership: tf.Tensor
     ) -> Iterator[dict[str, Any]]:
-        """Has the rows buffered, and the slices measured apart."""
+        """Buffers the rows, and measures the slices in a separate graph."""
         number = len(self._names)
         given = tf.nest.flatten(tensors)
         buffered_slices = BufferedSlices(
@@ -268,8 +267,8 @@ class _SlicedMetrics:
             most_bytes=self._most_bytes,
         )
         with v1.variable_scope("slices"):
-            # Its initialization is what tells the buffered rows that an evaluation begins.
-            batches = metric_ops.local_zero("batches")
+            # Reset when an evaluation begins, by its initialization, which empties the buffer.
+            batches = metric_ops.local_count("batches")
         inputs = [batches.read_value(), membership, *given]
         buffered = tf.numpy_function(buffered_slices.add, inputs, tf.int64)
         buffered.set_shape(())
@@ -279,7 +278,7 @@ class _SlicedMetrics:
         for value, shape in zip(found, shapes * number):
             value.set_shape(shape)
         for start in range(0, len(found), len(dtypes)):
-            # All of them name one update op, which a session call runs once.
+            # All share one update op, which a session call runs once.
             count, *values = found[start : start + len(dtypes)]
             of_slice = tf.nest.pack_sequence_as(isolated.metrics, values)
             yield {
@@ -290,7 +289,7 @@ class _SlicedMetrics:
 def split_by_slice(
     metrics: Mapping[str, Any], slice_names: Sequence[str]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Takes the metrics of the whole and of the slices apart.
+    """Separates the metrics of the whole from those of the slices.
 
     Args:
         metrics: Name -> value, as an evaluation with `slice_eval_metrics` gives them.
@@ -319,12 +318,12 @@ def _rows_where(tensors: Any, mask: tf.Tensor) -> Any:
 
 
 def _full_name(metric: str, slice_name: str) -> str:
-    # TensorBoard puts the charts of one metric together by what stands before the slash.
+    # TensorBoard groups charts by the part of the name before the slash.
     return f"{metric}/{slice_name}"
 
 
 def _check_static_rows(tensors: Any, membership: tf.Tensor) -> None:
-    """Checks as early as can be that every tensor has the membership's number of rows."""
+    """Checks, as far as static shapes show, that every tensor has the membership's number of rows."""
     rows = membership.shape.as_list()[0]
     for tensor in tf.nest.flatten(tensors):
         if not isinstance(tensor, tf.Tensor):
@@ -339,7 +338,7 @@ def _check_static_rows(tensors: Any, membership: tf.Tensor) -> None:
 
 
 def _checked_against_rows(tensors: Any, membership: tf.Tensor) -> tf.Tensor:
-    """Returns the membership back, once every tensor is seen to have its number of rows."""
+    """Returns the membership, after a check that every tensor has its number of rows."""
     rows = tf.shape(membership)[0]
     checks = [
         v1.debugging.assert_equal(tf.shape(tensor)[0], rows, message=_not_rows(tensor))

@@ -1,4 +1,4 @@
-"""Runs an evaluation in a session, writes its result for TensorBoard, and logs how much it has read."""
+"""Runs an evaluation in a session, logs how much it has read, and writes its result for TensorBoard."""
 
 import dataclasses
 import math
@@ -43,7 +43,7 @@ _LOOK_SECONDS = 1.0
 
 
 class RowsReadHook(LoopEndHook):
-    """Looks from time to time how many batches and rows an evaluation has read."""
+    """Checks from time to time how many batches and rows an evaluation has read."""
 
     def __init__(self, first_secs: float, every_secs: float) -> None:
         self._first = first_secs
@@ -55,20 +55,17 @@ class RowsReadHook(LoopEndHook):
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Starts the clock."""
-        del session, coord
         self._started = time.monotonic()
         self._due = self._started + self._first
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
-        """Asks for the sums when a look is due."""
-        del run_context
+        """Fetches the sums when a check is due."""
         return v1.train.SessionRunArgs(self._sums) if time.monotonic() >= self._due else None
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Looks at them."""
-        del run_context
+        """Passes the sums to `look`."""
         if run_values.results is not None:
             now = time.monotonic()
             self._due = now + self._every
@@ -76,11 +73,11 @@ class RowsReadHook(LoopEndHook):
             self.look(int(batches), int(rows), now - self._started)
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
-        """Receives how many batches and rows have been read, in how many seconds."""
+        """Receives the batches and rows read so far, and in how many seconds."""
 
 
 class SayRowsRead(RowsReadHook):
-    """Says each minute how much an evaluation to the end of its input has read."""
+    """Logs each minute how much an evaluation to the end of its input has read."""
 
     def __init__(
         self, first_secs: float = FIRST_NOTICE_SECONDS, every_secs: float = NOTICE_SECONDS
@@ -100,7 +97,7 @@ class SayRowsRead(RowsReadHook):
 
 
 class TellBatches(RowsReadHook):
-    """Tells a `Progress` of an evaluation's batches, when it is due."""
+    """Reports an evaluation's batches to a `Progress` when it is due."""
 
     def __init__(self, progress: Progress, *, steps: int | None) -> None:
         super().__init__(0.0, 0.0)
@@ -108,12 +105,11 @@ class TellBatches(RowsReadHook):
         self._steps = steps
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
-        """Asks for the sums when it is due."""
+        """Fetches the sums when the `Progress` is due."""
         return super().before_run(run_context) if self._progress.is_due() else None
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
         """Passes the counts on."""
-        del seconds
         self._progress.counted(batches, total=self._steps, rows=rows)
 
 
@@ -123,39 +119,38 @@ class RefuseMoreRows(RowsReadHook):
     def __init__(
         self, most: int, error: Callable[[int], Exception], *, every_secs: float = _LOOK_SECONDS
     ) -> None:
-        """Takes the limit.
+        """Sets the limit.
 
         Args:
             most: The most rows.
-            error: Makes the error from the rows that were read.
-            every_secs: Seconds from one look to the next. Defaults to 1.
+            error: Makes the error from the number of rows read.
+            every_secs: Seconds between checks. Defaults to 1.
         """
         super().__init__(every_secs, every_secs)
         self._most = most
         self._error = error
 
     def look(self, batches: int, rows: int, seconds: float) -> None:
-        """Raises the error where there are more."""
-        del seconds
+        """Raises the error if there are more rows."""
         if max(batches, rows) > self._most:
             raise self._error(max(batches, rows))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalResult:
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
-        metrics: Name -> NumPy value, as `evaluate()` returns it: the model's metrics, `loss`
-            (of a template that runs as it is the mean of the batch losses, each batch weighing the
-            same, as in the original; of replicas `loss_by_rows`) and `global_step`.
-        loss_by_rows: The mean of the batch losses, each weighing by its rows: exact for losses
-            that are means over rows. NaN where batches have no rows.
-        num_examples: Rows seen; `None` where the features have no axis to count.
-        global_step: Global step of the variables evaluated.
-        checkpoint_path: The checkpoint evaluated; `None` for freshly initialized variables.
-        seconds: Wall time of the session, building the graph left out.
-        num_batches: Batches seen.
+        metrics: Name -> NumPy value, as `evaluate()` returns it: the model's metrics, `global_step` and `loss`. Of a
+            template that runs as it is, `loss` is the mean of the batch losses, each batch weighing the same, as in the
+            original; of replicas it is `loss_by_rows`.
+        loss_by_rows: The mean of the batch losses, weighted by their rows: exact for losses that are means over rows.
+            NaN where batches have no rows.
+        num_examples: Rows evaluated; `None` where the features have no axis to count.
+        global_step: Global step of the variables.
+        checkpoint_path: The checkpoint; `None` for freshly initialized variables.
+        seconds: Wall time of the session, without building the graph.
+        num_batches: Batches evaluated.
     """
 
     metrics: Mapping[str, Any]
@@ -168,7 +163,7 @@ class EvalResult:
 
     @property
     def losses(self) -> dict[str, float]:
-        """Both means of the loss, by name: `loss` as `evaluate()` has it, and `loss_by_rows` where there are rows."""
+        """The `loss` of `evaluate()`, and `loss_by_rows` where there are rows."""
         if LOSS not in self.metrics:
             return {}
         losses = {LOSS: float(self.metrics[LOSS])}
@@ -177,7 +172,7 @@ class EvalResult:
         return losses
 
     def __str__(self) -> str:
-        """Describes what was evaluated, with both losses."""
+        """Describes the batches and rows evaluated, and the losses."""
         counts = str(Batches(done=self.num_batches, rows=self.num_examples))
         losses = [f"{name} {loss:.4g}" for name, loss in self.losses.items()]
         return ", ".join([counts, *losses])
@@ -193,11 +188,8 @@ def evaluate(
     progress: Progress | None = None,
     steps: int | None = None,
 ) -> EvalResult:
-    """Runs a plan over its input and gathers the metrics.
-
-    Must be called with the template's graph as the default one.
-    """
-    # Its events are written at the end.
+    """Runs a plan over its input; the template's graph must be the default one."""
+    # Checked before the work, since events are written at its end.
     check_writable(folder_of(settings))
     if progress is not None and progress.is_watched:
         hooks = [*hooks, TellBatches(progress, steps=steps)]
@@ -263,7 +255,7 @@ def evaluate(
 
 
 def _with_default_local_init(scaffold: v1.train.Scaffold) -> v1.train.Scaffold:
-    """Adds the metrics' own initialization to a local_init_op that the user gave."""
+    """Adds the initialization of metrics to the user's local_init_op."""
     if scaffold.local_init_op is None:
         return scaffold
     both = tf.group(scaffold.local_init_op, v1.train.Scaffold.default_local_init_op())
@@ -271,31 +263,22 @@ def _with_default_local_init(scaffold: v1.train.Scaffold) -> v1.train.Scaffold:
 
 
 def write_evaluation_events(result: EvalResult, *, output_dir: str) -> None:
-    """Writes metrics as summaries at the evaluated checkpoint's step.
+    """Writes metrics, and the checkpoint's path, as summaries at the checkpoint's step.
 
-    Numbers become scalars, arrays tensors, and serialized `Summary` protos are split into
-    `name/0`, `name/1` and so on; the global step itself is the step, not a summary. `loss_by_rows`
-    stands beside `loss`, the original's. The checkpoint's path is written as text where there is one.
-
-    Must be called with a graph as the default one; the first call for a folder writes it too.
+    The first call for a folder writes the default graph too.
     """
     step = result.global_step
     shown = ", ".join(f"{name} = {value}" for name, value in sorted(result.metrics.items()))
     _logger.info("Saving dict for global step %d: %s", step, shown)
     with converted_once(v1.get_default_graph()):
         writer = v1.summary.FileWriterCache.get(output_dir)
-    writer.add_summary(_as_summary({**result.metrics, **_not_among(result)}), step)
+    writer.add_summary(_as_summary({**result.losses, **result.metrics}), step)
     if result.checkpoint_path:
         _logger.info(
             "Saving 'checkpoint_path' summary for global step %d: %s", step, result.checkpoint_path
         )
         writer.add_summary(_text_summary("checkpoint_path", result.checkpoint_path), step)
     writer.flush()
-
-
-def _not_among(result: EvalResult) -> dict[str, float]:
-    """Returns the losses that are none of the metrics."""
-    return {name: loss for name, loss in result.losses.items() if name not in result.metrics}
 
 
 def _as_summary(metrics: Mapping[str, Any]) -> v1.Summary:

@@ -1,10 +1,10 @@
-"""What a session runs to evaluate a model, what it counts, and when it stops."""
+"""The plan of an evaluation: what a session runs and counts, and when it stops."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,11 +21,7 @@ LOSS_BY_ROWS = "loss_by_rows"
 GLOBAL_STEP = "global_step"
 
 SECONDS_PER_CALL = 1.0
-"""Seconds after which a session call that runs many batches returns.
-
-An input may be endless, or not be read at all: between two calls Ctrl-C gets through, which a call
-holds up, and hooks can stop the evaluation.
-"""
+"""Seconds after which a session call that runs many batches returns, for Ctrl-C and hooks to stop an endless input."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +32,7 @@ class EvaluationLoop:
     all_done: tf.Tensor
     # Stops the session after the last batch.
     stop_hook: v1.train.SessionRunHook
-    # Of the session calls. Defaults to `None`.
+    # Options of the session calls.
     options: v1.RunOptions | None = None
 
 
@@ -50,26 +46,25 @@ class EvaluationPlan:
     update_op: Any
     # Metric name -> final value, to be read at the end; nested structures may be.
     values: Mapping[str, Any]
-    # What is counted beside the metrics.
+    # Counted in addition to the metrics.
     sums: EvaluationSums
     # Stops the session after the last batch.
     stop_hook: v1.train.SessionRunHook
-    # Returns a loop of batches, from whether the session's master is this process; `None` where
-    # `update_op` runs many, or where every call must be seen.
+    # Makes a loop of batches, given whether the session's master is this process; `None` where
+    # `update_op` runs many, or where hooks must see every call.
     make_loop: Callable[[bool], EvaluationLoop] | None = None
-    # Placeholder of how long a call of `update_op` takes before it comes back, in seconds, float64;
-    # it may be left unfed. `None` where a call is one batch.
+    # Placeholder, which may be left unfed, of the float64 seconds after which a call of `update_op`
+    # returns; `None` where a call is one batch.
     seconds_per_call: tf.Tensor | None = None
-    # Makes the session's creator. Defaults to `ChiefSessionCreator`.
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
-    # Where it runs, in words. Defaults to this machine.
+    # Where it runs, in words.
     ran_on: str = "this host"
 
 
 def clock() -> tf.Tensor:
-    """Returns the time in seconds, a float64 scalar, read again wherever it is called."""
+    """Returns the time in seconds, a float64 scalar, read whenever the op runs."""
     if tf_private.is_op_determinism_enabled():
-        # tf.timestamp() fails there, though what it is asked for here changes no result.
+        # tf.timestamp() fails there, although the time changes no result here.
         now = tf.numpy_function(time.time, [], tf.float64)
         now.set_shape(())
         return now
@@ -77,12 +72,12 @@ def clock() -> tf.Tensor:
 
 
 def is_time_up(started: tf.Tensor, seconds: float | tf.Tensor) -> tf.Tensor:
-    """Tells in a loop of the graph whether its session call has to come back."""
+    """Returns, in a loop of the graph, whether its session call must return."""
     return tf.abs(clock() - started) > seconds
 
 
 def log_progress(done: int, *, before: int, steps: int | None) -> None:
-    """Logs the batches done as the original does: each of fewer than 20, else each tenth part."""
+    """Logs the batches done as the original does: each of fewer than 20, else every tenth of them."""
     if steps is None:
         return
     every = 1 if steps < 20 else int(steps / 10)
@@ -109,13 +104,11 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
         self._left_out = None if left_out is None else left_out.read_value()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Begins to count: a session made again begins with the first batch."""
-        del session, coord
+        """Starts counting: a reopened session begins with the first batch."""
         self._logged = 0
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Asks the call whether it was the last."""
-        del run_context
+        """Fetches whether the call was the last."""
         return v1.train.SessionRunArgs(self._all_done)
 
     def after_run(
@@ -141,7 +134,7 @@ class StopAfterLastBatchHook(v1.train.SessionRunHook):
 
 
 def check_metrics(metrics: Any) -> Mapping[str, Any]:
-    """Checks what a metric_fn returned, and returns it."""
+    """Checks and returns the result of a metric_fn."""
     if not isinstance(metrics, Mapping):
         raise TypeError(
             f"eval_metric_ops must be a dict, given: {metrics!r}. The metric_fn of eval_metrics must "
@@ -161,11 +154,11 @@ _SUMS_SO_FAR = "tfx_tpu_trainer/evaluated"
 
 
 class EvaluationSums:
-    """Sums of one evaluation, in local variables: batches are many and float32 is short."""
+    """Sums of one evaluation, in local variables, of float64 for many batches."""
 
     def __init__(self) -> None:
         with v1.variable_scope("evaluation_sums"):
-            self._totals = {name: _local_variable(name, tf.float64) for name in _NAMES}
+            self._totals = {name: local_zero(name, tf.float64) for name in _NAMES}
         # Name -> final value, to be read after the last batch.
         self.values: dict[str, tf.Tensor] = {
             name: total.read_value() for name, total in self._totals.items()
@@ -174,15 +167,11 @@ class EvaluationSums:
             v1.add_to_collection(_SUMS_SO_FAR, self.values[name])
 
     def loss_by_rows(self, dtype: tf.DType) -> tf.Tensor:
-        """Returns the mean of the batch losses, each weighing by its rows."""
+        """Returns the mean of the batch losses, weighted by their rows."""
         return tf.cast(self.values["loss_times_rows"] / self.values["rows"], dtype)
 
     def add(self, *, loss: tf.Tensor, rows: tf.Tensor | None) -> list[Any]:
-        """Counts a batch.
-
-        The updates wait for the loss, so that the run that finds the input at its end counts
-        nothing.
-        """
+        """Counts a batch; waits for the loss, so that a run at the end of the input counts nothing."""
         weight = tf.cast(0 if rows is None else rows, tf.float64)
         addends = {
             "batches": tf.constant(1.0, tf.float64),
@@ -197,36 +186,34 @@ class EvaluationSums:
 
 
 def sums_so_far() -> list[tf.Tensor]:
-    """Returns the batches and the rows that the default graph's evaluation has counted, for hooks."""
+    """Returns the batches and rows that the default graph's evaluation has counted, for hooks."""
     return v1.get_collection(_SUMS_SO_FAR)
 
 
 def create_eval_step() -> tf.Variable:
     """Makes the counter of batches, where `GraphKeys.EVAL_STEP` lets hooks find it."""
-    return _local_variable("eval_step", tf.int64, collections=[v1.GraphKeys.EVAL_STEP])
+    return local_zero("eval_step", tf.int64, collections=[v1.GraphKeys.EVAL_STEP])
 
 
 def create_left_out() -> tf.Variable:
-    """Makes the counter of rows that are read and not evaluated."""
-    return _local_variable("rows_left_out", tf.int64)
+    """Makes the counter of rows that are read but not evaluated."""
+    return local_zero("rows_left_out", tf.int64)
 
 
-def _local_variable(name: str, dtype: tf.DType, collections: list[str] | None = None) -> Any:
+def local_zero(name: str, dtype: tf.DType, collections: Sequence[str] = ()) -> Any:
+    """Makes a local variable, a scalar that begins at 0 with each evaluation."""
     return v1.get_variable(
         name,
         shape=(),
         dtype=dtype,
         initializer=v1.zeros_initializer(),
         trainable=False,
-        collections=[v1.GraphKeys.LOCAL_VARIABLES, *(collections or [])],
+        collections=[v1.GraphKeys.LOCAL_VARIABLES, *collections],
     )
 
 
 def with_values(plan: EvaluationPlan, values: Mapping[str, Any]) -> EvaluationPlan:
-    """Returns a plan whose session starts from values that are given, and not from a checkpoint.
-
-    Must be called with the plan's graph as the default one.
-    """
+    """Returns a plan whose session starts from given values; the plan's graph must be the default one."""
     fed, assigned = {}, []
     for variable in v1.global_variables():
         if variable.name in values:
@@ -237,7 +224,6 @@ def with_values(plan: EvaluationPlan, values: Mapping[str, Any]) -> EvaluationPl
     make_scaffold = plan.template.make_scaffold
 
     def load(scaffold: v1.train.Scaffold, session: v1.Session) -> None:
-        del scaffold
         session.run(assign, feed_dict=fed)
 
     def make_loading_scaffold() -> v1.train.Scaffold:

@@ -1,15 +1,16 @@
-"""Metrics as pairs of a value and an update op, and metric_fns that run in a graph and a session of their own."""
+"""Handles metrics as pairs of a value and an update op, and runs metric_fns in separate graphs and sessions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine import tf_private
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import check_metrics
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import check_metrics, local_zero
+from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 
 v1 = tf.compat.v1
@@ -34,7 +35,7 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
 
 
 def checked_pair(name: str, metric: Any) -> tuple[Any, Any]:
-    """Returns what `value_and_update` does, and refuses parts that a session can't run."""
+    """Returns a metric's value and update op, and refuses parts that a session can't run."""
     pair = value_and_update(name, metric)
     for part in tf.nest.flatten(pair):
         if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
@@ -46,7 +47,7 @@ def checked_pair(name: str, metric: Any) -> tuple[Any, Any]:
 
 
 def add_metric_variables(metric: Any) -> None:
-    """Puts a Keras metric's variables where local initialization finds them."""
+    """Adds a Keras metric's variables to the collections that local initialization reads."""
     if not (hasattr(metric, "update_state") and hasattr(metric, "variables")):
         return
     for collection in (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES):
@@ -70,23 +71,16 @@ def split(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     return values, updates
 
 
-def local_zero(name: str) -> Any:
-    """Makes a local variable, a count that begins at 0 with each evaluation."""
-    return v1.get_variable(
-        name,
-        shape=(),
-        dtype=tf.int64,
-        initializer=v1.zeros_initializer(),
-        trainable=False,
-        collections=[v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES],
-    )
+def local_count(name: str) -> Any:
+    """Makes a metric's local variable, a count that begins at 0 with each evaluation."""
+    return local_zero(name, tf.int64, [v1.GraphKeys.METRIC_VARIABLES])
 
 
 State = list[np.ndarray]
 
 _VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-# What ops with a state may be: of variables, of tables that never change, or of none that outlives
-# the call.
+# The ops with state that are allowed: of variables, of tables that never change, or without state
+# that outlives the call.
 _KNOWN = frozenset(
     {
         *_VARIABLES,
@@ -101,42 +95,36 @@ _KNOWN_BEGINNINGS = ("Assign", "ResourceGather", "ResourceScatter", "ResourceStr
 
 
 class NotIsolatedError(Exception):
-    """A metric_fn that can't be called in a separate graph."""
+    """Raised for a metric_fn that can't be called in a separate graph."""
 
 
 # How one graph measures many parts of the data. The problem: a metric_fn called once for each of
 # 100 slices makes a graph of 100 times its ops, whose updates have few rows each, or none. The
-# idea: it is called once, in a graph of its own that is fed with NumPy arrays, and what a slice has
-# counted so far is taken out of its variables and put back:
+# idea: it is called once, in a graph of its own that is fed with NumPy arrays, and the state of each
+# slice is read from its variables and written back:
 #   start(state of slice 1), update(rows of slice 1), state()  ->  the new state of slice 1
-# What must hold, and is checked op by op, is that the state is all there is: no variable but local
-# ones, no op that remembers something else or may act only once (a queue, a print, a random op),
-# nothing from the model's graph, and no value that is computed from the rows of the last update.
+# The invariant, checked op by op: the variables hold all state. So there are only local variables,
+# no op with other state or that may act only once (a queue, a print, a random op), nothing from the
+# model's graph, and no value computed from the rows of the last update.
 class IsolatedMetrics:
-    """The metrics of a metric_fn, to be updated with rows that are at hand as NumPy arrays.
-
-    One such object measures many parts of the data, each with a state of its own: that costs as
-    many session calls, and not as many copies of the graph.
-    """
+    """The metrics of a metric_fn, updated with NumPy arrays, with a state for each part of the data."""
 
     def __init__(self, metric_fn: Callable[..., Mapping[str, Any]], tensors: Any) -> None:
-        """Calls the function."""
         given = tf.nest.flatten(tensors)
         for tensor in given:
             if tensor.dtype in (tf.resource, tf.variant) or tensor.dtype.is_quantized:
                 raise NotIsolatedError(f"{tensor.name} is a {tensor.dtype.name}")
         with tf.Graph().as_default() as graph:
             self._fed = [v1.placeholder(tensor.dtype, _any_rows(tensor.shape)) for tensor in given]
-            # What asks for the step gets this one, and is found out.
+            # A metric_fn that reads the global step reads this one, which is checked below.
             v1.train.create_global_step()
             made = set(graph.get_operations())
             try:
                 placeholders = tf.nest.pack_sequence_as(tensors, self._fed)
                 result = HostFunction("eval_metrics", metric_fn, placeholders)()
-                # Metric name -> its value: a structure of tensors of this graph, in whose places
-                # the arrays of `values` belong.
+                # Metric name -> its value, a structure of tensors; `values` returns their arrays.
                 self.metrics, updates = split(check_metrics(result))
-            except Exception as error:  # Whatever a user's function does where the model is not.
+            except Exception as error:  # A user's function may fail in any way without its model.
                 raise NotIsolatedError(f"{type(error).__name__}: {error}") from error
             self._outputs = tf.nest.flatten(self.metrics)
             for output in self._outputs:
@@ -149,10 +137,12 @@ class IsolatedMetrics:
             rows = {tensor.op for tensor in self._fed}
             _check_apart(graph, made - rows)
             _check_state(graph, {variable.op for variable in self._variables}, made)
-            _check_without_rows(self._outputs, self._variables, rows)
+            initializers = [variable.initializer for variable in self._variables]
+            if not rows.isdisjoint(upstream([*self._outputs, *initializers])):
+                raise NotIsolatedError("a metric's value depends on the batch")
             self._update = tf.group(*tf.nest.flatten(updates))
             self._fill_tables = v1.tables_initializer()
-            self._initialize = tf.group(*(variable.initializer for variable in self._variables))
+            self._initialize = tf.group(*initializers)
             self._state = [v1.convert_to_tensor(variable) for variable in self._variables]
             self._loaded = [
                 v1.placeholder(variable.dtype.base_dtype, variable.shape)
@@ -171,11 +161,11 @@ class IsolatedMetrics:
 
     @property
     def shapes(self) -> list[tf.TensorShape]:
-        """What is known of the shapes of the values."""
+        """Static shapes of the values."""
         return [output.shape for output in self._outputs]
 
     def start(self, state: State | None) -> None:
-        """Takes up a state."""
+        """Sets a state; `None` is the initial one."""
         if state is None:
             self._session.initialize()
         else:
@@ -190,12 +180,12 @@ class IsolatedMetrics:
         return self._session.state()
 
     def values(self) -> list[np.ndarray]:
-        """Returns the values of the metrics, those of `metrics` one after the other."""
+        """Returns the values of `metrics`, flattened."""
         return self._session.values()
 
     @property
     def _session(self) -> _Calls:
-        # Not before the first row: graphs are built without being run too.
+        # Opened for the first row: some graphs are built but never run.
         if self._calls is None:
             self._calls = _Calls(
                 self._graph,
@@ -211,17 +201,17 @@ class IsolatedMetrics:
 
 
 class _Calls:
-    """A session's calls, made ready once."""
+    """A session's calls, prepared once."""
 
     def __init__(self, graph: tf.Graph, **calls: tuple[list[Any], list[tf.Tensor]]) -> None:
         config = v1.ConfigProto(
-            # In the caller's thread: this session is run by an op of another, whose threads they
-            # would share, and may all be waiting here.
+            # Run ops in the caller's thread. An op of another session runs this one: the two would
+            # share threads, all of which may be waiting here.
             inter_op_parallelism_threads=-1,
             device_count={"GPU": 0},
             allow_soft_placement=True,
         )
-        # What it would take to rewrite so small a graph is never made up for.
+        # Rewriting a graph this small takes longer than it saves.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         session = v1.Session(graph=graph, config=config)
         self._made = {
@@ -238,7 +228,7 @@ def _any_rows(shape: tf.TensorShape) -> tf.TensorShape:
 
 
 def _check_apart(graph: tf.Graph, foreign: Collection[tf.Operation]) -> None:
-    """Checks that a function uses nothing that it has not made."""
+    """Checks that a function's ops do not read others."""
     for op in graph.get_operations():
         if op not in foreign and any(source.op in foreign for source in op.inputs):
             raise NotIsolatedError(f"{op.name} reads the global step")
@@ -247,7 +237,7 @@ def _check_apart(graph: tf.Graph, foreign: Collection[tf.Operation]) -> None:
 def _check_state(
     graph: tf.Graph, variables: Collection[tf.Operation], others: Collection[tf.Operation]
 ) -> None:
-    """Checks that all that a function's ops leave behind is in its local variables."""
+    """Checks that a function's ops keep state only in its local variables."""
     ops = [op for op in graph.get_operations() if op not in others]
     for op in ops:
         if op.type in _VARIABLES and op not in variables:
@@ -264,21 +254,3 @@ def _check_state(
 def _check_known(kind: str, name: str) -> None:
     if kind not in _KNOWN and not kind.startswith(_KNOWN_BEGINNINGS):
         raise NotIsolatedError(f"{name} ({kind}) may have state, or act only once")
-
-
-def _check_without_rows(
-    values: Iterable[tf.Tensor],
-    variables: Iterable[tf.Variable],
-    rows: Collection[tf.Operation],
-) -> None:
-    """Checks that values and initial values need no rows."""
-    waiting = [value.op for value in values] + [variable.initializer for variable in variables]
-    seen = set()
-    while waiting:
-        op = waiting.pop()
-        if op in seen:
-            continue
-        seen.add(op)
-        if op in rows:
-            raise NotIsolatedError("a metric's value depends on the batch")
-        waiting += [source.op for source in op.inputs] + list(op.control_inputs)

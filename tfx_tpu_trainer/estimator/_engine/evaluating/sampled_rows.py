@@ -1,4 +1,4 @@
-"""Samples rows of an evaluation in the same pass, and estimates how far its metrics may be off."""
+"""Samples an evaluation's rows in the same pass, and estimates the error of its metrics."""
 
 import dataclasses
 import functools
@@ -33,11 +33,11 @@ class RowSample:
     """Rows of an evaluation, each as likely to be among them as any other.
 
     Attributes:
-        columns: Name of a tensor of eval_metrics -> its values, a row each on axis 0. Tensors of a list have the names
-            that metric_fn gives them.
+        columns: Name of a tensor of eval_metrics -> its values, with rows on axis 0. Tensors of a list have the names
+            of metric_fn's arguments.
         seen: How many rows the evaluation had.
-        deviations: Returns metric name -> how far it would be from its mean in evaluations on as many
-            other rows, one of each replicate; see `RowSampler.taken`.
+        deviations: Returns metric name -> its deviations from the mean in evaluations on as many other rows, one of
+            each replicate; see `RowSampler.taken`.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -51,18 +51,18 @@ class RowSample:
 # `random(2)` give the numbers of `random(5)`: so keys are drawn for all rows of a batch, before any
 # is left out.
 class RowSampler:
-    """Samples the rows that a metric_fn is given.
+    """Samples the rows that a metric_fn receives.
 
-    Which rows are kept depends on their places in the evaluation alone: two models that are evaluated
-    on the same rows, in whatever batches, are sampled at the same ones.
+    Which rows are kept depends only on their positions in the evaluation: two models that are
+    evaluated on the same rows, in whatever batches, are sampled at the same rows.
     """
 
     def __init__(self, *, most_rows: int = MOST_ROWS) -> None:
-        """Begins without a row.
+        """Starts without rows.
 
         Args:
-            most_rows: How many rows to keep. Defaults to 20,000; of wide rows fewer are kept, those of
-                32 MB.
+            most_rows: How many rows to keep. Defaults to 20,000; fewer where rows are wide, to keep
+                at most 32 MB.
         """
         self._most_rows = most_rows
         self._metric_fn: MetricFn | None = None
@@ -78,13 +78,13 @@ class RowSampler:
         self._gave_up = False
 
     def metric_fn(self, metric_fn: MetricFn) -> MetricFn:
-        """Wraps a metric_fn: what it is given is sampled.
+        """Wraps a metric_fn to sample its rows.
 
         Args:
             metric_fn: The function: returns metric name -> metric.
 
         Returns:
-            What to use in its place. `unsampled` takes the wrapping off again.
+            The function to use in its place. `unsampled` unwraps it.
         """
         return _SampledMetricFn(metric_fn, self)
 
@@ -94,8 +94,8 @@ class RowSampler:
         The sample's deviations are those of 100 replicates of the m out of n bootstrap (Bickel, Götze and
         van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
         evaluation's number of rows. Replicates of two models that were sampled at the same rows have the
-        same rows, so that their differences are those of a paired bootstrap. Metrics that are no scalars
-        have none, nor has any where metric_fn needs the model's graph.
+        same rows, so that their differences are those of a paired bootstrap. Only scalar metrics have
+        deviations, and none where metric_fn needs the model's graph.
         """
         if self._gave_up or self._columns is None or not self._seen or self._metric_fn is None:
             return None
@@ -107,20 +107,20 @@ class RowSampler:
         return RowSample(columns=columns, seen=seen, deviations=functools.cache(find))
 
     def describe(self, metric_fn: MetricFn, tensors: Any, names: Sequence[str]) -> None:
-        """Notes the metric_fn that the rows are given to, and the form in which it takes them."""
+        """Notes the metric_fn that receives the rows, and the form in which it does."""
         self._metric_fn, self._names = metric_fn, names
         self._specs = tf.nest.map_structure(
             lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), tensors
         )
 
     def add(self, before: np.int64, *tensors: np.ndarray) -> np.int64:
-        """Takes a batch, given how many the evaluation had before it (0 begins anew); returns how many it has."""
+        """Takes a batch; `before` and the result count the evaluation's batches, from 0."""
         if before == 0:
             self._start()
         after = np.int64(before + 1)
         rows = {tensor.shape[:1] for tensor in tensors}
         if self._gave_up or len(rows) != 1 or rows == {()}:
-            # A tensor without rows on axis 0: metric_fn does what it likes with it.
+            # A tensor without rows on axis 0 can't be sampled.
             self._gave_up = True
             return after
         ((count,),) = rows
@@ -133,9 +133,8 @@ class RowSampler:
         keys = self._random.random(count)
         self._seen += count
         if len(self._keys) >= self._most_rows:
-            # Most rows of a long evaluation are not even copied.
-            # There are enough rows with smaller keys than the largest one, which a new row has to
-            # beat.
+            # Enough rows are kept: a new one needs a smaller key than their largest. So most rows
+            # of a long evaluation are not even copied.
             kept = keys < self._keys.max()
             keys, batch = keys[kept], [column[kept] for column in batch]
         self._keys = np.concatenate([self._keys, keys])
@@ -160,7 +159,7 @@ class RowSampler:
 
 
 class _SampledMetricFn:
-    """A metric_fn whose first metric, where it is updated, has the rows sampled too."""
+    """A metric_fn whose first metric samples the rows when it is updated."""
 
     def __init__(self, metric_fn: MetricFn, sampler: RowSampler) -> None:
         functools.update_wrapper(self, metric_fn)
@@ -182,8 +181,8 @@ class _SampledMetricFn:
         metric_ops.add_metric_variables(metrics[name])
         value, update = metric_ops.value_and_update(name, metrics[name])
         with v1.variable_scope("sampled_rows"):
-            # Its initialization is what tells the sampler that an evaluation begins.
-            batches = metric_ops.local_zero("batches")
+            # Reset when an evaluation begins, by its initialization, which restarts the sampler.
+            batches = metric_ops.local_count("batches")
         inputs = [batches.read_value(), *given]
         sampled = tf.numpy_function(self._sampler.add, inputs, tf.int64)
         sampled.set_shape(())
@@ -191,7 +190,7 @@ class _SampledMetricFn:
         return {**metrics, name: (value, tf.group(*tf.nest.flatten(update), counted))}
 
     def _names(self, tensors: Any) -> list[str]:
-        """Returns the names of tensors, in the order in which they are flattened."""
+        """Returns the names of tensors, in flattened order."""
         if isinstance(tensors, Mapping):
             named = sorted(tensors.items())
         else:
@@ -207,7 +206,7 @@ class _SampledMetricFn:
 
 
 def unsampled(metric_fn: MetricFn) -> MetricFn:
-    """Returns the metric_fn that was wrapped, or one that was not as it is."""
+    """Returns the metric_fn that a sampler has wrapped; any other is returned as it is."""
     return metric_fn.metric_fn if isinstance(metric_fn, _SampledMetricFn) else metric_fn
 
 
@@ -230,8 +229,8 @@ def _deviations(
         for name, value in values.items():
             if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf":
                 replicates.setdefault(name, []).append(float(value))
-    # The deviation of a mean goes with 1 / sqrt(rows): that of 200,000 rows is a tenth of that of
-    # the 2,000 that a replicate has.
+    # A mean's deviation is proportional to 1 / sqrt(rows): on 200,000 rows it is a tenth of that on
+    # a replicate's 2,000.
     scale = np.sqrt(drawn / seen)
     return {
         name: scale * (np.array(of_metric) - np.mean(of_metric))

@@ -1,15 +1,14 @@
-"""Makes a dataset of other ops than the program's, of the same elements, where that is faster.
+"""Rewrites a program's dataset into faster ops that yield the same elements.
 
-Batches of rows that lie in arrays are cut out of them whole: `from_tensor_slices(arrays).batch(size)` makes a tensor of
-each row of each array, and copies all of them into a batch. For small rows that takes longer than a step of a small
-model, and several times as long as to copy a batch at once.
+Batches of rows of arrays are cut out of the arrays whole. `from_tensor_slices(arrays).batch(size)` makes a tensor of
+each row of each array, and copies all of them into a batch: for small rows that takes longer than a step of a small
+model, and several times as long as copying a batch at once.
 
-tf.data tunes a dataset only where that can gain something. The thread that tunes can miss the word that its iterator
-ends, and then sleeps on for up to a minute, for which whoever closes the session waits: TensorFlow calls the thread
-before it sets the flag that the thread looks at. While TensorFlow tunes, `map(function)` without `num_parallel_calls`
-runs on several threads if the function keeps no state (tf.data's option `map_parallelization`, on by default). It does
-not while tuning is off, which would make training half as fast on two CPUs if a map takes longer than a step. So such
-maps are made parallel here.
+tf.data's tuning is switched off where it gains nothing, because its thread can delay the end of a session by a minute:
+TensorFlow wakes the thread before it sets the flag that the thread checks, so the thread can miss the end of its
+iterator and sleep on. With tuning off, `map(function)` without `num_parallel_calls` no longer runs on several threads
+where the function keeps no state (tf.data's option `map_parallelization`, on by default), which makes training half as
+fast on two CPUs if a map takes longer than a step. So those maps are made parallel here.
 """
 
 import os
@@ -26,11 +25,11 @@ from tfx_tpu_trainer.estimator._engine.graph_nodes import called_functions, func
 v1 = tf.compat.v1
 
 Edit = Callable[[tf.Operation, list[tf.Tensor]], tf.Tensor]
-"""Makes a dataset's variant in place of an op's, from the op and its inputs as they are by then."""
+"""Makes the dataset variant that replaces an op's, given the op and its rewritten inputs."""
 
 
 def ops_of(dataset: tf.data.Dataset) -> list[tf.Operation]:
-    """Returns the ops that make a dataset, in the order of their making."""
+    """Returns the ops of a dataset, in the order in which they were made."""
     makers = set(upstream([tf.data.experimental.to_variant(dataset)]))
     return [op for op in v1.get_default_graph().get_operations() if op in makers]
 
@@ -38,19 +37,18 @@ def ops_of(dataset: tf.data.Dataset) -> list[tf.Operation]:
 def options_of(dataset: tf.data.Dataset) -> tf.data.Options:
     """Returns a dataset's options."""
     with warnings.catch_warnings():
-        # That a dataset which came through a file may have other options.
+        # It warns that a dataset read from a file may have other options.
         warnings.simplefilter("ignore", UserWarning)
         return dataset.options()
 
 
 def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.data.Dataset:
-    """Replaces some of a dataset's ops, and with them those that read what they make."""
+    """Replaces some of a dataset's ops, and with them all that read their results."""
     if not edits:
         return dataset
     graph = v1.get_default_graph()
-    # The program may use the dataset elsewhere too, so its ops stay as they are. What an edit
-    # changes is made anew, and so is each op after it; in the order of their making inputs come
-    # first.
+    # The program may use the dataset elsewhere, so its ops are kept: an edited op is made anew, and
+    # so is each op after it. In the order in which ops were made, inputs come first.
     made: dict[str, tf.Tensor] = {}
     for op in ops_of(dataset):
         if op not in edits and not any(tensor.name in made for tensor in op.inputs):
@@ -65,7 +63,7 @@ def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.d
         made.update((old.name, new) for old, new in zip(op.outputs, copied.outputs))
     variant = made[tf.data.experimental.to_variant(dataset).name]
     other = tf.data.experimental.from_variant(variant, dataset.element_spec)
-    # The ops have the options; this is for those who ask for them.
+    # The ops have the options already; this is for readers of `options()`.
     return other.with_options(options_of(dataset))
 
 
@@ -73,10 +71,7 @@ _BATCHES = ("BatchDatasetV2", "ParallelBatchDataset")
 
 
 def batches_to_cut_out(dataset: tf.data.Dataset) -> dict[tf.Operation, Edit]:
-    """Finds the batches of a dataset that are made of the rows of arrays in their order.
-
-    Between the two may be `repeat` if no batch has rows of two rounds.
-    """
+    """Finds a dataset's batches of the rows of arrays in order, repeated or not if no batch spans two rounds."""
     return {op: _cut_out for op in ops_of(dataset) if op.type in _BATCHES and _can_be_cut_out(op)}
 
 
@@ -93,19 +88,18 @@ def _can_be_cut_out(batch: tf.Operation) -> bool:
 
 
 def _is_array(tensor: tf.Tensor) -> bool:
-    """Tells whether a tensor has a known shape, and elements that are plain values."""
+    """Returns whether a tensor has a static shape and plain values."""
     return tensor.shape.is_fully_defined() and tensor.dtype not in (tf.variant, tf.resource)
 
 
 def _cut_out(batch: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
-    del inputs  # What makes the rows is passed over.
     *repeats, rows = _stages_before(batch)
     size, drops = _size_and_drops(batch)
     length = rows.inputs[0].shape.as_list()[0]
     whole = length // size
     spec = {name: batch.get_attr(name) for name in ("output_types", "output_shapes")}
-    with tf.device("/device:CPU:0"):  # Where datasets are: an accelerator would copy the arrays.
-        # 10 rows in batches of 4: two batches as an array [2, 4, ...], and a rest of two rows.
+    with tf.device("/device:CPU:0"):  # As datasets are: an accelerator would copy the arrays.
+        # 10 rows in batches of 4 are two batches as an array [2, 4, ...], and a rest of two rows.
         stacked = [
             tf.reshape(tensor[: whole * size], [whole, size, *tensor.shape.as_list()[1:]])
             for tensor in rows.inputs
@@ -125,7 +119,7 @@ def _cut_out(batch: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _stages_before(batch: tf.Operation) -> Iterator[tf.Operation]:
-    """Goes upstream from a batch, past what repeats its rows, to what makes them."""
+    """Yields the ops before a batch: those that repeat its rows, then the one that makes them."""
     stage = batch.inputs[0].op
     while stage.type == "RepeatDataset":
         yield stage
@@ -134,7 +128,7 @@ def _stages_before(batch: tf.Operation) -> Iterator[tf.Operation]:
 
 
 def _size_and_drops(batch: tf.Operation) -> tuple[int | None, bool | None]:
-    """Returns a batch's size and whether a short one is dropped, each `None` where it is not known."""
+    """Returns a batch's size and whether a short batch is dropped, each `None` where it is not static."""
     drops = batch.inputs[3 if batch.type == "ParallelBatchDataset" else 2]
     return tf.get_static_value(batch.inputs[1]), tf.get_static_value(drops)
 
@@ -142,11 +136,9 @@ def _size_and_drops(batch: tf.Operation) -> tuple[int | None, bool | None]:
 def maps_to_run_in_parallel(
     dataset: tf.data.Dataset, options: tf.data.Options
 ) -> dict[tf.Operation, Edit]:
-    """Finds the maps that run in turn although several threads would make the same elements.
-
-    Maps within the function of another stage (`interleave`, `flat_map`) are not among them, as
-    TensorFlow leaves those alone too.
-    """
+    """Finds the maps that TensorFlow would run on several threads if it tuned the dataset."""
+    # As in TensorFlow, maps in the function of another stage (`interleave`, `flat_map`) are not
+    # among them.
     wanted = options.experimental_optimization
     if wanted.map_parallelization is False or (
         wanted.map_parallelization is None and wanted.apply_default_optimizations is False
@@ -175,12 +167,12 @@ def _in_parallel(op: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _is_synchronous(op: tf.Operation) -> bool:
-    """Tells whether `map(synchronous=True)` made an op, which TensorFlow 2.18 has."""
+    """Returns whether an op comes from `map(synchronous=True)`, new in TensorFlow 2.18."""
     return op.node_def.attr["force_synchronous"].b
 
 
 def _keeps_state(name: str, functions: Mapping[str, Any]) -> bool:
-    """Tells whether TensorFlow holds a function to keep state: any op but assertions may."""
+    """Returns whether TensorFlow counts a function as one with state, assertions aside."""
     pending, seen = [name], {name}
     while pending:
         function = functions[pending.pop()]
@@ -196,14 +188,14 @@ def _keeps_state(name: str, functions: Mapping[str, Any]) -> bool:
     return False
 
 
-# Without tuning, AUTOTUNE is as many calls at once as the pool has threads, up to this many, and a
-# prefetch that grows while it is found empty: all that tuning could arrive at on a smaller machine.
+# Without tuning, AUTOTUNE means as many parallel calls as the pool has threads, up to this number,
+# and a prefetch that grows when it is empty: tuning could find nothing better on a smaller machine.
 MOST_UNTUNED = 16
 
-# As many batches as tuning begins with where it reads ahead by itself.
+# The number of batches with which tuning begins to read ahead.
 _READ_AHEAD = 2
 
-# What may be AUTOTUNE, -1, in these; in `repeat` and `take` it means all.
+# Ops whose inputs may be AUTOTUNE, -1; in `repeat` and `take`, -1 means all.
 _TUNED_OPS = ("MapAndBatch", "Parallel", "Prefetch")
 _MARKERS = ("FinalizeDataset", "ModelDataset", "OptionsDataset")
 
@@ -211,10 +203,10 @@ _MARKERS = ("FinalizeDataset", "ModelDataset", "OptionsDataset")
 def tuned_where_it_helps(
     dataset: tf.data.Dataset, *, threads: int | None = None
 ) -> tf.data.Dataset:
-    """Switches tuning off where nothing is to be gained by it, and the program says nothing of it.
+    """Switches tuning off where it gains nothing, unless the program has set it.
 
-    Where tuning is on, TensorFlow also reads ahead if the dataset does not, and runs maps without
-    `num_parallel_calls` in parallel; so it does after.
+    Tuning also makes TensorFlow read ahead if the dataset does not, and run maps without `num_parallel_calls` in
+    parallel; the result does both.
 
     Args:
         dataset: A dataset of the default graph.
@@ -241,7 +233,7 @@ def tuned_where_it_helps(
 
 
 def has_autotune(graph: tf.Graph) -> bool:
-    """Tells whether a dataset of a graph leaves something to tuning."""
+    """Returns whether a dataset of a graph leaves something to tuning."""
     graph_def = graph.as_graph_def()
     scopes = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
     return any(map(_leaves_something, scopes))

@@ -1,4 +1,4 @@
-"""Turns what an input_fn returned into tensors, counts its rows, and names its tensors as a user would write them."""
+"""Turns an input_fn's result into tensors, counts its rows, and names its tensors as a user would write them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _logger = tf.get_logger()
 def as_tensors(structure: Any) -> Any:
     """Makes a tensor of each value of an input.
 
-    A number, a string or an array is one; so is a list or tuple of scalars, however deeply nested.
-    Lists and tuples of tensors or arrays that have rows of their own are structure.
+    A value is a number, a string, an array, or a list or tuple of scalars, however deeply nested. Lists and tuples of
+    tensors or arrays that have rows of their own are structure.
     """
     if all(_is_tensor(leaf) and not _is_variable(leaf) for leaf in _values(structure)):
         return structure
@@ -36,8 +36,8 @@ def count_rows(*structures: Any) -> tf.Tensor | None:
     """Counts the rows of a batch: axis 0 of its first value that has one.
 
     Args:
-        *structures: Features and labels: nested structures of dense, sparse or ragged tensors and
-            of what `as_tensors` makes tensors of.
+        *structures: Features and labels: nested structures of dense, sparse or ragged tensors, and
+            of values for `as_tensors`.
 
     Returns:
         An int64 scalar tensor, or `None` when no value has an axis.
@@ -56,13 +56,13 @@ def count_rows(*structures: Any) -> tf.Tensor | None:
 
 
 def is_number(leaf: Any) -> bool:
-    """Tells whether a tensor is a scalar whose value is known: the same in every batch."""
+    """Returns whether a tensor is a scalar with a static value, the same in every batch."""
     scalar = isinstance(leaf, tf.Tensor) and leaf.shape.rank == 0
     return scalar and tf.get_static_value(leaf) is not None
 
 
 def _values(structure: Any) -> Iterator[Any]:
-    """Yields what is one tensor, or can be made one, in the order of `tf.nest`."""
+    """Yields the tensors, and the values that can be made tensors, in the order of `tf.nest`."""
     if isinstance(structure, Mapping):
         for key in sorted(structure):
             yield from _values(structure[key])
@@ -84,13 +84,13 @@ def _map_values(function: Callable[[Any], Any], structure: Any) -> Any:
 
 
 def _is_structure(value: Any) -> bool:
-    """Tells whether a value is a list or tuple of several tensors rather than one."""
+    """Returns whether a value is a list or tuple of several tensors rather than one."""
     if not isinstance(value, (list, tuple)) or _is_tensor(value):
         return False
-    # [1.0, 2.0] and [[1, 2], [3, 4]] are one tensor, as np.array makes one of them. So is a list of
-    # scalar tensors, but a tuple of them is structure: (features, labels) may be scalars. Structure
-    # is also what has an element with rows of its own, [np.zeros(3), np.ones(3)], and the empty
-    # tuple.
+    # [1.0, 2.0] and [[1, 2], [3, 4]] are one tensor, as np.array makes one array of them. So is a
+    # list of scalar tensors, but a tuple of them is structure: (features, labels) may be scalars.
+    # Lists with an element that has rows of its own, [np.zeros(3), np.ones(3)], and the empty tuple
+    # are structure too.
     leaves = tf.nest.flatten(value)
     if _is_named(value) or not all(map(_is_scalar, leaves)):
         return True
@@ -137,7 +137,7 @@ def named_leaves(features: Any, labels: Any) -> dict[str, Any]:
 
 
 def structure_difference(first: Any, second: Any) -> str | None:
-    """Says in which tensor two inputs differ."""
+    """Describes the first tensor in which two inputs differ; `None` where they do not."""
     named, others = named_leaves(*first), named_leaves(*second)
     for name in {**named, **others}:
         if name not in named or name not in others:
@@ -168,12 +168,10 @@ class InputTensors:
     """The tensors of one batch.
 
     Attributes:
-        features: Nested structure of tensors; where input_fn returned no Dataset, of whatever it
-            returned.
+        features: Nested structure of tensors, or of the values that input_fn returned without a Dataset.
         labels: The same, or `None`.
-        hooks: What must run in the session before the tensors can be read.
-        iterator: The iterator that the tensors are drawn from; `None` where input_fn gave
-            tensors of its own.
+        hooks: Hooks that prepare the input in a session.
+        iterator: The iterator that yields the tensors; `None` where input_fn returned no Dataset.
     """
 
     features: Any
@@ -182,7 +180,7 @@ class InputTensors:
     iterator: v1.data.Iterator | None = None
 
     def with_tensors(self) -> InputTensors:
-        """Returns the input with a tensor for each Python value and array in it."""
+        """Returns the input with each Python value and array made a tensor."""
         if self.iterator is not None:
             return self
         return dataclasses.replace(
@@ -190,11 +188,8 @@ class InputTensors:
         )
 
     def with_hidden_batches(self) -> InputTensors:
-        """Keeps shape inference from believing a model that all batches have the same rows.
-
-        Training does without, as it does in the original: its gradients are reckoned in fewer
-        ops where the optimizer has the shapes.
-        """
+        """Hides batch sizes from shape inference, where a short batch may come; see `hide`."""
+        # Not for training, as in the original: there, known shapes give gradients of fewer ops.
         if self.iterator is None:
             return self
         features, labels = hide_open_batches((self.features, self.labels))
@@ -202,27 +197,25 @@ class InputTensors:
 
 
 class DatasetInitializerHook(v1.train.SessionRunHook):
-    """Starts a dataset's iterator whenever a session is made or recovered.
+    """Starts a dataset's iterator whenever a session is made or recovered."""
 
-    A hook and not an entry of the TABLE_INITIALIZERS collection, because a user's
-    `Scaffold(local_init_op=...)` replaces what would run that collection.
-    """
+    # The collection TABLE_INITIALIZERS would not do: a user's `Scaffold(local_init_op=...)`
+    # replaces the op that runs it.
 
     def __init__(self, iterator: v1.data.Iterator):
         self._initializer = iterator.initializer
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Runs the initializer."""
-        del coord
         session.run(self._initializer)
 
 
 def as_input_tensors(returned: Any) -> InputTensors:
-    """Turns what an input_fn returned into the tensors of one batch.
+    """Turns an input_fn's result into the tensors of one batch.
 
     Args:
         returned: A `tf.data.Dataset` of features or of (features, labels); or features; or
-            a pair (features, labels) of tensors or of what can be made tensors.
+            a pair (features, labels) of tensors or of values that can be made tensors.
 
     Returns:
         The tensors, in the default graph.
@@ -254,8 +247,8 @@ def split_features_and_labels(element: Any) -> tuple[Any, Any]:
     return features, labels
 
 
-# Python code can tell when it is called, and an input may wait for what was made of the rows
-# before: a service that predicts feeds a generator with its requests.
+# Ops through which an input may notice when it is read, or wait for results of earlier rows: a
+# prediction service feeds its requests to a generator.
 _FROM_OUTSIDE = (
     "Barrier",
     "DataServiceDataset",
@@ -271,7 +264,7 @@ _FROM_OUTSIDE = (
 
 
 def can_be_read_ahead(graph: tf.Graph) -> bool:
-    """Tells whether nobody but the clock could notice that an input is read ahead."""
+    """Returns whether an input can be read ahead without effects on its program."""
     ops = {node.op for node in all_nodes(graph.as_graph_def())}
     return not any(op.startswith(_FROM_OUTSIDE) or _is_foreign_dataset(op) for op in ops)
 
@@ -281,13 +274,10 @@ def _is_foreign_dataset(op: str) -> bool:
 
 
 def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]:
-    """Passes tensors through an optional, which shape inference does not look into.
-
-    A model that reshapes to `params["batch_size"]` rows tells shape inference that every batch has
-    as many, short ones included: TensorFlow's graph optimizer then drops the reshape as useless,
-    and counts rows that are not there. What reads a tensor through this detour says nothing about
-    what stands before it.
-    """
+    """Passes tensors through an optional, past which shape inference does not see."""
+    # From a model that reshapes to `params["batch_size"]` rows, shape inference concludes that
+    # every batch has as many, also a short one: TensorFlow's graph optimizer then drops the reshape
+    # as useless, and rows are counted that do not exist.
     if not tensors:
         return []
     return tf.raw_ops.OptionalGetValue(
@@ -298,10 +288,10 @@ def hide(tensors: Sequence[tf.Tensor], shapes: Sequence[Any]) -> list[tf.Tensor]
 
 
 def hide_open_batches(structure: Any) -> Any:
-    """Hides what is not known of the shapes in a nested structure.
+    """Hides the shapes of tensors that are not static, in a nested structure.
 
-    Python code sees the shapes as before; the optimizer sees none, not even a rank, as one
-    unknown dimension beside known ones can be reckoned back from a reshape.
+    Python code sees the shapes as before. The optimizer sees none, not even a rank, since it could infer a single
+    unknown dimension from a reshape.
     """
     leaves = tf.nest.flatten(structure)
     hidden = [i for i, leaf in enumerate(leaves) if _is_open(leaf)]

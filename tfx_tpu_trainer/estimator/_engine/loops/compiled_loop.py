@@ -1,4 +1,4 @@
-"""Steps on stacked batches, compiled by XLA into one function."""
+"""A loop of steps that XLA compiles into one function, on stacked batches."""
 
 import concurrent.futures
 import dataclasses
@@ -17,14 +17,14 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
-# More batches in a call of the compiled function would win nothing. Two stacks are held at a time:
-# steps are made on one while the other is drawn.
+# More batches in a call of the compiled function would gain nothing. Two stacks are held at a time:
+# one is drawn while steps run on the other.
 _MOST_BATCHES = 16
 _MOST_BYTES = 32 << 20
 
 _GET_NEXT = "IteratorGetNext"
 
-# XLA compiles these, but to something else: other random numbers, checks that never fail.
+# Ops that behave differently once XLA compiles them: other random numbers, checks that never fail.
 _OTHER_IN_XLA = (
     "Assert",
     "CheckNumerics",
@@ -37,12 +37,12 @@ _OTHER_IN_XLA = (
 
 
 class CannotCompileError(ValueError):
-    """The error of a model whose steps can't be compiled into one function, with the reason."""
+    """Raised for a model whose steps can't be compiled into one function, with the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CompiledLoop:
-    """A loop of the template's own steps, as `TemplateLoop` is one."""
+    """A compiled loop of the template's own steps, used like a `TemplateLoop`."""
 
     # Placeholder of the number of steps, an int32 scalar.
     count: tf.Tensor
@@ -58,22 +58,21 @@ class CompiledLoop:
     def compile(self, session: v1.Session, *, within: float | None = None) -> None:
         """Compiles the function."""
         compiler = concurrent.futures.ThreadPoolExecutor(1, "compile_steps")
-        # In this thread, as the ops of steps would wait for the session's, which the compiler
-        # holds.
+        # On its own thread: the compiler would keep one of the session's, which steps need.
         own_thread = v1.RunOptions(inter_op_thread_pool=-1)
         compiling = compiler.submit(session.run, self.compiled, options=own_thread)
-        # Nothing ends a compilation: where the time is over, it goes on beside the training.
+        # Nothing can end a compilation: when the time is over, it continues during the training.
         compiler.shutdown(wait=False)
         try:
             compiling.result(within)
         except concurrent.futures.TimeoutError as error:
             raise CannotCompileError(f"it has not done so within {within:g} s") from error
-        # Of any kind: on a GPU it may lack CUDA's files as well.
+        # Any OpError: on a GPU, CUDA's files may be missing as well.
         except tf.errors.OpError as error:
             raise CannotCompileError(_line_about_op(error.message)) from error
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
-        """Makes some steps."""
+        """Runs some steps; returns the last loss and the global step."""
         loss, made, step = session.run(
             [self.loss, self.made, self.global_step], feed_dict={self.count: steps}
         )
@@ -82,22 +81,17 @@ class CompiledLoop:
         return loss, int(step)
 
 
-# How steps are compiled. The problem: XLA wants static shapes, can't read an iterator, and compiles
-# anew for each shape. The idea: a function of stacks of `size` batches, and of how many of them to
-# use, which makes a step on each; around it a loop of ordinary ops that draws the next stack while
+# How steps are compiled. The problem: XLA needs static shapes, can't read an iterator, and compiles
+# again for each shape. The idea: a function of stacks of `size` batches, and of how many of them to
+# use, which runs a step on each; around it, a loop of ordinary ops that draws the next stack while
 # XLA's function runs. 40 steps with stacks of 16 are
 #   draw 16 | step 16, draw 16 | step 16, draw 8 | step 8, draw 0
-# The invariants: as many batches are drawn as steps are made, so that the template's own train_op
-# can go on after the loop with the next one (only a NaN, which ends the training, loses a stack);
-# the end of the input is a value, an optional without content, and no error that would lose what
-# was drawn before; and the function is compiled before the first batch is drawn.
+# The invariants: as many batches are drawn as steps are run, so that the loop and the template's
+# own train_op can take turns (only a NaN, which ends the training, loses a stack); the end of the
+# input is a value, an optional without content, not an error that would lose batches drawn before;
+# and the function is compiled before the first batch is drawn.
 def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
-    """Makes a loop of the template's own steps whose model is compiled by XLA.
-
-    The input is no part of what XLA compiles: some batches are drawn and stacked, and while the
-    compiled function makes a step on each, the next ones are drawn. Batches are drawn only for
-    steps that are made, so the loop and the template's own train_op take turns.
-    """
+    """Makes a loop of the template's own steps whose model is compiled by XLA."""
     batch = _batch_tensors(template)
     copier = GraphCopier(template.graph)
     size = _batches_in_a_stack(batch)
@@ -105,9 +99,8 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
 
     def make_steps(count: tf.Tensor, *stacks: tf.Tensor) -> tf.Tensor:
         def one_step(number: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            del loss
-            # A stack has room for `size` batches however many it holds, and how many is a value:
-            # XLA compiles once, where another shape would be compiled anew.
+            # A stack always has the shape of `size` batches, and `count` is a value: so XLA
+            # compiles once.
             fed = {t.name: tf.gather(stack, number) for t, stack in zip(batch, stacks)}
             fetches = [Fetch(0, template.train_op), Fetch(0, template.loss)]
             train_op, loss = copier.copy(fetches, replaced=[fed], name="step")
@@ -125,14 +118,13 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
 
     def all_steps(count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         def goes_on(made: tf.Tensor, loss: tf.Tensor, drawn: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-            del made
             with decided_on_cpu():
                 return tf.logical_and(drawn > 0, _is_number(loss))
 
         def one_stack(
             made: tf.Tensor, loss: tf.Tensor, drawn: tf.Tensor, *stacks: tf.Tensor
         ) -> list[tf.Tensor]:
-            # The two wait for nothing of each other: they run at the same time.
+            # Neither of the two waits for the other, so they run at the same time.
             following = draw(count - made - drawn)
             loss = compiled(drawn, *stacks)
             return [made + drawn, loss, *following]
@@ -143,8 +135,8 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     count = v1.placeholder(tf.int32, shape=(), name="compiled_steps_ahead")
     made, loss = tf.function(all_steps, autograph=False)(count)
 
-    # XLA refuses a model when it first compiles it. That must be known while the plain loop can
-    # still take over, before a batch is drawn and lost.
+    # XLA refuses a model when it first compiles it: to be tried before a batch is drawn, which
+    # would be lost, while the plain loop can still take over.
     def no_steps() -> tf.Tensor:
         stacks = [tf.zeros([size, *shape], t.dtype) for t, shape in zip(batch, shapes)]
         return compiled(tf.constant(0), *stacks)
@@ -156,7 +148,7 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
 
 
 class _Draw:
-    """Draws batches from the iterator and stacks them, as far as there are any."""
+    """Draws batches from the iterator and stacks them, until the input ends."""
 
     def __init__(self, batch: Sequence[tf.Tensor], size: int) -> None:
         self._batch = batch
@@ -175,14 +167,13 @@ class _Draw:
         """Draws one batch or more."""
 
         def goes_on(number: tf.Tensor, optional: tf.Tensor, *lists: Any) -> tf.Tensor:
-            del lists
             return tf.logical_and(number < count - 1, _has_value(optional))
 
         def keep_and_draw(number: tf.Tensor, optional: tf.Tensor, *lists: Any) -> list[Any]:
             kept = self._kept(number, optional, lists)
             return [number + 1, self._next(), *kept]
 
-        # The last batch is kept outside of the loop, which would draw one more.
+        # The last batch is kept after the loop, which would draw one more.
         start = [tf.constant(0), self._next(), *self._lists()]
         number, optional, *lists = tf.while_loop(
             goes_on, keep_and_draw, start, parallel_iterations=1
@@ -201,7 +192,7 @@ class _Draw:
         return [each.write(number, value) for each, value in zip(lists, self._values(optional))]
 
     def _next(self) -> tf.Tensor:
-        # At the end of the input the iterator's own get_next would fail the call, and what was
+        # At the end of the input, the iterator's own get_next would fail the call, and batches
         # drawn before would be lost.
         op = self._batch[0].op
         return tf.raw_ops.IteratorGetNextAsOptional(
@@ -221,7 +212,7 @@ class _Draw:
 
 
 def _batch_tensors(template: ModelTemplate) -> list[tf.Tensor]:
-    """Returns what a step reads of the input."""
+    """Returns the tensors of the input that a step reads."""
     batch: dict[str, tf.Tensor] = {}
     for op_type, name, drawn in _needed(template):
         if op_type.startswith(_OTHER_IN_XLA):
@@ -242,7 +233,7 @@ def _batch_tensors(template: ModelTemplate) -> list[tf.Tensor]:
 
 
 def _needed(template: ModelTemplate) -> Iterator[tuple[str, str, list[tf.Tensor]]]:
-    """Yields type and name of each op that a step needs, and the input tensors it reads."""
+    """Yields the type and name of each op that a step needs, and the input tensors that it reads."""
     drawn_ops = [op for op in template.graph.get_operations() if op.type == _GET_NEXT]
     given = {tensor.name for op in drawn_ops for tensor in op.outputs}
     ops = list(upstream([template.train_op, template.loss], given=given))
@@ -267,6 +258,6 @@ def _is_number(loss: tf.Tensor) -> tf.Tensor:
 
 
 def _line_about_op(message: str) -> str:
-    """Returns the line of XLA's message that names an op, or the first one."""
+    """Returns the first line of XLA's message that names an op, or else its first line."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return next((line for line in lines if "{{node" in line or ": " in line), lines[0])

@@ -1,13 +1,12 @@
 """A loop of steps in which each op runs on one thread, for models whose ops are small.
 
-TensorFlow's kernels share work among the threads of the process, some of them however little it is:
-an optimizer's fused op hands over even 64 numbers. To wake the other threads then takes longer than
-the step. A function that tf.data calls is told how many threads its ops may share their work among,
-which no other call of a function is; so the loop is the function of a dataset. Ops that wait for
-nothing of each other still run at the same time.
+TensorFlow's kernels share work among the process's threads, some of them however little work there is: an optimizer's
+fused op shares even 64 numbers. Waking the other threads then takes longer than the step. Only the functions that
+tf.data calls can be limited in how many threads an op may use, so the loop is the function of a dataset. Independent
+ops still run at the same time.
 
 The graph alone decides which models' steps are small, never a clock: one thread and several may differ in the last bit,
-and a training that continues after a kill must end with the bits of one that was never stopped.
+and a training that resumes after a kill must end with the bits of one that was never stopped.
 """
 
 import dataclasses
@@ -30,28 +29,28 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
-# Measured with dense layers and Adam on two CPUs: up to 7e7 operations of matrices a step, and
-# variables of 70,000 numbers, one thread was 1.2 to 2.6 times as fast, and slower from variables
-# of 260,000 numbers on.
+# Measured with dense layers and Adam on two CPUs: with up to 7e7 matrix operations a step and
+# variables of 70,000 numbers, one thread was 1.2 to 2.6 times as fast; with variables of 260,000
+# numbers it was slower.
 _MOST_MATRIX_OPERATIONS = 5e7
 _MOST_UPDATED_NUMBERS = 1 << 17
 _MOST_NUMBERS = 1 << 18
 
-# Stands for each size that is unknown until there are batches, except the batch's own.
+# Assumed for each size that is unknown until there are batches, except the batch's own.
 _UNKNOWN_SIZE = 64
 
-# Ops of which even a small one may be long.
+# Ops that may take long even on small tensors.
 _LONG = re.compile(
     r"Cholesky|Conv|Dilation|Eig|Einsum|FFT|GRU|LRN|LSTM|MatrixInverse|MatrixSolve|"
     r"MatrixTriangular|Pool|Qr|RNN|Resize|Svd|TopK|Unique\w*WithCounts"
 )
-# Ops that a function of tf.data can't run in a session, or not as the model does.
+# Ops that a function of tf.data can't run in a session, or runs differently from the model.
 _FOREIGN = re.compile(
     r"Collective|CrossReplica|PartitionedCall|PyFunc|Recv|RemoteCall|Send|SymbolicGradient|TPU|"
     r"Variable(V2)?$|Xla"
 )
 
-# Handles that are the same in each session call.
+# Ops whose handles are the same in each session call.
 _LASTING = frozenset(
     {
         "HashTableV2",
@@ -64,7 +63,7 @@ _LASTING = frozenset(
     }
 )
 
-# Ops that hand on what they are given.
+# Ops that take no time: they pass their input on.
 _FREE = frozenset({"Const", "ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"})
 
 _MATRIX_PRODUCTS = {
@@ -76,7 +75,7 @@ _MATRIX_PRODUCTS = {
 
 
 def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
-    """Tells whether a model's steps are small, and so faster with each op on one thread."""
+    """Returns whether a model's steps are small, and so faster with each op on one thread."""
     if any(device.device_type != "CPU" for device in tf.config.list_physical_devices()):
         return False
     graph = step[0].graph
@@ -87,7 +86,7 @@ def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
     products = sum(_matrix_operations(op, rows) for op in ops if op.type in _MATRIX_PRODUCTS)
     if products > _MOST_MATRIX_OPERATIONS or not all(_has_few_numbers(op, rows) for op in ops):
         return False
-    # The shapes in functions are not known.
+    # In functions, shapes are unknown: so these may have no matrix products.
     functions = functions_of(graph.as_graph_def().library)
     kinds = {op.type for op in ops} & functions.keys()
     kinds |= {node.op for node in nodes_called((op.node_def for op in ops), functions)}
@@ -120,8 +119,8 @@ def _runs_in_dataset(op: tf.Operation) -> bool:
 
 
 def _rows_of_batch(graph: tf.Graph) -> float:
-    """Returns the largest batch size that datasets of a graph name; infinite where none does."""
-    # The size is the second input, but where a map and its captured inputs come before it.
+    """Returns the largest static batch size of a graph's datasets; infinite where there is none."""
+    # The size is the second input, except where a map's captured inputs come before it.
     named = [
         tf.get_static_value(op.inputs[-3 if op.type.startswith("MapAnd") else 1])
         for op in graph.get_operations()
@@ -141,16 +140,16 @@ def _matrix_operations(op: tf.Operation, rows: float) -> float:
 
 
 def _numbers(tensor: tf.Tensor, rows: float) -> float:
-    """Returns how many numbers a tensor has, as far as that is known."""
+    """Returns a tensor's number of elements, with guesses for unknown sizes."""
     if tensor.shape.rank is None or tensor.dtype in (tf.resource, tf.variant):
         return 0
     sizes = tensor.shape.as_list()
-    # An unknown first dimension is taken for that of the batch.
+    # An unknown first dimension is assumed to be the batch's.
     unknown = [rows, *[_UNKNOWN_SIZE] * (len(sizes) - 1)]
     return math.prod(other if size is None else size for size, other in zip(sizes, unknown))
 
 
-# Errors name it. It must not be taken for the input's get_next.
+# Error messages contain it: it must differ from the name of the input's get_next.
 _NAME = "steps_on_one_thread"
 
 _CALLS = 1 << 62
@@ -160,40 +159,39 @@ _CALLS = 1 << 62
 class OneThreadLoop(TemplateLoop):
     """A loop of the template's own steps, each op of which runs on one thread."""
 
-    # What makes the loop ready in a session. It must run once: random ops would draw the same
-    # numbers again.
+    # Prepares the loop in a session. Run twice, it would make random ops draw the same numbers
+    # again.
     start: tf.Operation
     _ready: weakref.WeakSet[v1.Session] = dataclasses.field(
         default_factory=weakref.WeakSet, compare=False
     )
 
     def prepare(self, session: v1.Session) -> None:
-        """Makes the loop ready in a session, once."""
+        """Prepares the loop in a session, once."""
         if session not in self._ready:
             session.run(self.start)
             self._ready.add(session)
 
 
 class LoopReadyHook(LoopEndHook):
-    """Makes a loop ready in each session, for calls that fetch it."""
+    """Prepares a loop in each session, for calls that fetch it."""
 
     def __init__(self, loop: TemplateLoop) -> None:
         self._loop = loop
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Makes it ready."""
-        del coord
+        """Prepares the loop."""
         self._loop.prepare(session)
 
 
-# How ops are kept on one thread. The problem: how many threads an op may share its work among is a
-# setting of the process, but for functions that tf.data calls. The idea: a dataset whose element n
-# is the loss after the n-th call of the loop,
+# How ops are kept on one thread. The problem: how many threads an op may use is a setting of the
+# process, except for functions that tf.data calls. The idea: a dataset whose element n is the loss
+# after the n-th call of the loop,
 #   range(2**62).map(lambda _: while_loop(step, number=read(steps_in_call)))
-# with `max_intra_op_parallelism=1`. A session call writes the number of steps into a variable of
-# its own and draws one element, which runs them. Whatever could draw ahead (prefetch, autotuning,
-# default optimizations) is off: an element that is drawn early is steps that nobody asked for.
-# The invariant: the iterator is made once in a session (`OneThreadLoop.prepare`). Made anew it
+# with `max_intra_op_parallelism=1`. A session call writes the number of steps to a variable of the
+# loop and draws one element, which runs them. Everything that could draw ahead (prefetch,
+# autotuning, default optimizations) is off: an element drawn early would run steps too many.
+# The invariant: the iterator is made once in a session (`OneThreadLoop.prepare`). Made again it
 # would have new kernels, whose random ops would draw the same numbers once more.
 def build_one_thread_loop(template: ModelTemplate) -> OneThreadLoop:
     """Makes a loop of the template's own steps that runs each op on one thread."""
@@ -201,7 +199,6 @@ def build_one_thread_loop(template: ModelTemplate) -> OneThreadLoop:
     dtype = template.loss_dtype
 
     def step(number: tf.Tensor) -> tf.Tensor:
-        del number
         made = [template.train_op, template.loss]
         train_op, loss = copy_with_direct_draws(copier, made, name="step")
         with tf.control_dependencies([train_op]):
@@ -209,16 +206,15 @@ def build_one_thread_loop(template: ModelTemplate) -> OneThreadLoop:
 
     with v1.device("/device:CPU:0"):
         count = v1.placeholder_with_default(tf.constant(1), shape=(), name="steps_ahead")
-        # No variable of the model's, nor of any collection: each call writes it first.
+        # In no collection, and neither saved nor initialized: each call writes it first.
         steps = tf.raw_ops.VarHandleOp(
             dtype=tf.int32, shape=(), shared_name=template.graph.unique_name("steps_in_call", False)
         )
 
         def all_steps(call: tf.Tensor) -> tf.Tensor:
-            del call
             made = tf.raw_ops.ReadVariableOp(resource=steps, dtype=tf.int32)
             made.set_shape(())
-            # Not in a function of its own: in a session no function of a dataset may call one.
+            # Not `repeat_step`: in a session, a dataset's function may not call another function.
             return steps_in_function(step, made, loss_dtype=dtype, stop_if_not_finite=True)
 
         function = tf.function(all_steps, autograph=False).get_concrete_function(
@@ -245,7 +241,7 @@ def build_one_thread_loop(template: ModelTemplate) -> OneThreadLoop:
 def _one_thread_each(calls: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     options = tf.data.Options()
     options.threading.max_intra_op_parallelism = 1
-    # No call may be made before it is asked for.
+    # Draw no element before it is fetched.
     options.autotune.enabled = False
     options.experimental_optimization.inject_prefetch = False
     options.experimental_optimization.apply_default_optimizations = False

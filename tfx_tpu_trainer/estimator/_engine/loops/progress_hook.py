@@ -13,27 +13,22 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reporting:
-    """Whom a training reports its progress to, and how long it is to be."""
+    """Where a training reports its progress, and how long it is to be."""
 
-    # Whom to tell; a phase of it is under way.
     progress: Progress
     # Steps to make from where the session starts, or the global step to stop at.
     steps: int | None = None
     max_steps: int | None = None
-    # Rows of a step over all replicas; `None` where nobody has said.
+    # Rows of a step over all replicas; `None` where unknown.
     rows_per_step: int | None = None
-    # Steps from one log line to the next, at least; `None` where none are requested.
+    # Least number of steps between log lines; `None` for no lines.
     every_steps: int | None = None
 
 
 class ProgressHook(v1.train.SessionRunHook):
-    """Tells a `Progress` of steps and losses when it is due, and of each checkpoint.
+    """Reports steps and losses to a `Progress` when it is due, and each checkpoint."""
 
-    It asks each call for the loss only, which the training fetches anyway; the global step is read when somebody is to
-    be shown it.
-    """
-
-    # It bounds no loop.
+    # Loops need not end for it.
     every_n_steps: int | None = None
 
     def __init__(self, reporting: Reporting, loss: tf.Tensor, *, is_resumed: bool = False) -> None:
@@ -51,8 +46,7 @@ class ProgressHook(v1.train.SessionRunHook):
         self._global_step = v1.train.get_global_step()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Tells where the training starts and ends."""
-        del coord
+        """Reports where the training starts and ends."""
         step = int(session.run(self._global_step))
         if self._last_step is None:
             steps, max_steps = self._reporting.steps, self._reporting.max_steps
@@ -65,21 +59,20 @@ class ProgressHook(v1.train.SessionRunHook):
         )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Asks for the loss."""
-        del run_context
+        """Fetches the loss, as the training does anyway."""
         return v1.train.SessionRunArgs(self._loss)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Reports step and loss, if that is due."""
+        """Reads the global step and reports it with the loss, if that is due."""
         self._latest = run_values.results
         if self._progress.is_due():
             step = int(run_context.session.run(self._global_step))
             self._progress.trained(step, self._latest)
 
     def reached(self, step: int, loss: Any) -> None:
-        """Reports step and loss, if that is due; what runs ahead of the session calls it at loop ends."""
+        """Reports step and loss, if that is due; called at the end of a loop that ran ahead."""
         self._latest = loss
         if self._progress.is_due():
             self._progress.trained(step, loss)
@@ -96,5 +89,4 @@ class _Checkpoints(PatientListener):
         self._progress = progress
 
     def after_save(self, session: v1.Session, global_step_value: int) -> None:
-        del session
         self._progress.saved(int(global_step_value))

@@ -1,4 +1,4 @@
-"""Many steps in one session call: the loop in the graph, and how its steps draw their batches."""
+"""Runs many steps in one session call: the loop in the graph, and how its steps draw their batches."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -19,22 +19,22 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 v1 = tf.compat.v1
 
 FIRST_LENGTH = 1
-"""How many steps a loop makes in a new session, until it is told."""
+"""Steps of the first loop in a new session, unless a hook sets another number."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepLoop:
     """A loop of training steps."""
 
-    # Local variable: how many steps the next session call makes, so a shorter last loop needs no
-    # second graph. A smaller value ends a loop that is running.
+    # Local variable of the number of steps in the next session call, so that a shorter last loop
+    # needs no second graph. A smaller value ends a loop that is running.
     iterations: tf.Variable
     # The loss of the loop's last step; fetching it runs the loop.
     loss: tf.Tensor
 
 
 def build_step_loop(step: Callable[[tf.Tensor], tf.Tensor], *, loss_dtype: tf.DType) -> StepLoop:
-    """Puts a loop of steps into the default graph."""
+    """Adds a loop of steps to the default graph."""
     iterations = create_iterations()
     count = iterations.read_value()
     loss = repeat_step(step, count, loss_dtype=loss_dtype, read_count=iterations.read_value)
@@ -49,11 +49,9 @@ def repeat_step(
     stop_if_not_finite: bool = False,
     read_count: Callable[[], tf.Tensor] | None = None,
 ) -> tf.Tensor:
-    """Repeats a step in a loop of the default graph.
-
-    The loop is a function of the graph: that does not depend on whether the program has switched
-    control flow v2 off, and was measured as fast as or faster than a loop without one.
-    """
+    """Repeats a step in a loop of the default graph, within a function."""
+    # A function has control flow v2 even where the program has switched it off, and was measured to
+    # be as fast as a loop without one, or faster.
 
     def all_steps(count: tf.Tensor) -> tf.Tensor:
         return steps_in_function(
@@ -89,11 +87,10 @@ def steps_in_function(
     def one_step(
         number: tf.Tensor, loss: tf.Tensor, count: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        del loss
         loss_of_step = step(number)
-        # What comes out of a queue has lost its shapes in a copy of the graph; a loss is a scalar.
+        # In a copy of a graph, tensors of a queue have lost their shapes; a loss is a scalar.
         loss_of_step.set_shape(())
-        # Beside the step, which so waits for nothing.
+        # The count is read at the same time as the step runs, which does not wait for it.
         return number + 1, loss_of_step, read_count() if read_count else count
 
     start = (tf.constant(0), tf.zeros((), loss_dtype), count)
@@ -101,7 +98,7 @@ def steps_in_function(
 
 
 def create_iterations() -> tf.Variable:
-    """Makes the variable that a loop reads its length from; it is never saved."""
+    """Makes the variable from which a loop reads its length; it is never saved."""
     return v1.get_variable(
         "iterations_per_loop",
         shape=(),
@@ -116,7 +113,7 @@ def create_iterations() -> tf.Variable:
 class TemplateLoop:
     """A loop of the template's own steps."""
 
-    # What to feed the number of steps to, an int32 scalar; 1 where it is not fed.
+    # Placeholder of the number of steps, an int32 scalar; 1 where it is not fed.
     count: tf.Tensor
     # The loss of the last step; fetching it runs the loop.
     loss: tf.Tensor
@@ -124,24 +121,21 @@ class TemplateLoop:
     global_step: tf.Tensor
 
     def prepare(self, session: v1.Session) -> None:
-        """Does nothing: the loop is ready once there is a session."""
+        """Does nothing: a new session can run the loop as it is."""
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
-        """Makes some steps."""
+        """Runs some steps; returns the last loss and the global step."""
         loss, step = session.run([self.loss, self.global_step], feed_dict={self.count: steps})
         return loss, int(step)
 
 
 def build_template_loop(template: ModelTemplate) -> TemplateLoop:
-    """Makes a loop of the template's own steps.
-
-    The loop's body is a copy of what a step runs, the input's get_next included, on the same
-    variables and the same iterator: the loop and the template's own train_op take turns.
-    """
+    """Makes a loop of the template's own steps."""
+    # Its body copies the step, the input's get_next included, on the same variables and iterator:
+    # so the loop and the template's own train_op can take turns.
     copier = GraphCopier(template.graph)
 
     def step(number: tf.Tensor) -> tf.Tensor:
-        del number
         fetches = [Fetch(0, template.train_op), Fetch(0, template.loss)]
         train_op, loss = copier.copy(fetches, replaced=[{}], name="step")
         with tf.control_dependencies([train_op]):
@@ -154,33 +148,31 @@ def build_template_loop(template: ModelTemplate) -> TemplateLoop:
 
 
 IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
-"""Runs all of a session call on the thread that asks for it."""
+"""Runs all of a session call on the calling thread."""
 
 
-# `IteratorGetNext` hands itself to a thread of its own, since the iterator may keep it waiting, and
-# the loop goes on when that thread wakes it: for small batches that takes as long as the draw. Its
+# `IteratorGetNext` runs on a thread of its own, since the iterator may keep it waiting, and the
+# loop continues when that thread wakes it: for small batches that takes as long as the draw. Its
 # synchronous form, which TensorFlow uses in eager execution, is for threads that nothing else needs
 # while they wait: the thread of a session call (`inter_op_thread_pool=-1`), or that of a loop with
-# threads of its own, which no dataset of the program runs on.
+# threads of its own, on which no dataset of the program runs.
 def copy_with_direct_draws(
     copier: GraphCopier, step: Sequence[tf.Tensor | tf.Operation], *, name: str
 ) -> list[Any]:
-    """Copies a step whose batch is drawn by the thread that runs it.
-
-    All of the step waits for the batch: at the end of the input nothing of it has run, neither
-    a count of steps nor a metric that reads no feature.
-    """
+    """Copies a step so that the thread that runs it draws its batch."""
     drawn = _direct_draws(step)
+    # All of the step waits for the batch: at the end of the input, no part of it runs, neither a
+    # count of steps nor a metric that reads no feature.
     with tf.control_dependencies(list(drawn.values())):
         return copier.copy([Fetch(0, node) for node in step], replaced=[drawn], name=name)
 
 
 def _direct_draws(step: Sequence[tf.Tensor | tf.Operation]) -> dict[str, tf.Tensor]:
-    """Adds a step's draws, and returns what stands for each tensor that it draws, by its name."""
+    """Draws a step's batch; returns name of each tensor that the step draws -> its replacement."""
     ops = list(upstream(step))
     draws = [op for op in ops if op.type == "IteratorGetNext"]
     waited_for = {control for op in ops for control in op.control_inputs}
-    # A control edge from or to a draw would be lost with it: such a step keeps its draws.
+    # A control edge from or to a draw would be lost with it, so a step with one keeps its draws.
     if any(draw.control_inputs or draw in waited_for for draw in draws):
         return {}
     made: dict[str, tf.Tensor] = {}
@@ -189,7 +181,7 @@ def _direct_draws(step: Sequence[tf.Tensor | tf.Operation]) -> dict[str, tf.Tens
             iterator=tf_private.capture(v1.get_default_graph(), draw.inputs[0]),
             output_types=draw.get_attr("output_types"),
             output_shapes=draw.get_attr("output_shapes"),
-            name="IteratorGetNext",  # Errors of the input are told by it.
+            name="IteratorGetNext",  # Errors of the input are recognized by it.
         )
         made.update((old.name, new) for old, new in zip(draw.outputs, values))
     return made

@@ -1,4 +1,4 @@
-"""Decides how many steps a session call makes: which ones hooks must see, and how long loops are."""
+"""Decides how many steps a session call runs: which ones hooks must see, and how long loops are."""
 
 import contextlib
 import dataclasses
@@ -25,10 +25,10 @@ from tfx_tpu_trainer.estimator._engine.reporting.summaries import HostCallHook
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# They report loss and step only, which the end of a loop gives as well.
+# Hooks that report only loss and step, which are known at the end of a loop as well.
 _REPORTERS = (LossLogHook, ThroughputHook, ProgressHook)
 
-# Hooks that act at steps which their settings tell, or at the session's start and end only.
+# Hooks that act only at steps known from their settings, or at the session's start and end.
 _KNOWN_HOOKS = (
     DatasetInitializerHook,
     *_REPORTERS,
@@ -40,37 +40,36 @@ _KNOWN_HOOKS = (
 
 
 class LoopEndHook(v1.train.SessionRunHook):
-    """A hook that need not come back every step: many may run in one session call.
+    """A hook that need not be called every step: many may run in one session call.
 
-    To be subclassed by hooks for which the ends of loops are enough, such as one that stops after
-    some time. One with neither `before_run` nor `after_run` of its own counts as such by itself.
+    Subclassed by hooks for which the ends of loops are enough, such as one that stops after some
+    time. A hook without a `before_run` or `after_run` needs no such base class.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class StepsPerCall:
-    """The steps that must be run one by one."""
+    """Finds the steps that must be run one by one."""
 
     # Global step at which the session starts.
     start: int
-    # Steps between checkpoints, of which the first is at the start; `None` where they go by time.
+    # Steps between checkpoints, the first at the start; `None` where they go by time.
     save_steps: float | None
-    # For each hook that reports, the steps between its reports, of which the first is at the first
-    # step.
+    # For each hook that reports, the steps between its reports, the first at the first step.
     report_steps: tuple[float, ...]
-    # Global step at which training ends; `None` goes to the end of the input.
+    # Global step at which training ends; `None` for the end of the input.
     last_step: int | None
-    # The first and the last step of those that are made one by one. Defaults to `None`: none are.
+    # The first and the last of the steps to run one by one, for a profile.
     watched_steps: tuple[int, int] | None = None
 
     def next_report(self, step: int, period: float) -> int:
-        """Returns the next step at which a hook reports that does so every `period` steps."""
+        """Returns the next step at which a hook with a period reports."""
         return _next_due(self.start + 1, period, step)
 
     def steps_ahead(self, step: int) -> int | None:
-        """Tells how many steps no hook need see."""
-        # With reports every 10 steps, from step 1 on: at step 1 nine steps may run ahead, 2 to 10,
-        # and step 11 is made by itself.
+        """Returns how many steps may run before the next that a hook must see; `None` for no limit."""
+        # With reports every 10 steps from step 1 on: at step 1 nine steps may run ahead, 2 to 10,
+        # and step 11 is run by itself.
         dues = [self.next_report(step, period) for period in self.report_steps]
         if self.save_steps is not None:
             dues.append(_next_due(self.start, self.save_steps, step))
@@ -82,7 +81,7 @@ class StepsPerCall:
 
 
 def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
-    """Tells whether no hook could notice that it is not called back every step."""
+    """Returns whether many steps may run in one session call, for all of the hooks."""
     return all(
         type(hook) in _KNOWN_HOOKS
         or not wants_each_step(hook)
@@ -92,7 +91,7 @@ def allows_loops(hooks: Iterable[v1.train.SessionRunHook]) -> bool:
 
 
 def wants_each_step(hook: v1.train.SessionRunHook) -> bool:
-    """Tells whether a hook has a method for before or after a step, and the ends of loops are not enough for it."""
+    """Returns whether a hook must be called before or after every step."""
     return not isinstance(hook, LoopEndHook) and any(
         getattr(type(hook), method, None) is not getattr(v1.train.SessionRunHook, method)
         or method in getattr(hook, "__dict__", ())
@@ -101,15 +100,12 @@ def wants_each_step(hook: v1.train.SessionRunHook) -> bool:
 
 
 def needs_no_call(hook: v1.train.SessionRunHook) -> bool:
-    """Tells whether a hook can be told of a step instead of being called back in it."""
+    """Returns whether a hook's `reached` can be called for a step, instead of the hook in it."""
     return type(hook) in _REPORTERS
 
 
 def whole_steps(steps: float | None) -> int | None:
-    """Rounds a number of steps up to a whole one.
-
-    TensorFlow's timers take any number: a hook that is due every 31.25 steps acts at 0, 32 and 64.
-    """
+    """Rounds up a number of steps, as TensorFlow's timers do: a period of 31.25 is due at 0, 32 and 64."""
     return None if steps is None or steps == math.inf else math.ceil(steps)
 
 
@@ -126,13 +122,9 @@ _MOST_GROWTH = 4
 
 
 class LoopLengthFromTime:
-    """Chooses a loop's length so that it lasts about as long as asked for.
-
-    The first loop is one step; after that the mean time of a step over the last loops decides.
-    """
+    """Chooses lengths for a target time: first one step, then by the mean step time of the last loops."""
 
     def __init__(self, target_seconds: float) -> None:
-        """Sets the target."""
         if target_seconds <= 0:
             raise ValueError(
                 f"Invalid target time {target_seconds}: it must be a positive number of seconds."
@@ -148,21 +140,19 @@ class LoopLengthFromTime:
         return max(1, int(self._target / mean))
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Tells how long a loop took; what is not positive is ignored."""
+        """Notes how long a loop took; ignores numbers that are not positive."""
         if seconds > 0 and steps > 0:
             self._step_seconds.append(seconds / steps)
 
 
 class TunedLoopLength:
-    """Grows loops from one step until they last about a second, and follows the speed after that.
+    """Grows loops from one step until they last about a second, then follows the speed."""
 
-    A session call costs about a millisecond, so a second makes it free, and hooks still
-    come often enough. A loop is at most four times as long as the one before: the first steps are
-    slow, and what they say of the next ones is little.
-    """
+    # A session call costs about a millisecond, which does not count in a second, and hooks are
+    # still called often enough. A loop is at most four times as long as the previous one: the first
+    # steps are slow, and predict little.
 
     def __init__(self, target_seconds: float = 1.0) -> None:
-        """Sets the target."""
         self._target = target_seconds
         self._length = 1
 
@@ -171,7 +161,7 @@ class TunedLoopLength:
         return self._length
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Tells how long a loop took; what is not positive is ignored."""
+        """Notes how long a loop took; ignores numbers that are not positive."""
         if seconds > 0 and steps > 0:
             wanted = int(self._target * steps / seconds)
             self._length = max(1, min(wanted, _MOST_GROWTH * steps))
@@ -181,7 +171,6 @@ class LoopLength:
     """Loops of a fixed length."""
 
     def __init__(self, steps: int) -> None:
-        """Sets the length in steps."""
         self._steps = steps
 
     def __call__(self) -> int:
@@ -189,11 +178,11 @@ class LoopLength:
         return self._steps
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Ignores it: the length is fixed."""
+        """Does nothing: the length is fixed."""
 
 
 class LoopHook(v1.train.SessionRunHook):
-    """Runs training in loops: the last one is cut to the steps that are left."""
+    """Sets the length of each training loop, and cuts the last one to the steps that are left."""
 
     def __init__(
         self,
@@ -212,7 +201,7 @@ class LoopHook(v1.train.SessionRunHook):
         self._periods = tuple(ends_at_multiples_of)
         self._clock = clock
         self._session: v1.Session | None = None
-        # What the variable holds, where that is known.
+        # The variable's value, where it is known.
         self._set_to: int | None = None
 
     def begin(self) -> None:
@@ -223,7 +212,6 @@ class LoopHook(v1.train.SessionRunHook):
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Finds the last step and sets the first loop's length."""
-        del coord
         self._session = session
         self._set_to = FIRST_LENGTH
         step = int(session.run(self._global_step))
@@ -234,14 +222,12 @@ class LoopHook(v1.train.SessionRunHook):
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
         """Starts the clock."""
-        del run_context
         self._started = self._clock()
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         """Stops at the last step, or sets the next loop's length."""
-        del run_values
         seconds = self._clock() - self._started
         step = int(run_context.session.run(self._global_step))
         self._length.report(seconds=seconds, steps=step - self._step)
@@ -251,7 +237,7 @@ class LoopHook(v1.train.SessionRunHook):
             self._set(run_context.session, step)
 
     def end(self, session: v1.Session) -> None:
-        """Logs that training ended early, if it did; the loop that the input cut short counts too."""
+        """Logs if training ended early, also in a loop that the input cut short."""
         step = int(session.run(self._global_step))
         if step < self._last_step:
             _logger.info(
@@ -262,13 +248,13 @@ class LoopHook(v1.train.SessionRunHook):
             )
 
     def end_loop(self) -> None:
-        """Ends the loop that is running after its current step; for another thread to call."""
+        """Ends the running loop after its current step; called from another thread."""
         # The loop reads the variable again in each step (`read_count`), so that 1 ends it.
         if self._session is not None:
-            # The loop may have ended by itself, and its session with it.
+            # The loop may have ended, and its session with it.
             with contextlib.suppress(RuntimeError, tf.errors.CancelledError):
                 self._session.run(self._set_length, feed_dict={self._new_length: 1})
-            # Last: the training's own thread may have set a length meanwhile.
+            # Set last: the training's own thread may have set a length in between.
             self._set_to = None
 
     def _set(self, session: v1.Session, step: int) -> None:
@@ -285,11 +271,10 @@ class LoopHook(v1.train.SessionRunHook):
 class Loops:
     """Loops of training steps, one in each session call."""
 
-    # Chooses the length of each loop.
     length: LoopLength | LoopLengthFromTime | TunedLoopLength
-    # The most steps that a loop has.
+    # The most steps of a loop.
     longest: int
-    # Periods whose multiples no loop runs past.
+    # Loops end at multiples of these.
     periods: Sequence[int]
     # Steps of a loop from one `host_call` to the next.
     host_call_every_n_steps: int

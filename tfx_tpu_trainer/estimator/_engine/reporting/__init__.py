@@ -1,1 +1,1 @@
-"""What a run says of itself: loss, speed, summaries, `host_call`."""
+"""Reports a run: loss, speed, summaries, `host_call`."""

@@ -1,7 +1,4 @@
-"""The gradients of a training step, and what TensorBoard is told of them and of the weights.
-
-Nothing here touches a graph unless `RunConfig(gradient_norms=True)` or `RunConfig(histograms=True)` asks for it.
-"""
+"""Writes gradients and weights for TensorBoard: `RunConfig(gradient_norms=True)`, `RunConfig(histograms=True)`."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,13 +19,13 @@ NORM = "gradient_norm"
 """Tag of the norm of all gradients; a variable's is `gradient_norm/<variable>`."""
 
 _APPLIES = ("ResourceApply", "ResourceSparseApply")
-# What these ops call it; `delta` is plain gradient descent's.
+# The gradient's name in these ops; `delta` is that of plain gradient descent.
 _GRADIENTS = ("grad", "delta")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is written of a model besides its own summaries."""
+    """What a training writes in addition to the model's own summaries."""
 
     # The norm of the gradients, of all and of each variable.
     gradient_norms: bool = False
@@ -41,12 +38,10 @@ class Asked:
 
 
 def find_gradients(template: ModelTemplate, *, replicas: int = 1) -> dict[str, tf.Tensor]:
-    """Finds the gradients by which the train_op of a template changes each trainable variable.
-
-    They are what TensorFlow's ops of optimizers are given: clipped, and summed over replicas. An
-    optimizer that is written with assignments has no such op, nor has Adam for the rows of an
-    embedding: there the gradient of the loss is added to the graph.
-    """
+    """Finds the gradients by which the train_op of a template changes each trainable variable."""
+    # They are the inputs of TensorFlow's optimizer ops: clipped, and summed over replicas. An
+    # optimizer that is written with assignments has none of these ops, nor has Adam for the rows of
+    # an embedding: for those the gradient of the loss is added to the graph.
     steps = list(upstream([template.train_op]))
     changes = VariableChanges(template.graph.as_graph_def().library)
     applied: dict[str, tf.Tensor] = {}
@@ -97,7 +92,7 @@ def _of_loss(
 
 
 def summary_of_gradients(gradients: Mapping[str, tf.Tensor], asked: Asked) -> tf.Tensor:
-    """Builds the summary of gradients in the graph under construction."""
+    """Adds the summary of gradients to the graph under construction."""
     parts = []
     if asked.gradient_norms:
         squares = {name: _sum_of_squares(values) for name, values in gradients.items()}
@@ -123,7 +118,7 @@ def add_histograms_of_weights(template: ModelTemplate, *, after: Any) -> None:
 
 
 def add_to_summaries(template: ModelTemplate, asked: Asked) -> None:
-    """Adds what is requested to the summaries of the default graph, where each step is a call."""
+    """Adds gradients and weights to the summaries of the default graph, where each step is a call."""
     gradients = find_gradients(template)
     if gradients:
         v1.add_to_collection(v1.GraphKeys.SUMMARIES, summary_of_gradients(gradients, asked))
@@ -134,14 +129,14 @@ def add_to_summaries(template: ModelTemplate, asked: Asked) -> None:
 
 
 def log_no_gradients() -> None:
-    """Says that there is nothing to write of gradients."""
+    """Warns that there are no gradients to write."""
     _logger.warning(
         "No gradients are written for TensorBoard: the train_op of model_fn changes no trainable variable."
     )
 
 
 def log_not_written(where: str) -> None:
-    """Says that gradients and weights can't be read."""
+    """Warns that gradients and weights can't be read."""
     _logger.warning(
         "RunConfig(gradient_norms=..., histograms=...) writes nothing: gradients and weights "
         "can't be read from %s. Train on the host or on emulated cores to see them.",
@@ -150,26 +145,22 @@ def log_not_written(where: str) -> None:
 
 
 class FirstStepOfLoop:
-    """The summary of the gradients of a loop's first step, made in loops that a hook asks for it.
-
-    A loop that is not asked does nothing for it.
-    """
+    """The summary of the gradients of a loop's first step, computed where a hook requests it."""
 
     def __init__(self, gradients: Mapping[str, tf.Tensor], asked: Asked) -> None:
-        """Makes the variables, in the default graph."""
         self._names = tuple(gradients)
         self._asked = asked
-        # The gradients, of which the loop is given copies.
+        # The gradients, which the loop copies.
         self.tensors = tuple(gradients.values())
-        # Local variable by which the next loop is asked.
+        # Local variable that requests the summary of the next loop.
         self.is_due = _local("gradients_are_due", False, tf.bool)
-        # What a loop of a graph can give beside its loss.
+        # Holds the summary, since a loop in a graph returns only its loss.
         self._summary = _local("summary_of_gradients", "", tf.string)
 
     def summary(
         self, number: tf.Tensor, copies: Sequence[tf.Tensor], *, is_due: tf.Tensor, kept: tf.Tensor
     ) -> tf.Tensor:
-        """Builds the summary of a step where it is the first one and due, in the loop under construction."""
+        """Returns the summary of a due first step, else what is kept, in the loop under construction."""
         return tf.cond(
             tf.logical_and(is_due, tf.equal(number, 0)),
             lambda: summary_of_gradients(dict(zip(self._names, copies)), self._asked),
@@ -188,18 +179,17 @@ class FirstStepOfLoop:
         return tf.cond(due, write, lambda: tf.constant(False))
 
     def kept_after(self, loss: tf.Tensor) -> tf.Tensor:
-        """Returns the summary that a loop has kept, once its loss is there."""
+        """Returns the summary that a loop has kept, once its loss exists."""
         with tf.control_dependencies([loss]):
             return self._summary.read_value()
 
 
 class GradientHook(v1.train.SessionRunHook):
-    """Asks loops for the summary of their first step's gradients, and writes it."""
+    """Requests the summary of the gradients of loops' first steps, and writes it."""
 
     def __init__(
         self, summary: tf.Tensor, is_due: tf.Variable, *, every_n_steps: int, output_dir: str
     ) -> None:
-        """Sets what is written, where and how often."""
         self._summary = summary
         self._is_due = is_due
         self._output_dir = output_dir
@@ -214,12 +204,11 @@ class GradientHook(v1.train.SessionRunHook):
         }.__getitem__
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Asks for nothing yet."""
-        del session, coord
+        """Requests no summary yet."""
         self._asks = False
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
-        """Asks the next loop where its first step is due."""
+        """Requests the next loop's summary if its first step is due."""
         session = run_context.session
         self._step = int(session.run(self._global_step)) + 1
         due = self._timer.should_trigger_for_step(self._step)
@@ -232,10 +221,9 @@ class GradientHook(v1.train.SessionRunHook):
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         """Writes what was fetched."""
-        del run_context
         if run_values.results is None:
             return
-        # What stands for the value of all replicas is an array.
+        # The value of all replicas arrives as an array.
         summary = np.asarray(run_values.results, object).item()
         if summary:
             self._timer.update_last_triggered_step(self._step)
@@ -243,7 +231,6 @@ class GradientHook(v1.train.SessionRunHook):
 
     def end(self, session: v1.Session) -> None:
         """Flushes the events."""
-        del session
         self._writer.flush()
 
 
@@ -265,7 +252,7 @@ def _scalar(tag: str, value: tf.Tensor) -> tf.Tensor:
 
 
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
-    # TensorFlow's op fails on NaN, where a training is to end with its own error.
+    # TensorFlow's op fails on NaN, which is to end a training with an error of its own.
     values = tf.reshape(tf.cast(values, tf.float32), [-1])
     finite = tf.boolean_mask(values, tf.math.is_finite(values))
     return tf.raw_ops.HistogramSummary(tag=tag, values=finite)

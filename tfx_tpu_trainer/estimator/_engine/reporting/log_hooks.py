@@ -1,7 +1,7 @@
-"""What is reported of a run while it goes on: log lines of loss, step and speed, and a profile.
+"""Logs loss, step and speed while a run goes on, and writes a profile.
 
-The log lines are the original's. They come as often as it has them, though no two of a kind within five seconds: a
-small model makes thousands of steps in that time.
+The log lines are the original's, and as frequent, but no two of a kind come within five seconds, in which a small
+model makes thousands of steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 _logger = tf.get_logger()
 
-# TensorFlow's words, which its StepCounterHook says five times.
+# TensorFlow's words, which its StepCounterHook logs five times.
 _NOT_INCREASED = (
     "It seems that global step (tf.train.get_global_step) has not been increased. Current value "
     "(could be stable): %s vs previous value: %s. You could increase the global step by passing "
@@ -29,11 +29,10 @@ _WARNINGS = 5
 
 
 class LossLogHook(v1.train.SessionRunHook):
-    """Logs the loss, and the step as the original's LoggingTensorHook shows it.
+    """Logs the loss and the step as the original's LoggingTensorHook does."""
 
-    Of steps made one by one that is the global step before the one that gave the loss, read next to
-    it; of a loop of steps the one that it ends at.
-    """
+    # For steps run one by one, that is the global step before the one that gave the loss; for a
+    # loop, the one at which it ends.
 
     def __init__(
         self,
@@ -46,7 +45,6 @@ class LossLogHook(v1.train.SessionRunHook):
         shows_step_reached: bool = False,
         pace: LinePace | None = None,
     ) -> None:
-        """Sets what is logged."""
         self._loss = loss
         self.every_n_steps = every_n_steps
         self._counts_calls = every_n_calls is not None
@@ -64,17 +62,16 @@ class LossLogHook(v1.train.SessionRunHook):
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Adds loss and step to the call."""
-        del run_context
         return v1.train.SessionRunArgs([self._loss, self._global_step])
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Logs when the timer says so."""
+        """Logs when the timer is due."""
         loss, stale_step = run_values.results
         self._calls += 1
-        # Fetched beside the train_op it may be the step before or after it: enough to tell whether
-        # a line may be due. The step that the line shows is read again.
+        # Fetched with the train_op, this may be the step before or after it: enough to decide
+        # whether a line may be due. The step in the line is read again.
         reached = self._calls if self._counts_calls else int(stale_step) + self._steps_per_call
         if not (self._timer.should_trigger_for_step(reached) and self._pace.is_open):
             return
@@ -85,7 +82,7 @@ class LossLogHook(v1.train.SessionRunHook):
             self.reached(step, loss)
 
     def reached(self, step: int, loss: Any) -> None:
-        """Logs when the timer says so; what runs ahead of the session calls it at loop ends."""
+        """Logs when the timer is due; called at the end of a loop that ran ahead."""
         if self._timer.should_trigger_for_step(step) and self._pace.is_open:
             self._log(loss, step, at=step)
 
@@ -100,10 +97,10 @@ class LossLogHook(v1.train.SessionRunHook):
 
 
 class ThroughputHook(v1.train.SessionRunHook):
-    """Logs and summarizes `global_step/sec` and, given a batch size, `examples/sec`.
+    """Logs and summarizes `global_step/sec` and, given a batch size, `examples/sec`."""
 
-    TensorFlow's StepCounterHook knows no examples and no pace, and the place to add them is private.
-    """
+    # TensorFlow's StepCounterHook has neither examples nor a pace, and the method to add them to is
+    # private.
 
     def __init__(
         self,
@@ -115,7 +112,6 @@ class ThroughputHook(v1.train.SessionRunHook):
         output_dir: str | None,
         pace: LinePace | None = None,
     ) -> None:
-        """Sets what is reported, where and how often."""
         self.every_n_steps = every_n_steps
         self._steps_per_call = steps_per_call
         self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps, every_secs=every_n_secs)
@@ -134,25 +130,23 @@ class ThroughputHook(v1.train.SessionRunHook):
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Adds the global step to the step."""
-        del run_context
         return v1.train.SessionRunArgs(self._global_step)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Reports when the timer says so."""
+        """Reports when the timer is due."""
         stale_step = int(run_values.results)
         if self._timer.should_trigger_for_step(stale_step + self._steps_per_call):
             self.reached(int(run_context.session.run(self._global_step)))
-        # A call reads it before or after its step: two calls may read the same step, three may not.
+        # A call reads the step before or after its own: two calls may read the same, three may not.
         if list(self._stale_steps) == [stale_step] * 2 and self._warnings_left:
             self._warnings_left -= 1
             _logger.warning(_NOT_INCREASED, stale_step, stale_step)
         self._stale_steps.append(stale_step)
 
     def reached(self, step: int, loss: Any = None) -> None:
-        """Reports when the timer says so; what runs ahead of the session calls it at loop ends."""
-        del loss
+        """Reports when the timer is due; called at the end of a loop that ran ahead."""
         if not self._timer.should_trigger_for_step(step):
             return
         seconds, steps = self._timer.update_last_triggered_step(step)
@@ -173,17 +167,14 @@ class ThroughputHook(v1.train.SessionRunHook):
 
 
 class ProfileHook(v1.train.SessionRunHook):
-    """Profiles this process while some steps run.
+    """Profiles this process while some steps run, for TensorBoard's profile plugin."""
 
-    `tf.estimator.ProfilerHook` writes a timeline of single session calls every so many steps, which
-    Chrome opens; this writes what TensorBoard's profile plugin reads. A context manager: a training
-    that fails ends the profile too, as the profiler is the process's.
-    """
+    # A context manager, so that a training that fails ends the profile: the profiler is the
+    # process's. `tf.estimator.ProfilerHook` is another thing, timelines of single calls for Chrome.
 
     def __init__(
         self, first: int, last: int, *, steps_per_call: int = 1, output_dir: str | None
     ) -> None:
-        """Sets what is profiled."""
         self._first, self._last = first, last
         self._steps_per_call = steps_per_call
         self._output_dir = output_dir
@@ -192,7 +183,6 @@ class ProfileHook(v1.train.SessionRunHook):
         self._mark: Any = None
 
     def __enter__(self) -> ProfileHook:
-        """Does nothing yet."""
         return self
 
     def __exit__(
@@ -201,7 +191,6 @@ class ProfileHook(v1.train.SessionRunHook):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Ends a profile that is going on."""
         self._stop()
 
     def begin(self) -> None:
@@ -209,7 +198,7 @@ class ProfileHook(v1.train.SessionRunHook):
         self._global_step = v1.train.get_global_step()
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
-        """Begins with the call that has the first step, and marks the call."""
+        """Starts with the call of the first step, and marks the call."""
         if self._is_over:
             return
         step = int(run_context.session.run(self._global_step))
@@ -219,15 +208,14 @@ class ProfileHook(v1.train.SessionRunHook):
         elif not self._is_on and step + self._steps_per_call >= self._first:
             self._start()
         if self._is_on:
-            # Without marks the plugin knows no steps.
+            # Without marks the plugin shows no steps.
             self._mark = tf.profiler.experimental.Trace("train", step_num=step + 1, _r=1)
             self._mark.__enter__()
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Ends after the call that has the last step."""
-        del run_values
+        """Ends after the call of the last step."""
         if not self._is_on:
             return
         self._end_mark()
@@ -237,14 +225,13 @@ class ProfileHook(v1.train.SessionRunHook):
 
     def end(self, session: v1.Session) -> None:
         """Ends with the training."""
-        del session
         self._stop()
 
     def _start(self) -> None:
         try:
             tf.profiler.experimental.start(self._output_dir)
         except tf.errors.OpError as error:
-            # Such as a program's own profiler: a process has one.
+            # A process has one profiler, which the program may be using.
             _logger.warning("The steps of profile_steps are not profiled: %s", error.message)
             self._is_over = True
         else:

@@ -1,4 +1,4 @@
-"""Writes what TensorBoard shows: summaries, and what the model's host_call writes; closes their files."""
+"""Writes summaries, runs the model's host_call, and closes event files."""
 
 import contextlib
 import itertools
@@ -13,12 +13,12 @@ from tfx_tpu_trainer.estimator._engine import tf_private
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# Training writes one of its own by this name.
+# The name of a summary that training itself writes.
 _OF_LOSS = "loss"
 
 
 def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> None:
-    """Takes v1 summaries out of what a session writes: replicas have what they show."""
+    """Removes v1 summaries from those that a session writes: their values are on the replicas."""
     summaries = v1.get_collection_ref(v1.GraphKeys.SUMMARIES)
     left_out = [each.op.name for each in summaries if each.name not in kept]
     summaries[:] = [each for each in summaries if each.name in kept]
@@ -32,11 +32,10 @@ def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> Non
 
 
 class SummaryHook(v1.train.SessionRunHook):
-    """Writes the graph's summaries at the first step and every so many global steps after it.
+    """Writes the graph's summaries at the first step and every N global steps after it."""
 
-    TensorFlow's SummarySaverHook decides a step ahead, from the step it saw last; where training
-    runs ahead between calls, that step is long past.
-    """
+    # TensorFlow's SummarySaverHook decides from the step of its last call, long past where steps
+    # run ahead between calls.
 
     def __init__(
         self,
@@ -47,7 +46,6 @@ class SummaryHook(v1.train.SessionRunHook):
         step_reached: Callable[[], int],
         step_after: tf.Tensor,
     ) -> None:
-        """Sets where and how often."""
         self._timer = v1.train.SecondOrStepTimer(every_steps=every_n_steps)
         self._output_dir = output_dir
         self._scaffold = scaffold
@@ -61,7 +59,6 @@ class SummaryHook(v1.train.SessionRunHook):
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
         """Adds the summaries to a step that is due."""
-        del run_context
         due = self._timer.should_trigger_for_step(self._step_reached() + 1)
         summary_op = self._scaffold.summary_op
         if not due or summary_op is None:
@@ -72,7 +69,6 @@ class SummaryHook(v1.train.SessionRunHook):
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         """Writes what was fetched."""
-        del run_context
         if run_values.results is None:
             return
         summary, step = run_values.results
@@ -85,22 +81,20 @@ class SummaryHook(v1.train.SessionRunHook):
 
     def end(self, session: v1.Session) -> None:
         """Flushes the events."""
-        del session
         self._writer.flush()
 
 
 class SteadySummaryHook(v1.train.SummarySaverHook):
-    """A SummarySaverHook that fetches the summaries with each call, and writes those that are due.
+    """A SummarySaverHook that fetches the summaries with each call, and writes those that are due."""
 
-    For each set of what its calls fetch, a session optimizes and instantiates the functions of the graph again; with a
-    loop of steps of many replicas in one of them that takes longer than the loop. So this is for summaries that cost
-    next to nothing: those of what a call fetches anyway.
-    """
+    # For each set of fetches, a session optimizes and instantiates the graph's functions again: for
+    # a loop of steps of many replicas that takes longer than the loop. So this is for summaries
+    # that cost next to nothing, of tensors that a call fetches anyway.
 
     _summary: Any = None
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Asks for step and summaries; the first call's are always due."""
+        """Fetches step and summaries; the first call's are always due."""
         fetches = dict(super().before_run(run_context).fetches)
         self._summary = fetches.get("summary", self._summary)
         if self._summary is not None:
@@ -112,11 +106,7 @@ _WRITER_OP_TYPES = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"
 
 
 class HostCallHook(v1.train.SessionRunHook):
-    """Fetches what host_call returned with every step.
-
-    Summary writers of the v2 API that host_call made are opened before the first step and
-    flushed at the end: in a graph nobody else does.
-    """
+    """Fetches host_call's results with every step; opens and flushes its v2 summary writers."""
 
     def __init__(self, fetches: Any):
         self._fetches = fetches
@@ -125,7 +115,7 @@ class HostCallHook(v1.train.SessionRunHook):
 
     @property
     def runs_each_step(self) -> bool:
-        """Whether there is anything to run, beside opening and flushing writers."""
+        """Whether there is anything to fetch."""
         return bool(tf.nest.flatten(self._fetches))
 
     def begin(self) -> None:
@@ -138,12 +128,10 @@ class HostCallHook(v1.train.SessionRunHook):
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Opens the writers."""
-        del coord
         session.run(self._open_writers)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
         """Adds the ops to the step."""
-        del run_context
         return v1.train.SessionRunArgs(self._fetches)
 
     def end(self, session: v1.Session) -> None:
@@ -151,19 +139,17 @@ class HostCallHook(v1.train.SessionRunHook):
         session.run(self._flush_writers)
 
 
-# The model_dir of the call that ended last: its events stay open, as TensorFlow keeps them.
+# The model_dir of the call that ended last, whose event files stay open, as in TensorFlow.
 _latest_dir: str | None = None
 _openings = itertools.count(1)
 
 
 @contextlib.contextmanager
 def events_of(model_dir: str) -> Iterator[None]:
-    """Closes the events of the former call's model_dir when a call in another one ends.
-
-    `FileWriterCache` keeps a writer for each folder, so that all calls in it write one file, and each writer holds a
-    thread and a file descriptor until the process ends. So only the folders that were used last keep theirs. A writer
-    that is closed opens a new file when something is written to it again.
-    """
+    """Closes the event files of the previous call's model_dir when a call in another one ends."""
+    # `FileWriterCache` keeps a writer for each folder, so that all calls in it write one file, and
+    # each writer holds a thread and a file descriptor until the process ends. A closed writer opens
+    # a new file when it is used again.
     global _latest_dir
     try:
         yield
@@ -175,7 +161,7 @@ def events_of(model_dir: str) -> Iterator[None]:
 
 def _close_events(model_dir: str) -> None:
     for folder, writer in tf_private.cached_event_writers():
-        # Evaluations have folders of their own in it.
+        # Evaluations have subfolders.
         if folder == model_dir or folder.startswith(os.path.join(model_dir, "")):
             try:
                 writer.event_writer.close()
@@ -192,10 +178,10 @@ class _ClosedEvents:
         self._folder = writer.get_logdir()
 
     def add_event(self, event: Any) -> None:
-        # A file's name holds the second of its opening: one of the same second and name would be
-        # overwritten.
+        # A file's name has the second of its opening: without a suffix, two of the same second
+        # would overwrite each other.
         suffix = f".{os.getpid()}.{next(_openings):06}"
-        # A FileWriter is for graphs; nothing of this one is used.
+        # A FileWriter needs a graph; this one stays empty.
         with tf.Graph().as_default():
             opened = v1.summary.FileWriter(self._folder, filename_suffix=suffix)
         self._writer.event_writer = opened.event_writer

@@ -1,1 +1,1 @@
-"""How sessions are opened, kept and ended."""
+"""Opens sessions, keeps them, and ends them."""

@@ -1,7 +1,7 @@
-"""How sessions are configured, opened and closed.
+"""Configures, opens and closes sessions.
 
-TensorFlow optimizes a session's graph (Grappler) only where it places all of it. That takes time with each new kind of
-call, up to a tenth of the time to a model's first step. Functions are optimized in any case (see `graph_optimizer`).
+TensorFlow optimizes a session's graph (Grappler) only where it places all of it. That takes time for each new set of
+fetches, up to a tenth of the time to a model's first step. Functions are always optimized (see `graph_optimizer`).
 """
 
 import contextlib
@@ -34,25 +34,21 @@ class Optimizing(enum.Enum):
     """How much of a session's graph outside of functions is optimized."""
 
     NOTHING = enum.auto()
-    """What is fetched is placed, and runs as it is: most of the work is done in functions."""
+    """Only what is fetched is placed, and it runs as it is: functions do most of the work."""
 
     DEPENDENCIES = enum.auto()
-    """Only control dependencies are simplified, with which gradients are full: ops run, and memory is freed, sooner.
+    """Only control dependencies are simplified, of which gradients have many: ops run, and memory is freed, sooner.
 
-    It takes next to no time. Measured with steps outside of loops, it makes a CNN's 1.2 times as
-    fast, as all of the optimizer does, and a small model's faster than all of it, whose fused ops
-    are slower where there is little to do. A step of BERT-base takes 0.35 GB less."""
+    It takes almost no time. Measured outside of loops, a CNN's steps were 1.2 times as fast, as with all of the
+    optimizer; a small model's were faster than with all of it, whose fused ops are slower where there is little to do;
+    and a step of BERT-base took 0.35 GB less."""
 
     CONFIGURED = enum.auto()
-    """All of the optimizer, or what the configuration leaves of it."""
+    """All passes of the optimizer that the configuration allows."""
 
 
 def default_session_config() -> v1.ConfigProto:
-    """Returns the session configuration of a run that brings none.
-
-    Soft placement, so that a model_fn may name a device that is not here, and a single pass of
-    the graph optimizer, as in the original.
-    """
+    """Returns the default configuration: the original's, soft placement and one pass of the graph optimizer."""
     config = v1.ConfigProto(allow_soft_placement=True)
     rewrite = config.graph_options.rewrite_options
     rewrite.meta_optimizer_iterations = type(rewrite).ONE
@@ -60,10 +56,7 @@ def default_session_config() -> v1.ConfigProto:
 
 
 def placed_by_need(session_config: v1.ConfigProto | None) -> v1.ConfigProto:
-    """Returns a copy of a configuration under which only what is fetched needs a kernel.
-
-    A template may hold nodes that are there for TPUs only, `CrossReplicaSum` among them.
-    """
+    """Returns a copy of a configuration under which nodes that are not fetched, such as TPU ops, need no kernel."""
     config = _copy_of(session_config)
     config.graph_options.place_pruned_graph = True
     return config
@@ -82,12 +75,9 @@ def optimizing_config(
 
 
 def fold_no_constants(config: v1.ConfigProto) -> None:
-    """Keeps a session from computing results of constants when it opens, and from holding them.
-
-    TensorFlow folds a session's initial values into constants where these hang on constants alone, and keeps them as
-    long as the session lives: the zeros of Adam's slots take two more bytes for each of a model's. Steps were as fast
-    without.
-    """
+    """Keeps a session from folding constants."""
+    # TensorFlow folds initial values that depend on constants alone, and keeps them as long as the
+    # session lives: Adam's zeros take twice the model's memory. Steps were as fast without.
     if not config.graph_options.HasField("optimizer_options"):
         config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
 
@@ -107,7 +97,7 @@ def _has_options_of_optimizer(config: v1.ConfigProto) -> bool:
 def _can_be_placed(graph: tf.Graph) -> bool:
     types = {op.type for op in graph.get_operations()}
     functions = {}
-    # A function that calls of TensorFlow 1 name is an op's type.
+    # The type of a TensorFlow 1 call is its function's name.
     if not types.isdisjoint(_CALLS) or not all(map(tf_private.op_definition, types)):
         library = graph.as_graph_def().library.function
         functions = {function.signature.name: function.node_def for function in library}
@@ -115,9 +105,9 @@ def _can_be_placed(graph: tf.Graph) -> bool:
     return all(map(tf_private.has_kernel, types - functions.keys()))
 
 
-# Closing takes milliseconds but where a thread of tf.data sleeps.
+# Closing takes milliseconds, except where a thread of tf.data sleeps.
 _PATIENCE_SECONDS = 0.1
-# Closing takes so long where a task is stopped and not gone.
+# Closing takes this long where a task is stopped but not gone.
 _TASKS_PATIENCE_SECONDS = 10.0
 
 
@@ -125,15 +115,11 @@ _TASKS_PATIENCE_SECONDS = 10.0
 def closed_in_thread(
     session: v1.train.MonitoredSession, calls: ReconnectingSession, *, master: str
 ) -> Iterator[None]:
-    """Leaves a session after the block, and lets it go on closing in a separate thread.
-
-    The thread with which tf.data tunes a dataset can miss that its iterator ends, and sleep on for
-    up to a minute (see `feeding.dataset_rewrites`). The session has read its last row by then.
-
-    A session of several tasks that ends with its last step is closed as ever. One that ends with an error has ten
-    seconds: after a call that failed because a task was gone, closing waits for it, and the error would never
-    be seen.
-    """
+    """Closes a session after the block in a separate thread, and waits for that only briefly."""
+    # The thread with which tf.data tunes a dataset can miss the end of its iterator, and sleep on
+    # for up to a minute (see `feeding.dataset_rewrites`), after the session's last row.
+    # A session of several tasks is closed as usual after its last step. After an error it has ten
+    # seconds: closing waits for a task that is gone, and the error would never be seen.
     try:
         with session:
             try:
@@ -145,8 +131,8 @@ def closed_in_thread(
                 raise
             _close_in_thread(calls.latest, master)
     finally:
-        # One that was lost is closed already. It would be closed once more as the interpreter ends,
-        # when no thread starts and who starts one waits forever.
+        # A lost session is closed already. As the interpreter ends it would be closed once more,
+        # when starting a thread waits forever.
         if calls.latest is not None:
             calls.latest.__dict__.pop("close", None)
 
@@ -154,32 +140,32 @@ def closed_in_thread(
 def _close_in_thread(
     session: v1.Session | None, master: str, error: BaseException | None = None
 ) -> None:
-    """Has a session close in a thread, for which whoever closes it waits for some seconds only."""
+    """Makes a session's `close` run in a thread, and return after a few seconds at most."""
     if session is None or (master and error is None):
         return
     seconds = _TASKS_PATIENCE_SECONDS if master else _PATIENCE_SECONDS
 
     def close() -> None:
-        # Its own method again: the thread's last reference to the session may end it.
+        # Restores its own method, since the thread may hold the last reference to the session.
         del session.close
         closing = threading.Thread(target=session.close, name="session-close", daemon=bool(master))
         closing.start()
         closing.join(seconds)
         if master and closing.is_alive():
             _logger.warning(
-                "The session has not closed within %g s: a host that it needs may be gone. Going on without, to its "
-                "error (%s: %s).",
+                "The session has not closed within %g s: a host that it needs may be gone. Continuing without it, to "
+                "its error (%s: %s).",
                 seconds,
                 type(error).__name__,
                 error,
             )
 
-    # Set on this session alone: a MonitoredSession, however wrapped, ends by calling it.
+    # On this session alone: a MonitoredSession, however wrapped, ends by calling it.
     session.close = close
 
 
 SessionCreatorFn = Callable[..., v1.train.SessionCreator]
-"""Makes a session's creator; called as `ChiefSessionCreator` is, with keyword arguments."""
+"""Makes a session creator; called like `ChiefSessionCreator`, with keyword arguments."""
 
 
 def open_training_session(
@@ -193,10 +179,7 @@ def open_training_session(
     optimizing: Optimizing,
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator,
 ) -> v1.train.MonitoredSession:
-    """Opens a session for training, as `MonitoredTrainingSession` does.
-
-    That one can't be given a session creator.
-    """
+    """Opens a session for training, as `MonitoredTrainingSession` does, which takes no session creator."""
     config = optimizing_config(settings.session_config, v1.get_default_graph(), optimizing)
     fold_no_constants(config)
     hooks, chief_hooks = guarded(hooks), guarded(chief_hooks)
@@ -270,6 +253,6 @@ def open_restored_session(
 def _in_scope(
     hooks: Sequence[v1.train.SessionRunHook], creator: v1.train.SessionCreator
 ) -> list[v1.train.SessionRunHook]:
-    """Has hooks called where the session's steps are made, if its creator has such a place."""
+    """Returns hooks that are called in the scope of the session's creator, if it has one."""
     in_scope = getattr(creator, "in_scope", None)
     return list(hooks) if in_scope is None else in_scope(hooks)

@@ -1,7 +1,7 @@
-"""Stops a training that is asked to by a signal: it ends its loop and writes a checkpoint before the process ends.
+"""Stops a training on a signal: it ends its loop and writes a checkpoint before the process ends.
 
-Kubernetes ends an evicted pod with SIGTERM and kills it when `terminationGracePeriodSeconds` are over, 30 by
-default; a TPU or a machine that is taken away gives such a notice too; an operator presses Ctrl-C.
+Kubernetes ends an evicted pod with SIGTERM and kills it after `terminationGracePeriodSeconds`, 30 by default;
+preempted TPUs and machines give similar notice; an operator presses Ctrl-C.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ GRACE_VARIABLE = "TFX_TPU_TRAINER_GRACE_SECS"
 """Environment variable: the seconds from the signal to the end of the process, finished or not."""
 
 _GRACE_SECONDS = 25.0
-# The part of the grace in which a loop may come to its own end; the rest is for its last step and
-# the checkpoint.
+# The part of the grace in which a loop may end by itself; the rest is for its last step and the
+# checkpoint.
 _FOR_LOOPS = 0.25
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """The signals that ask a process to stop."""
@@ -32,10 +32,10 @@ _logger = tf.get_logger()
 
 
 class StoppedBySignal(SystemExit):
-    """Ends a process that was asked to stop, with the exit code that a shell gives the signal."""
+    """Ends a process after a signal, with the exit code that a shell gives the signal."""
 
     def __init__(self, number: int) -> None:
-        """Takes the signal.
+        """Sets the exit code.
 
         Args:
             number: The signal's number.
@@ -43,23 +43,22 @@ class StoppedBySignal(SystemExit):
         super().__init__(128 + number)
 
 
-# How a training is stopped. The problem: Python's handler of a signal runs in the main thread
-# between two of its instructions, and so after the session call, minutes long, that this thread
-# waits in; raised in between, an exception may leave half a checkpoint. The idea: the handler only
-# takes a note in `number`, which the training reads after each call, and another thread, which sees
-# the signal at once, keeps time. With a grace of 25 s and a loop of 60 s:
+# How a training is stopped. The problem: Python runs a signal's handler in the main thread between
+# two of its instructions, so only after a session call, which may last minutes; and an exception
+# raised in between may leave half a checkpoint. The idea: the handler only sets `number`, which the
+# training reads after each call, and another thread, which sees the signal at once, keeps time.
+# With a grace of 25 s and a loop of 60 s:
 #    0.00 s  the signal; the watching thread starts two timers
 #    6.25 s  `_cut_short` ends the loop after the step under way; the handler runs, the training
 #            sees `number`, writes its checkpoint, and leaves `postponed`, which raises
-#   25.00 s  if it is still there, the process ends, without a checkpoint
+#   25.00 s  if it still runs, the process ends, without a checkpoint
 class Preemption:
-    """The request to stop that this process has or may get; see `listening`."""
+    """A request to stop this process, which may come; see `listening`."""
 
     def __init__(self) -> None:
-        # The signal that asked for it; `None` until one has.
+        # The signal received; `None` until there is one.
         self.number: int | None = None
-        # Whether it has been raised, so that what ends the process is the stop, whatever came of it
-        # on its way.
+        # Whether it was raised: then it ends the process, whatever other code has made of it.
         self.was_raised = False
         self._postponed = 0
         self._end_loop: Callable[[], None] | None = None
@@ -67,7 +66,7 @@ class Preemption:
 
     @contextlib.contextmanager
     def postponed(self, end_loop: Callable[[], None] | None = None) -> Iterator[None]:
-        """Lets the block choose where to stop: it reads `number` there, and is not interrupted."""
+        """Keeps signals from interrupting the block, which reads `number` where it can stop."""
         self._postponed += 1
         outer, self._end_loop = self._end_loop, end_loop
         try:
@@ -79,7 +78,7 @@ class Preemption:
             self._end(self.number)
 
     def ask(self, number: int) -> None:
-        """Asks for a stop; when asked a second time, stops at once."""
+        """Requests a stop; a second request stops at once."""
         if self.number is not None:
             self._end(number)
         self.number = number
@@ -94,14 +93,14 @@ class Preemption:
         )
 
     def start_grace(self, number: int) -> None:
-        """Ends the process when the grace is over; called for a second signal, ends it now."""
+        """Starts the timers that end the process; for a second signal, ends it now."""
         if self._timers:
             _end_now(number)
         self._start_timer(grace_seconds(), self._grace_is_over, number)
         self._start_timer(grace_seconds() * _FOR_LOOPS, self._cut_short)
 
     def close(self) -> None:
-        """Stops the timers, once the training has ended in time."""
+        """Stops the timers of a training that has ended in time."""
         for timer in self._timers:
             timer.cancel()
 
@@ -136,18 +135,18 @@ _listening: Preemption | None = None
 
 @contextlib.contextmanager
 def listening() -> Iterator[Preemption]:
-    """Takes SIGTERM and SIGINT while the block runs.
+    """Handles SIGTERM and SIGINT while the block runs.
 
-    Outside of `postponed` blocks they raise at once, also in a container's first process, whose
-    kernel ignores a SIGTERM that nobody takes. A signal that the program handles itself stays
-    the program's, and so do both in another than the main thread, where Python has no signals.
+    Outside of `postponed` blocks they raise at once, also in a container's first process, for which the kernel ignores
+    a SIGTERM without a handler. A signal that the program handles itself is left to it, and so are both outside of the
+    main thread, where Python handles no signals.
 
     Yields:
-        What knows of a request to stop. Inside of another `listening` block it is that one's.
+        The request to stop; within another `listening` block, that one's.
 
     Raises:
-        ValueError: The environment variable of the grace is no number of seconds: told now, since at a signal it would
-            cost the checkpoint.
+        ValueError: If the environment variable of the grace is not a number of seconds: raised now, since on a signal
+            it would cost the checkpoint.
     """
     global _listening
     if _listening is not None:
@@ -160,7 +159,6 @@ def listening() -> Iterator[Preemption]:
     taken = {n: handler for n, handler in before.items() if handler in _DEFAULTS}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        del frame
         stop.ask(number)
 
     for number in taken:
@@ -169,9 +167,8 @@ def listening() -> Iterator[Preemption]:
         with _noticed_at_once(stop, taken) if taken else contextlib.nullcontext():
             yield stop
     except Exception:
-        # Raised in the middle of others' work, a stop comes out as something else: C++ makes a
-        # TypeError without words of it, and TensorFlow's context managers find their stacks of
-        # graphs in disorder.
+        # Code in between may turn a stop into another error: C++ makes it a TypeError without a
+        # message, and TensorFlow's context managers find their stacks of graphs in disorder.
         if stop.number is not None and stop.was_raised:
             stop._end(stop.number)
         raise
@@ -183,18 +180,18 @@ def listening() -> Iterator[Preemption]:
 
 
 def signal_received() -> int | None:
-    """Returns the signal that has asked the training in this process to stop, or `None`."""
+    """Returns the signal that this process's training has received, or `None`."""
     return None if _listening is None else _listening.number
 
 
 def ask_to_stop(number: int) -> bool:
-    """Asks a training in this process to stop, for programs that handle signals themselves.
+    """Stops a training in this process, for programs that handle signals themselves.
 
     Args:
         number: The signal.
 
     Returns:
-        Whether there is such a training. Where there is none nothing happens.
+        Whether there is a training. If not, nothing happens.
     """
     if _listening is None or not _listening._postponed:
         return False
@@ -221,17 +218,13 @@ def grace_seconds() -> float:
 
 @contextlib.contextmanager
 def _noticed_at_once(stop: Preemption, taken: Collection[int]) -> Iterator[None]:
-    """Lets a thread see signals as they come.
-
-    Python's handlers run in the main thread, after the call into TensorFlow that it waits for: with long loops that is
-    minutes later, when the grace has long been over.
-    """
+    """Starts a thread that sees signals at once: Python's handlers wait for the main thread's session call."""
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
-    # The interpreter's own handler, in C, writes the number of a signal here as it comes.
+    # The interpreter's own handler, in C, writes a signal's number here at once.
     former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     if former != -1:
-        # An event loop, as in a notebook, which waits for it.
+        # An event loop, as in a notebook, reads it.
         signal.set_wakeup_fd(former)
         receiver.close()
         sender.close()

@@ -1,4 +1,4 @@
-"""Waits for the tasks of a session, and makes a call again when one was lost, neither silently nor forever."""
+"""Waits for the tasks that a session needs, and repeats calls of lost sessions, with log lines and limits."""
 
 import contextlib
 import time
@@ -27,7 +27,7 @@ RETRIES = 10
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 """Errors that a MonitoredSession takes for a lost worker."""
 
-# What gRPC makes of a connection that breaks depends on when it does.
+# Errors of gRPC that a broken connection may cause, depending on when it breaks.
 _PERHAPS_LOST = (
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
@@ -37,14 +37,12 @@ _PERHAPS_LOST = (
 
 
 class ReconnectingSession:
-    """A MonitoredSession that gives up when it is lost too often in a row.
+    """A MonitoredSession that gives up when it is lost too often in a row."""
 
-    A MonitoredSession takes AbortedError and UnavailableError for a lost worker: it opens a new
-    session, from the latest checkpoint, and makes the call again, without end and without a word.
-    An input whose files are gone would hang the run.
-
-    Other errors that a broken connection may end in count too, if a task that the session needs does not answer.
-    """
+    # On AbortedError and UnavailableError, a MonitoredSession opens a new session from the latest
+    # checkpoint and makes the call again, forever and silently: an input whose files are gone would
+    # hang the run. Other errors of a broken connection count too, if a task that the session needs
+    # does not answer.
 
     def __init__(
         self, session: v1.train.MonitoredSession, watch: StallWatch, *, retries: int = RETRIES
@@ -57,7 +55,7 @@ class ReconnectingSession:
         self.latest: v1.Session | None = None
 
     def should_stop(self) -> bool:
-        """Tells whether a hook or the end of the input has stopped the session."""
+        """Returns whether a hook or the end of the input has stopped the session."""
         return self._session.should_stop()
 
     def run(
@@ -74,11 +72,11 @@ class ReconnectingSession:
         )
 
     def run_step_fn(self, step_fn: Callable[[Any], Any]) -> Any:
-        """Runs a function of a step context; see `MonitoredSession.run_step_fn` and `run`."""
+        """Runs a function of a step context; see `MonitoredSession.run_step_fn`."""
 
         def watched(step_context: Any) -> Any:
-            # Called again by the MonitoredSession with each session that it opens in place of a
-            # lost one: what is raised here for a loss goes to it, and not to the caller.
+            # The MonitoredSession calls this again with each session that it opens in place of a
+            # lost one: so the errors of a loss go to it, not to the caller.
             self.latest = step_context.session
             try:
                 with self._lost_tasks_named(), self._watch.call(step_context.session):
@@ -118,10 +116,7 @@ class ReconnectingSession:
             ) from error
 
     def _close_lost(self, session: v1.Session) -> None:
-        """Closes a lost session of several tasks while it is watched.
-
-        A MonitoredSession closes it next, without a word: closing waits for a task that is gone until it is back.
-        """
+        """Closes a lost session of several tasks under watch, since closing waits for a task that is gone."""
         if not session.sess_str:
             return
         with self._watch.call(session), contextlib.suppress(tf.errors.OpError):
@@ -144,11 +139,9 @@ _CHIEFS = ("chief", "master", "worker")
 
 
 class WorkerCreator(v1.train.SessionCreator):
-    """Opens a worker's sessions as `WorkerSessionCreator` does, soon after the chief has made the variables ready.
+    """Opens a worker's sessions as soon as the chief has initialized the variables."""
 
-    That one asks for them every 30 s, and gives up where less than that is left: a worker that is a moment too early
-    would train half a minute later than it could.
-    """
+    # TensorFlow's `WorkerSessionCreator` checks every 30 s, and gives up when less time is left.
 
     def __init__(
         self,
@@ -169,8 +162,7 @@ class WorkerCreator(v1.train.SessionCreator):
         started, told = time.monotonic(), False
         while True:
             waited = time.monotonic() - started
-            # A chief that restores for minutes is not asked each second: each time takes the graph
-            # there.
+            # Less often where the chief restores for minutes: each check sends it the graph.
             pause = min(max(_PAUSE_SECONDS, waited / 5), _LONGEST_PAUSE_SECONDS)
             if most is not None:
                 pause = min(pause, max(_PAUSE_SECONDS, most - waited))
@@ -184,8 +176,8 @@ class WorkerCreator(v1.train.SessionCreator):
                 recovery_wait_secs=pause,
             )
             try:
-                # Without time to wait it asks once; with time for a second try it logs before that
-                # which variables are missing.
+                # With no time to wait it checks once; with time for two checks, it logs the missing
+                # variables in between.
                 return manager.wait_for_session(
                     self._master, self._config, max_wait_secs=1.5 * pause if tells else 0
                 )
@@ -203,21 +195,16 @@ class WorkerCreator(v1.train.SessionCreator):
 
 
 # Why opening a session is wrapped. The problem: where a task of the cluster is away, TensorFlow
-# waits in C++ for ever: no exception, no log line, and Ctrl-C does not get through. And a
-# MonitoredSession that loses its session while it opens tries again at once, endlessly. So, in this
-# order:
-#   1. wait for the thread that may still be writing the checkpoint that is to be restored;
+# waits in C++ forever: no exception, no log line, and no Ctrl-C. And a MonitoredSession that loses
+# a session while it opens tries again at once, endlessly. So, in this order:
+#   1. wait for a thread that may still be writing the checkpoint to restore;
 #   2. connect to each task that the session needs, until all answer or the time is over;
-#   3. open the session, while one thread says what is waited for and another ends the process if a
+#   3. open the session, while one thread logs what it waits for and another ends the process if a
 #      task goes away meanwhile (nothing else can end that call);
-#   4. on a loss pause a second and pass the error on: the MonitoredSession calls this again; the
+#   4. on a loss, pause a second and pass the error on: the MonitoredSession calls this again; the
 #      time counts from the first loss (`_failed`) until a session opens.
 class ReconnectingCreator(v1.train.SessionCreator):
-    """Opens sessions as another creator does, once the tasks that they need are there.
-
-    A session in place of one that was lost is part of a run that makes no step meanwhile: its tasks have no longer to
-    come back than a step may take.
-    """
+    """Opens another creator's sessions once the tasks that they need answer."""
 
     def __init__(
         self,
@@ -234,7 +221,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
         self._for_chief = for_chief
         self._folder = folder
         self._failed: float | None = None
-        self._said = 0.0
+        self._logged_at = 0.0
         self._opened = False
 
     def create_session(self) -> v1.Session:
@@ -270,8 +257,9 @@ class ReconnectingCreator(v1.train.SessionCreator):
         return session
 
     def _limit(self) -> tuple[float | None, str]:
-        """Returns how many seconds tasks may be away, and the setting that says so."""
+        """Returns how many seconds tasks may be away, and the setting that limits it."""
         seconds = self._settings.session_creation_timeout_secs
+        # A session that replaces a lost one interrupts the run, as a stalled step does.
         stall = self._settings.stall_timeout_secs if self._opened else None
         if stall is not None and (seconds is None or stall < seconds):
             return stall, "stall_timeout_secs"
@@ -286,7 +274,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
         )
 
     def _note(self, error: tf.errors.OpError) -> None:
-        """Logs a session that was lost while it opened, and ends the retries, which else go on forever."""
+        """Logs a session that was lost while it opened; raises when the time for retries is over."""
         (seconds, setting), now = self._limit(), time.monotonic()
         if self._failed is None:
             self._failed = now
@@ -295,8 +283,8 @@ class ReconnectingCreator(v1.train.SessionCreator):
                 f"no session could be opened for {seconds:g} s ({setting}): {type(error).__name__}: "
                 f"{error.message}"
             ) from error
-        if not self._said or now - self._said > _REPEAT_SECONDS:
-            self._said = now
+        if not self._logged_at or now - self._logged_at > _REPEAT_SECONDS:
+            self._logged_at = now
             bound = "forever" if seconds is None else f"for up to {seconds:g} s"
             _logger.warning(
                 "A session was lost while opening (%s: %s). Retrying %s (%s).",
@@ -309,7 +297,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
 
 
 def needed_tasks(settings: SessionSettings, master: str) -> dict[str, str]:
-    """Returns the tasks that a session needs, those that its device filters let it see, with addresses."""
+    """Returns task -> address, for the tasks that a session needs: those that its device filters include."""
     scheme, _, own = master.rpartition("://")
     if scheme != "grpc":
         return {}
@@ -324,7 +312,7 @@ def needed_tasks(settings: SessionSettings, master: str) -> dict[str, str]:
         )
 
     tasks = _tasks(settings.cluster_spec)
-    # A master that is no task of the cluster, as a TPU's: it is all that a session needs.
+    # A master outside of the cluster, such as a TPU's, is all that a session needs.
     if own not in tasks.values():
         return {"the master": own}
     return {

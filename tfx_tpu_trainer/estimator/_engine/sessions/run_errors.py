@@ -1,4 +1,4 @@
-"""Explains TensorFlow's errors of a run in the words of the model, and names the hook that caused one."""
+"""Explains TensorFlow's errors in the model's terms, and names the hook that caused one."""
 
 import contextlib
 import re
@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 
 v1 = tf.compat.v1
 
-# The names under which placements copy a model, which the model's author does not know.
+# The prefixes of names in copies of a model, which its author does not know.
 _COPIES = re.compile(r"^(?:.*/)?(?:batch|step|cores|short_batch)/core\d+/")
 _SHORT_BATCH = "short_batch/"
 _PREAMBLE = "Graph execution error:"
@@ -42,14 +42,14 @@ _OTHER_ROWS = re.compile(
     r"Input to reshape is a tensor with|[Ii]ncompatible shapes|Matrix size-incompatible|"
     r"required broadcastable shapes|must be equal|input must have"
 )
-# What says all that is to say, in the first of many lines.
-_SAYS_IT_ALL = re.compile(
+# Messages whose first line is enough.
+_FIRST_LINE_IS_ENOUGH = re.compile(
     r"assertion failed: |indices\[[\d,]*\] = -?\d+ is not in|Received a label value of|"
     r"Cast \w+ to \w+ is not supported|OOM when allocating tensor with shape"
 )
 _NAN = re.compile(r"Gradient for (\S+) is NaN")
 _UNFED = re.compile(r"You must feed a value for placeholder tensor '([^']+)'")
-# Newer TensorFlow says which dataset it was first.
+# Newer TensorFlow names the dataset first.
 _OF_DATASET = re.compile(
     r"\AError in user-defined function passed to \S+ transformation with iterator: \S+: "
 )
@@ -61,23 +61,18 @@ _NODE = re.compile(r"\{\{node (\S+)\}\}")
 def run_errors_explained(
     template: ModelTemplate, *, at_nan: Callable[[], str] | None = None
 ) -> Iterator[None]:
-    """Adds to an error of a session call what it means to who wrote input_fn and model_fn.
-
-    The error keeps its type, since sessions and callers go by it; TensorFlow's own words stand
-    in the error that caused it.
-    """
+    """Explains an error of a session call to the author of input_fn and model_fn; it keeps its type."""
     try:
         yield
     except tf.errors.OpError as error:
         explained = explain(error.message, template, at_nan=at_nan)
-        # The base class stands for codes that have no class.
+        # The base class is for codes without a class of their own.
         if explained is None or type(error) is tf.errors.OpError:
             raise
-        # Without the op: with it, an error shows all that led to the op.
+        # Without the op, whose whole history the error would print.
         raise type(error)(error.node_def, None, explained) from error
     except UnicodeDecodeError as error:
-        # TensorFlow quotes a record that it can't parse, and Python can't make a text of the
-        # message.
+        # TensorFlow's message quotes a record that it can't parse, and is no valid text.
         if not _is_of_session_call(error):
             raise
         said = _FUNCTIONS.sub("", error.object.decode(errors="backslashreplace"))
@@ -87,7 +82,7 @@ def run_errors_explained(
 def explain(
     message: str, template: ModelTemplate, *, at_nan: Callable[[], str] | None = None
 ) -> str | None:
-    """Explains the message of an error."""
+    """Returns an explanation of an error's message; `None` where the message is to stay."""
     said = without_preamble(message)
     nan = _NAN.search(said)
     if nan and at_nan is not None:
@@ -109,17 +104,14 @@ def explain(
         return f"The input changed between batches, at {which}: {_first_line(said)}"
     if _OTHER_ROWS.search(said):
         return _explain_short_batch(message, said, template.mode, leaves)
-    if _SAYS_IT_ALL.match(said):
+    if _FIRST_LINE_IS_ENOUGH.match(said):
         return _in_one_line(message)
     return None
 
 
 @contextlib.contextmanager
 def opening_errors_explained() -> Iterator[None]:
-    """Cuts an error of an op that a session opens with to one line: what it says, and where.
-
-    Such ops initialize variables and tables, and their errors name a file or a shape. The error keeps its type.
-    """
+    """Cuts errors of the ops that initialize a session to one line with the op's name; they keep their type."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -149,7 +141,7 @@ def _explain_python_error(error: re.Match[str], of_input: bool, leaves: Mapping[
 
 
 def _explain_change(error: str, leaves: Mapping[str, Any]) -> str | None:
-    """Says what a generator's element has other than its output_signature."""
+    """Describes how a generator's element differs from its output_signature."""
     structure = _STRUCTURE.search(error)
     if structure:
         wanted, given = (set(re.findall(r"'([^']+)':", part)) for part in structure.groups())
@@ -163,7 +155,7 @@ def _explain_change(error: str, leaves: Mapping[str, Any]) -> str | None:
     shape = _SHAPE.search(error)
     if shape:
         declared = [int(size) for size in re.findall(r"\d+", shape[2])]
-        # Its elements are rows, or else they are batches.
+        # The generator's elements are rows, or else batches.
         names = _of_row_shape(leaves, declared) or _of_row_shape(leaves, declared[1:])
         return (
             f"an element of the generator has shape {shape[1]} where its output_signature "
@@ -182,7 +174,7 @@ def _explain_change(error: str, leaves: Mapping[str, Any]) -> str | None:
 def _explain_short_batch(
     message: str, said: str, mode: str, leaves: Mapping[str, Any]
 ) -> str | None:
-    """Explains an op that was given other rows than the model reckoned with."""
+    """Explains the failure of an op on a batch with another number of rows than model_fn assumes."""
     short = any(_SHORT_BATCH in name for name in _NODE.findall(message))
     if not short and all(
         leaf.shape[:1].is_fully_defined() for leaf in leaves.values() if tf.is_tensor(leaf)
@@ -206,7 +198,7 @@ def _explain_short_batch(
 
 
 def _op(message: str) -> str | None:
-    """Returns the name of the op that failed, as its author knows it."""
+    """Returns the name of the op that failed, as model_fn's author knows it."""
     node = _NODE.search(message) or re.search(r"Node: '([^']+)'", message)
     return _COPIES.sub("", node[1]) if node else None
 
@@ -220,7 +212,7 @@ def _of_row_shape(leaves: Mapping[str, Any], shape: list[int]) -> list[str]:
 
 
 def without_preamble(message: str) -> str:
-    """Returns what is left of a message without TensorFlow's way of saying where in the graph it was."""
+    """Returns a message without TensorFlow's description of where in the graph it arose."""
     said = message.removeprefix(_PREAMBLE).lstrip()
     if said.startswith("Detected at node"):
         said = re.sub(r"\A.*?^Node: '[^']*'\n", "", said, flags=re.S | re.M)
@@ -247,21 +239,21 @@ def _among(names: list[str]) -> str:
 # TensorFlow's words, which the original's users see.
 _NOT_FETCHABLE = "has been marked as not fetchable."
 
-# The collection of the ops from which the replicas' computation is made.
+# The collection of the input ops of the replicas' computation.
 _INPUTS = "tfx_tpu_trainer/inputs_of_cores"
 
 
 def keep_from_hooks(inputs: Iterable[tf.Tensor]) -> None:
-    """Marks what depends on some tensors of the default graph as not to be fetched.
+    """Prevents fetches of the ops that depend on some tensors of the default graph.
 
-    TensorFlow marks everything that model_fn makes for a TPU so. What depends on variables and
-    constants only has a value outside of replicas too, and stays as it is.
+    TensorFlow does so for all of a TPU's model_fn. Ops that depend only on variables and constants
+    have a value outside of replicas too, and can be fetched.
     """
     graph = v1.get_default_graph()
     on_replicas = {tensor.op for tensor in inputs}
     for op in on_replicas:
         graph.add_to_collection(_INPUTS, op)
-    # One pass is enough: an op is made after its inputs, as loops of version 2 are single ops.
+    # One pass is enough: an op is made after its inputs, since v2 loops are single ops.
     for op in graph.get_operations():
         before = (*(tensor.op for tensor in op.inputs), *op.control_inputs)
         if op in on_replicas or not on_replicas.isdisjoint(before):
@@ -270,47 +262,67 @@ def keep_from_hooks(inputs: Iterable[tf.Tensor]) -> None:
 
 
 def guarded(hooks: Iterable[v1.train.SessionRunHook]) -> list[v1.train.SessionRunHook]:
-    """Wraps hooks so that an error of fetching from the replicas says whose it is."""
+    """Wraps hooks so that an error of fetching from the replicas names the hook."""
     inputs = frozenset(v1.get_collection(_INPUTS))
     return [_GuardedHook(hook, inputs) if inputs else hook for hook in hooks]
 
 
-class _GuardedHook(v1.train.SessionRunHook):
-    def __init__(self, hook: v1.train.SessionRunHook, inputs: frozenset[tf.Operation]) -> None:
-        self._hook = hook
-        self._inputs = inputs
-        self._known: set[str] = set()
+class WrappedHook(v1.train.SessionRunHook):
+    """A hook whose methods run in the context manager `around`."""
+
+    def __init__(self, hook: v1.train.SessionRunHook) -> None:
+        self.hook = hook
+
+    def around(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the context manager for a call of a method."""
+        return contextlib.nullcontext()
 
     def begin(self) -> None:
-        self._hook.begin()
+        """Calls the hook's method."""
+        with self.around():
+            self.hook.begin()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        with self._named():
-            self._hook.after_create_session(session, coord)
+        """Calls the hook's method."""
+        with self.around():
+            self.hook.after_create_session(session, coord)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
-        with self._named():
-            arguments = self._hook.before_run(run_context)
-        if arguments is not None:
-            self._check(arguments.fetches, run_context.session.graph)
-        return arguments
+        """Calls the hook's method."""
+        with self.around():
+            return self.hook.before_run(run_context)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        with self._named():
-            self._hook.after_run(run_context, run_values)
+        """Calls the hook's method."""
+        with self.around():
+            self.hook.after_run(run_context, run_values)
 
     def end(self, session: v1.Session) -> None:
-        with self._named():
-            self._hook.end(session)
+        """Calls the hook's method."""
+        with self.around():
+            self.hook.end(session)
+
+
+class _GuardedHook(WrappedHook):
+    def __init__(self, hook: v1.train.SessionRunHook, inputs: frozenset[tf.Operation]) -> None:
+        super().__init__(hook)
+        self._inputs = inputs
+        self._known: set[str] = set()
+
+    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
+        arguments = super().before_run(run_context)
+        if arguments is not None:
+            self._check(arguments.fetches, run_context.session.graph)
+        return arguments
 
     def _check(self, fetches: Any, graph: tf.Graph) -> None:
         for fetch in _leaves(fetches):
             try:
                 element = graph.as_graph_element(fetch)
             except (KeyError, TypeError, ValueError):
-                continue  # The session knows better, or says what is wrong.
+                continue  # The session can fetch it, or raises the error.
             op = getattr(element, "op", element)
             if op.name in self._known:
                 continue
@@ -319,7 +331,7 @@ class _GuardedHook(v1.train.SessionRunHook):
             self._known.add(op.name)
 
     @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def around(self) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
@@ -329,12 +341,12 @@ class _GuardedHook(v1.train.SessionRunHook):
             raise ValueError(f"{begin}{_NOT_FETCHABLE} {self._rule()}") from error
 
     def _is_kept(self, op: tf.Operation) -> bool:
-        """Whether an op is made of the inputs, be it by the hook itself, when it begins."""
+        """Whether an op depends on the inputs, also one that the hook has made."""
         return any(each in self._inputs for each in upstream([op]))
 
     def _rule(self) -> str:
         return (
-            f"The hook {type(self._hook).__name__} fetches it, but it is part of the computation "
+            f"The hook {type(self.hook).__name__} fetches it, but it is part of the computation "
             "on TPU cores: a hook runs on the host and must not capture tensors of model_fn. Give "
             "the tensor to host_call or eval_metrics of a TPUEstimatorSpec, whose functions run "
             "on the host; variables, such as the global step, can be fetched."

@@ -1,4 +1,4 @@
-"""Logs session calls that do not come back, and ends them after `stall_timeout_secs`."""
+"""Logs session calls that do not return, and ends them after `stall_timeout_secs`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tfx_tpu_trainer._support.waiting import (
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# A call that lasts as long as those before it is worth no line.
+# A call gets a log line when it lasts this many times as long as the longest before it.
 _UNUSUAL = 3
 
 _LONGEST_NAP_SECONDS = 5.0
@@ -45,7 +45,7 @@ _innermost = threading.local()
 
 
 class StalledError(RuntimeError):
-    """A session has made no step for `stall_timeout_secs`; start it again to go on."""
+    """A session has made no step for `stall_timeout_secs`; start it again to continue."""
 
 
 @dataclasses.dataclass
@@ -57,22 +57,18 @@ class _Call:
 
 
 # How a call that hangs is ended. The problem: it waits in C++, in the main thread, where neither an
-# exception nor a signal's handler gets to it; and whatever asks its session may hang as well. So a
-# thread ends it, and begins with the mildest means:
-#   1. `_stalled` is set first: whatever the call comes back with now, it raises StalledError;
-#   2. the session is closed, in a thread that nobody waits for: that cancels ops that can be;
-#   3. the call has 10 s to come back, and the training 150 s more to leave its `with` blocks;
-#   4. if it does not, the process ends with EXIT_CODE, which tells a supervisor to try again.
-# The clock is that of one call, not of a step. A call of many steps is asked how many it has made,
-# and each answer that differs from the last one sets the clock again (`_look`).
+# exception nor a signal's handler reaches it, and other calls of its session may hang as well. So a
+# thread ends it, with the mildest means first:
+#   1. `_stalled` is set: whatever the call returns now, it raises StalledError;
+#   2. all Python threads' stacks are logged, and the session is closed, in a thread that nobody
+#      waits for: that cancels ops that can be cancelled;
+#   3. the call has 10 s to return, and the training 150 s more to leave its `with` blocks;
+#   4. if it does not, as where it waits for a Python generator, the process ends with EXIT_CODE, on
+#      which a supervisor tries again.
+# The clock is that of a call. While a call of many steps runs, the number of steps that it has made
+# is read, and each change resets the clock (`_look`).
 class StallWatch:
-    """Watches the calls of one session from a thread of its own.
-
-    A call that takes unusually long is named in the log, after 30 seconds and then every minute. One that
-    makes no step within the timeout ends: the stacks of all Python threads are logged, the session is
-    closed, which cancels what TensorFlow can cancel, and the call raises StalledError. Where it
-    does not come back all the same, as from a generator in Python that waits, the process ends.
-    """
+    """Logs calls of one session that take unusually long, and ends one without a step within the timeout."""
 
     def __init__(
         self,
@@ -87,7 +83,6 @@ class StallWatch:
         close_secs: float = _CLOSE_SECONDS,
         end_process: Callable[[int], Any] = os._exit,
     ) -> None:
-        """Prepares the watch, which begins when its block is entered."""
         self._what = what
         self._timeout = timeout_secs
         self._steps_done = steps_done
@@ -140,7 +135,7 @@ class StallWatch:
             raise StalledError(self._stalled)
 
     def silence(self) -> str:
-        """Returns words that name the tasks that do not answer; `""` where all do."""
+        """Describes the tasks that do not answer; `""` where all do."""
         silent = without_answer(self._tasks)
         return f"no answer from {named(silent)}" if silent else ""
 
@@ -160,18 +155,18 @@ class StallWatch:
                 return
             if waited >= call.next_notice:
                 call.next_notice += self._notice
-                self._say(waited)
+                self._log_wait(waited)
             if waited >= nap:
                 self._look(call)
 
     def _look(self, call: _Call) -> None:
-        """Asks how many steps a call has made, and sets the clock of one that makes steps again."""
-        # In a thread of its own, and one at a time: where a task is gone this question hangs, too.
+        """Reads how many steps a call has made, and resets the clock if there are more."""
+        # In a thread of its own, and one at a time: where a task is gone, this read hangs too.
         if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
             return
 
         def look() -> None:
-            # A session that is closed meanwhile has nothing to say.
+            # The session may be closed meanwhile.
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 steps = call.session.run(self._steps_done)
                 if call.steps is not None and steps != call.steps:
@@ -180,7 +175,7 @@ class StallWatch:
 
         self._looker = _start(look)
 
-    def _say(self, waited: float) -> None:
+    def _log_wait(self, waited: float) -> None:
         ends = (
             f"The time limit is stall_timeout_secs={self._timeout:g}."
             if self._timeout
@@ -206,15 +201,12 @@ class StallWatch:
         )
         _logger.error("%s. All Python threads:\n%s", self._stalled, _all_stacks())
         self._left.clear()
-        # The call may have come back between the look at the clock and now.
+        # The call may have returned since the clock was read.
         if self._call is None:
             self._left.set()
         _start(session.close)
         if not self._left.wait(self._close_secs) or not self._ended.wait(_END_SECONDS):
-            self._end_now()
-
-    def _end_now(self) -> None:
-        _end_process(f"StalledError: {self._stalled}", self._end_process)
+            _end_process(f"StalledError: {self._stalled}", self._end_process)
 
 
 @contextlib.contextmanager
@@ -226,10 +218,9 @@ def ended_without_tasks(
     setting: str,
     end_process: Callable[[int], Any] = os._exit,
 ) -> Iterator[None]:
-    """Ends the process if tasks that the block waits for do not answer for some time.
-
-    TensorFlow waits forever for a task that goes away while a session opens, in a call that nothing cancels.
-    """
+    """Ends the process if tasks that the block waits for do not answer for some time."""
+    # TensorFlow waits forever for a task that goes away while a session opens, in a call that
+    # nothing cancels.
     if seconds is None or not tasks:
         yield
         return

@@ -57,7 +57,7 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPla
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# The first call of a step, and of a loop.
+# The first calls of a step and of a loop, which build what later ones use.
 _CALLS_THAT_BUILD = 2
 
 
@@ -70,13 +70,13 @@ def train(
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = (),
     reporting: Reporting | None = None,
 ) -> float | None:
-    """Runs a plan until a hook, the end of the input or a signal stops it; returns the last loss.
+    """Runs a plan until a hook, the end of the input or a signal stops it; returns the last loss, if any.
 
-    Must be called with the template's graph as the default one. `hooks` are the caller's, the place's
-    and the input's; the model's own are in the template. Without a batch there is no loss.
+    The template's graph must be the default one. `hooks` are the caller's, the place's and the
+    input's; the model's own are in the template.
     """
     jit_compile = jit_compile_of(settings.jit_compile, same_each_time=same_each_time(settings))
-    # Before the loss gets a summary: with a summary to write, steps can't all be made in loops.
+    # Before the loss gets a summary: where the model has summaries, steps can't all run in loops.
     loop = loop_of_all_steps(plan, hooks, settings, master, jit_compile)
     if loop is not None:
         plan = dataclasses.replace(plan, train_op=loop.loss, loss=loop.loss)
@@ -87,8 +87,8 @@ def train(
     _summarize_loss(plan.loss)
     checkpoint_path = checkpoints.latest_checkpoint(model_dir)
 
-    # The order of the hooks is the order in which they are called, and part of what a user sees:
-    # the caller's come first, and a model's own see a loss that is known to be no NaN.
+    # Hooks are called in this order, which users see: the caller's come first, and the model's own
+    # see a loss that is not NaN.
     stop_at_nan = StopAtNanHook(plan.loss, model_dir=model_dir)
     progress_hook = _progress_hook(
         reporting, plan, settings, is_resumed=checkpoint_path is not None
@@ -114,12 +114,11 @@ def train(
         scaffold=scaffold,
         steps_per_call=plan.steps_per_call,
         listeners=saving_listeners,
-        # Several processes save together, and sessions of another one have their variables
-        # elsewhere.
+        # Several processes save together, and a remote session's variables are elsewhere.
         in_thread=not master and plan.agreed_stop is None and _none_looks(own_hooks),
     )
     position = _input_position(plan, settings, master, has_saver=bool(saver_hooks))
-    # It knows the training's own last step, but not one that a hook of the program stops at.
+    # The plan has the last step of its own stop_hook, but not that of a program's hook.
     others = [hook for hook in own_hooks if hook is not plan.stop_hook]
     fast_forward = fast_forward_of(plan, others, settings, master, jit_compile, loop)
     summary_hooks = _summary_hooks(plan, scaffold, settings, master, fast_forward)
@@ -136,7 +135,7 @@ def train(
             hooks=[*worker_hooks, *_present(position, plan.agreed_stop, fast_forward)],
             chief_hooks=[
                 *(hook for hook in saver_hooks if hook not in own_hooks),
-                # In the model's order: one may make ready what the next one saves.
+                # In the model's order: one may prepare what the next one saves.
                 *template.chief_hooks,
                 *summary_hooks,
             ],
@@ -152,8 +151,8 @@ def train(
         tasks=needed_tasks(settings, master),
     )
     calls, last_loss = ReconnectingSession(session, watch), None
-    # Left from the last to the first: a profile ends and a checkpoint is whole before the session
-    # closes, and where a stopped training stands is said once nothing more is written.
+    # Left from last to first: the profile ends and the checkpoint is complete before the session
+    # closes, and `_stop_reported` logs the checkpoint once nothing more is written.
     with (
         listening() as stop,
         stop.postponed(plan.end_loop),
@@ -164,7 +163,7 @@ def train(
         _written_to_the_end(saver_hooks),
         profile_hook or contextlib.nullcontext(),
     ):
-        # The end of the input ends the block by an error, which the session swallows.
+        # At the end of the input an error ends the block, which the session swallows.
         for loss in _steps(plan, calls, stop, fast_forward):
             last_loss = loss
     if last_loss is None:
@@ -177,7 +176,6 @@ def train(
 
 
 def _present(*hooks: Any) -> list[Any]:
-    """Returns those of some hooks that a training has."""
     return [hook for hook in hooks if hook is not None]
 
 
@@ -206,10 +204,10 @@ def _loss_log_hook(plan: TrainingPlan, settings: SessionSettings) -> LossLogHook
 def _scaffold(
     template: ModelTemplate, checkpoint_path: str | None, settings: SessionSettings
 ) -> v1.train.Scaffold:
-    """Returns the model's scaffold, with a saver that keeps as many checkpoints as the settings say."""
+    """Returns the model's scaffold, with a saver that keeps as many checkpoints as configured."""
     own = template.make_scaffold()
     if checkpoint_path is None:
-        # scaffold_fn may have set initializers; those of a resumed training do not run.
+        # A scaffold_fn may have set initializers; a resumed training runs none.
         log_restored_variables()
     kept: dict[str, Any] = {
         "keep_max": settings.keep_checkpoint_max,
@@ -224,11 +222,11 @@ def _scaffold(
 def _input_position(
     plan: TrainingPlan, settings: SessionSettings, master: str, *, has_saver: bool
 ) -> InputPosition | None:
-    """Returns what saves the input's position with each checkpoint, where that was asked for."""
+    """Returns the hook that saves the input's position with each checkpoint, where configured."""
     if not settings.save_input_position:
         return None
     if master:
-        # A position is saved by the process whose iterators it is of, which no test could show yet.
+        # The process with the iterators would have to save; not tested yet.
         log_not_saved("the steps run in sessions of other processes")
         return None
     saves = has_saver and settings.is_chief
@@ -244,7 +242,7 @@ def _summary_hooks(
     master: str,
     fast_forward: FastForwardHook | None,
 ) -> list[v1.train.SessionRunHook]:
-    """Returns what writes summaries in place of the session's own hook; nothing where that one can."""
+    """Returns hooks that write summaries in place of the session's own hook, where needed."""
     steps, model_dir = settings.save_summary_steps, folder_of(settings)
     if not steps:
         return []
@@ -265,7 +263,7 @@ def _summary_hooks(
 
 
 def _can_be_asked(plan: TrainingPlan, master: str) -> bool:
-    """Tells whether a loop that is running can be asked how far it is: it is of this process."""
+    """Returns whether the global step can be read while a loop runs, as in this process."""
     return not master and plan.session_creator is v1.train.ChiefSessionCreator
 
 
@@ -275,13 +273,12 @@ def _steps(
     stop: Preemption,
     fast_forward: FastForwardHook | None,
 ) -> Iterator[Any]:
-    """Makes a session call at a time until a hook or a signal stops it, and yields its loss."""
+    """Makes session calls until a hook or a signal stops them, and yields their losses."""
     calls_made = 0
     # Where several processes make each step together, none may leave the loop by itself on a
-    # signal: the hook `agreed_stop` tells the others, and all of them see `should_stop` after the
-    # same step.
+    # signal: through the hook `agreed_stop`, all see `should_stop` after the same step.
     while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
-        # The loop that runs ahead is built after the first step, which need not wait for it.
+        # The loop that runs ahead is built after the first step, so as not to delay it.
         if fast_forward is not None and calls_made:
             calls.run_step_fn(fast_forward.run_ahead)
         yield calls.run([plan.train_op, plan.loss])[1]
@@ -292,7 +289,7 @@ def _steps(
 
 @contextlib.contextmanager
 def _stop_reported(stop: Preemption, model_dir: str) -> Iterator[None]:
-    """Logs where a training stands that was asked to stop, once its checkpoint is written."""
+    """Logs the last checkpoint of a training that a signal has stopped."""
     yield
     if stop.number is not None:
         _logger.warning(
@@ -304,7 +301,7 @@ def _stop_reported(stop: Preemption, model_dir: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _written_to_the_end(hooks: Sequence[v1.train.CheckpointSaverHook]) -> Iterator[None]:
-    """Waits for a checkpoint that is being written where the block fails; else the hook's `end` waits."""
+    """Waits for a checkpoint that is being written if the block fails; else the hook's `end` waits."""
     try:
         yield
     except BaseException:
@@ -315,10 +312,8 @@ def _written_to_the_end(hooks: Sequence[v1.train.CheckpointSaverHook]) -> Iterat
 
 
 def _none_looks(hooks: Sequence[v1.train.SessionRunHook]) -> bool:
-    """Tells whether no hook could look, after a step, for the checkpoint of that step.
-
-    TensorFlow's, the engine's and those that do not want each step do not.
-    """
+    """Returns whether no hook looks, after a step, for the checkpoint of that step."""
+    # TensorFlow's and the engine's do not, nor those that are not called every step.
     known = ("tensorflow.", "tfx_tpu_trainer.estimator._engine.")
     return all(
         type(hook).__module__.startswith(known) or not wants_each_step(hook) for hook in hooks
@@ -328,7 +323,7 @@ def _none_looks(hooks: Sequence[v1.train.SessionRunHook]) -> bool:
 def _only_loss_is_summarized(scaffold: v1.train.Scaffold) -> bool:
     summaries = v1.get_collection(v1.GraphKeys.SUMMARIES)
     of_loss = [summary.op.name for summary in summaries] == ["loss"]
-    # It has one only where the model gave it one: its own is made when it is finalized.
+    # Before it is finalized, a scaffold has a summary_op only if the model gave it one.
     return of_loss and scaffold.summary_op is None
 
 

@@ -1,4 +1,4 @@
-"""Chooses the loops of a training, measures which of two is faster, and runs them ahead between hooks."""
+"""Chooses a training's loops, measures which of two is faster, and runs them ahead between hooks."""
 
 import statistics
 import sys
@@ -34,18 +34,18 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPla
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# The first of each is left out, and is one call: it makes what later ones use. The others last some
-# time, as a call may be as short as 10 ms where events are written often: other programs' work
-# would decide.
+# The first trial of each loop is a single call and does not count: it builds what later ones use.
+# The others last some time, as a call may be as short as 10 ms where events are written often, in
+# which other programs' work would decide.
 _TRIALS = 4
 _TRIAL_SECONDS = 0.1
 
-# A loop of single ops would have made many steps meanwhile, and measuring is to win time.
+# Compiling for longer would cost more than it saves.
 _COMPILE_SECONDS = 60.0
 
 
 class LoopChoice:
-    """Runs the plain loop or the compiled one: as told, or whichever is faster."""
+    """Runs the plain loop or the compiled one: the configured one, or whichever is faster."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class LoopChoice:
         self._trial_seconds = 0.0
 
     def prepare(self, session: v1.Session) -> None:
-        """Compiles; falls back on the plain loop, with a log line."""
+        """Compiles; falls back to the plain loop, with a log line."""
         self._plain.prepare(session)
         if self._chosen is self._plain:
             return
@@ -85,9 +85,9 @@ class LoopChoice:
                 self._chosen = self._compiled
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
-        """Makes some steps, or fewer while it measures; see `TemplateLoop.run`."""
+        """Runs some steps, or fewer while it measures; see `TemplateLoop.run`."""
         # The two take turns: plain, compiled, plain, ... The plain loop's last time bounds a trial,
-        # also the first of the compiled one, whose speed is not known yet. All steps count.
+        # also the first of the compiled one, whose speed is unknown. All steps count.
         if self._chosen is not None:
             return self._chosen.run(session, steps)
         plain, compiled = self._plain_seconds, self._compiled_seconds
@@ -120,7 +120,7 @@ class LoopChoice:
 
 
 def runs_on_one_thread(has_small_steps: bool, *, jit_compile: bool | str | None) -> bool:
-    """Tells whether a model's loop runs each op on one thread, and says so in the log."""
+    """Returns whether a model's loop runs each op on one thread, and logs it."""
     one_thread = jit_compile is not False and has_small_steps
     if one_thread and jit_compile is None:
         _logger.info(
@@ -133,7 +133,7 @@ def runs_on_one_thread(has_small_steps: bool, *, jit_compile: bool | str | None)
 def choose_loop(
     plain: TemplateLoop, template: ModelTemplate, *, jit_compile: Any, asked: bool = True
 ) -> TemplateLoop | LoopChoice:
-    """Returns the loop that a setting asks for."""
+    """Returns the loop for a setting of `jit_compile`."""
     if not jit_compile:
         return plain
     try:
@@ -145,7 +145,7 @@ def choose_loop(
 
 
 def jit_compile_of(setting: bool | str | None, *, same_each_time: bool) -> bool | str | None:
-    """Returns the setting that a training runs with."""
+    """Returns the setting of `jit_compile` with which a training runs."""
     if setting is None and not same_each_time and sees_gpus():
         return "auto"
     if setting != "auto" or not same_each_time:
@@ -174,15 +174,15 @@ def _log_fallback(error: CannotCompileError, *, asked: bool) -> None:
         _logger.info("The steps run op by op, because XLA can't compile them: %s.", error)
 
 
-# What is due by time, such as a checkpoint every ten minutes, must not wait for long.
+# The most seconds that hooks due by time, such as a checkpoint every ten minutes, wait for a loop.
 _LONGEST_SECONDS = 1.0
 
-# Beside so many steps in a loop, it does not matter how long the one by itself takes.
+# Next to this many steps in a loop, the time of the one step by itself does not matter.
 _LONG_LOOP = 10
 
 
 class Reporter(Protocol):
-    """A hook that need not see a step to report it."""
+    """A hook that can report a step without being called in it."""
 
     every_n_steps: int | None
 
@@ -190,16 +190,16 @@ class Reporter(Protocol):
         """Receives the global step that a loop has reached, and its loss."""
 
 
-# How steps are made between hooks. The problem: a session call with its hooks takes longer than a
-# small model's step, and hooks are called with each step. The idea: known ones act only now and
-# then, and it is known when. So before each call of the training, `run_ahead` makes the steps that
-# none of them need see, in a loop of the graph. With a log line each 100 steps:
+# How steps run ahead of hooks. The problem: a session call with its hooks takes longer than a small
+# model's step, and hooks are called with each step. The idea: known hooks act only at known steps.
+# So before each call of the training, `run_ahead` runs the steps up to the next of these, in a loop
+# of the graph. With a log line each 100 steps:
 #   call: step 1 | loop: 2 to 100 | call: step 101 | loop: 102 to 200 | ...
 # The invariants: hooks act at the steps at which they would if each step were a call; the loop and
-# the template's own train_op work on the same variables and the same iterator, so that they can
-# take turns at any step; and no loop goes past the last step, a checkpoint, or about a second.
+# the template's own train_op use the same variables and the same iterator, so that they can take
+# turns at any step; and no loop goes past the last step, a checkpoint, or about a second.
 class FastForwardHook(v1.train.SessionRunHook):
-    """Knows where a session stands, and runs it ahead between the calls that hooks see."""
+    """Follows the global step, and runs steps ahead between the calls that hooks see."""
 
     def __init__(
         self,
@@ -220,8 +220,8 @@ class FastForwardHook(v1.train.SessionRunHook):
         reports = (settings.save_summary_steps, settings.log_step_count_steps)
         self._report_steps = tuple(steps for steps in reports if steps)
         self._length = TunedLoopLength(_LONGEST_SECONDS)
-        # What one step adds to the global step: two where one optimizer trains both halves of a
-        # model.
+        # How much a step adds to the global step: 2 where an optimizer trains both halves of a
+        # model and counts each.
         self._counted = 1
 
     @property
@@ -231,7 +231,7 @@ class FastForwardHook(v1.train.SessionRunHook):
 
     @property
     def has_long_loops(self) -> bool:
-        """Whether few of the steps are made by themselves."""
+        """Whether few of the steps run by themselves."""
         periods = [steps for steps in (*self._report_steps, self._save_steps) if steps]
         return min(periods, default=_LONG_LOOP) >= _LONG_LOOP
 
@@ -241,7 +241,6 @@ class FastForwardHook(v1.train.SessionRunHook):
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         """Finds the step that the session starts at."""
-        del coord
         self._step = int(session.run(self._global_step))
         if self._loop is not None:
             self._loop.prepare(session)
@@ -254,34 +253,32 @@ class FastForwardHook(v1.train.SessionRunHook):
         )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Asks for the step that the call reaches."""
-        del run_context
+        """Fetches the step that the call reaches."""
         return v1.train.SessionRunArgs(self.step_after)
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Finds the step that a call has reached."""
-        del run_context
+        """Notes the step that a call has reached."""
         reached = int(run_values.results)
         self._counted = max(self._counted, reached - self._step)
         self._step = reached
 
     def run_ahead(self, step_context: v1.train.MonitoredSession.StepContext) -> None:
-        """Runs the steps that no hook need see; to be given to `run_step_fn`."""
+        """Runs the steps up to the next that a hook must see; an argument for `run_step_fn`."""
         ahead = self._pace.steps_ahead(self._step)
         if ahead == 0:
             return
         loop = self._prepared_loop(step_context.session)
         longest = self._length()
         last = self._step + (longest if ahead is None else min(ahead, longest))
-        # A loop for each report on the way, which ends at its step. Where a step counts two and the
-        # report is one away (`or 1`), it is made all the same, and the report comes a step late.
+        # A loop ends at each report on the way. Where a step counts two and the report is one away
+        # (`or 1`), the step runs nevertheless, and the report comes a step late.
         while steps := min(self._steps_within(last), self._steps_within(self._next_report()) or 1):
             self._run(loop, step_context.session, steps)
 
     def _steps_within(self, last: int) -> int:
-        """Returns how many steps can be made without going past a global step."""
+        """Returns how many steps can run without going past a global step."""
         return max(last - self._step, 0) // self._counted
 
     def _prepared_loop(self, session: v1.Session) -> TemplateLoop | LoopChoice:
@@ -330,12 +327,10 @@ def loop_of_all_steps(
     master: str,
     jit_compile: bool | str | None,
 ) -> TemplateLoop | None:
-    """Returns a loop to make every step in, where that is needed for the same bits each time.
-
-    A step of a loop and one by itself may differ in the last bit, and which steps are made by
-    themselves depends on the clock and on where a session starts. There is none where something
-    else is fetched from a step than its loss.
-    """
+    """Returns a loop in which every step is to run, where that is needed for the same bits each time."""
+    # A step of a loop and one by itself may differ in the last bit, and which steps run by
+    # themselves depends on the clock and on where a session starts. Not possible where more than
+    # the loss is fetched from a step.
     if not same_each_time(settings):
         return None
     template = plan.template
@@ -355,7 +350,7 @@ def loop_of_all_steps(
 
 
 def same_each_time(settings: SessionSettings) -> bool:
-    """Tells whether a training was asked to make the same model each time."""
+    """Returns whether a training is to make the same model each time."""
     seeded = v1.get_default_graph().seed is not None
     return settings.save_input_position or seeded or tf_private.is_op_determinism_enabled()
 
@@ -368,7 +363,7 @@ def fast_forward_of(
     jit_compile: bool | str | None,
     loop: TemplateLoop | None,
 ) -> FastForwardHook | None:
-    """Returns what runs ahead between the steps that hooks must see, where nothing forbids it."""
+    """Returns the hook that runs steps ahead, where all hooks allow it."""
     asked = settings.jit_compile is not None
     if not _may_loop(plan, hooks, settings, master):
         if asked and jit_compile:
@@ -380,7 +375,7 @@ def fast_forward_of(
     def make_loop() -> TemplateLoop | LoopChoice:
         if loop is not None:
             return loop
-        # Steps that hooks see are made by themselves, on all threads.
+        # Steps that hooks see run by themselves, on all threads.
         one_thread = not same_each_time(settings) and runs_on_one_thread(
             plan.has_small_steps, jit_compile=jit_compile
         )
@@ -394,7 +389,7 @@ def fast_forward_of(
 def optimizing_of(
     plan: TrainingPlan, loop: TemplateLoop | None, fast_forward: FastForwardHook | None
 ) -> Optimizing:
-    """Tells how much of the graph is optimized: as much as is worth the time to the first step."""
+    """Returns how much of the graph to optimize, as far as it is worth the time to the first step."""
     if plan.make_loop is None or loop is not None:
         return Optimizing.NOTHING
     if fast_forward is None:

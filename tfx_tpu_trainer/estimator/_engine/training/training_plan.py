@@ -18,7 +18,7 @@ from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# What may change a variable out of sight.
+# Ops that may train something other than a variable of the graph.
 _HIDDEN_CHANGES = (
     "LookupTableImport",
     "LookupTableInsert",
@@ -29,15 +29,13 @@ _HIDDEN_CHANGES = (
 
 
 def check_train_op(template: ModelTemplate) -> bool:
-    """Warns of a train_op that changes no variable but counters, where there is something to train.
-
-    Dry runs have such a train_op on purpose, so training goes on. Others lost their optimizer's op
-    on the way: the run would go through all its steps and change nothing.
-    """
+    """Warns of a train_op that changes no variable but counters; returns whether it trains."""
+    # A dry run has such a train_op on purpose, so training continues. Others have lost their
+    # optimizer's op, and would run all their steps and change nothing.
     trainable = {variable.op.name for variable in v1.trainable_variables()}
     graph_def = template.graph.as_graph_def()
     changes = VariableChanges(graph_def.library, changes=(*CHANGES, *_HIDDEN_CHANGES))
-    # Each op's own `node_def` would be a message made anew, sent as bytes and read again.
+    # From the GraphDef, since each op's own `node_def` is serialized and parsed when it is read.
     changing = {node.name for node in graph_def.node if changes.made_by(node)}
     made = [op for op in upstream([template.train_op]) if op.name in changing and not _counts(op)]
     if not made and trainable:
@@ -71,7 +69,7 @@ def _likely_cause(graph: tf.Graph, changing: Collection[str], trainable: Collect
 
 
 def _counts(op: tf.Operation) -> bool:
-    """Tells whether an op changes a counter: the global step, or an optimizer's own."""
+    """Returns whether an op changes a counter: the global step, or an optimizer's own."""
     variable = op.inputs[0].op if op.inputs else None
     return (
         variable is not None
@@ -82,7 +80,7 @@ def _counts(op: tf.Operation) -> bool:
 
 
 def _variable_of(op: tf.Operation) -> str | None:
-    """Returns the name of the variable that an op takes first; `None` where it takes another input."""
+    """Returns the name of the variable that is an op's first input; `None` where it is none."""
     first = op.inputs[0].op if op.inputs else None
     return first.name if first is not None and first.type == "VarHandleOp" else None
 
@@ -96,38 +94,33 @@ def _initializes(op: tf.Operation) -> bool:
 class TrainingPlan:
     """A training, placed and ready to run."""
 
-    # The model.
     template: ModelTemplate
-    # What a session call runs: a step, or a loop of them.
+    # What a session call runs: a step, or a loop of steps.
     train_op: Any
     # Loss of the call's last step.
     loss: tf.Tensor
-    # Stops the session at the last step; `None` goes to the end of the input.
+    # Stops the session at the last step; `None` for the end of the input.
     stop_hook: v1.train.SessionRunHook | None
-    # Steps of a session call, at most.
+    # Most steps of a session call.
     steps_per_call: int = 1
-    # Returns a loop of steps that may run between the calls that hooks must see, from whether each
-    # op runs on one thread; `None` where every call must be seen.
+    # Makes a loop that may run steps between the calls that hooks must see, given whether each op
+    # runs on one thread; `None` where hooks must see every call.
     make_loop: Callable[[bool], TemplateLoop] | None = None
-    # Returns the last step of a session that starts at a step; `None` where the end of the input
-    # ends it.
+    # Returns the last step of a session that starts at a step; `None` for the end of the input.
     last_step_of: Callable[[int], int | None] = lambda start: None
-    # Makes the session's creator. Defaults to `ChiefSessionCreator`.
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
-    # The input, where it is none of the session's graph. Defaults to `None`.
+    # The input, where it is not in the session's graph.
     saved_input: SavedInput | None = None
-    # Ends a loop that is running after its current step; called in another thread. Defaults to
-    # `None`: calls are short, or can't be ended.
+    # Ends the running loop after its current step, from another thread; `None` where calls are
+    # short, or can't be ended.
     end_loop: Callable[[], None] | None = None
-    # Hook by which several processes that make the same steps stop together: none of them may leave
-    # the others by itself. Defaults to `None`: there are no others.
+    # Hook that stops the processes that make the same steps together; `None` for a single one.
     agreed_stop: v1.train.SessionRunHook | None = None
-    # Steps between log lines of loss and step, where the settings have no `log_step_count_steps`.
-    # Defaults to `None`, no lines.
+    # Steps between log lines of loss and step, where `log_step_count_steps` is not set.
     log_loss_every: int | None = None
-    # How the job reads its input, which is saved with the input's position. Defaults to "": nobody asks.
+    # How the job reads its input, saved with the input's position; "" if it is not needed.
     reading: str = ""
-    # Where it runs, in words. Defaults to this machine.
+    # Where it runs, in words.
     ran_on: str = "this host"
 
     @functools.cached_property
@@ -139,7 +132,7 @@ class TrainingPlan:
 def plan_training(
     template: ModelTemplate, *, steps: int | None, max_steps: int | None
 ) -> TrainingPlan:
-    """Plans a training that runs the template as it is, a step in each session call that hooks must see."""
+    """Plans a training that runs the template as it is."""
     check_train_op(template)
     limited = steps is not None or max_steps is not None
 

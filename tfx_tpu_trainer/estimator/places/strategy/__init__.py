@@ -1,1 +1,1 @@
-"""Under a `tf.distribute` strategy: its place, the plan of a call, and the session whose steps the strategy makes."""
+"""Runs calls under a `tf.distribute` strategy: the place, its plans, and a session whose steps the strategy runs."""

@@ -1,4 +1,4 @@
-"""An input_fn's dataset under a `tf.distribute` strategy."""
+"""Feeds an input_fn's dataset to the replicas of a `tf.distribute` strategy."""
 
 import concurrent.futures
 import re
@@ -19,17 +19,17 @@ _T = TypeVar("_T")
 
 
 def spans_processes(strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether a strategy has replicas in other processes, which run the same steps."""
+    """Returns whether a strategy has replicas in other processes, which run the same steps."""
     return strategy.num_replicas_in_sync > len(strategy.extended.worker_devices)
 
 
 def is_elsewhere(strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether a strategy has replicas in other processes, or on TPUs."""
+    """Returns whether a strategy has replicas in other processes, or on TPUs."""
     return spans_processes(strategy) or is_of_tpus(strategy)
 
 
 def is_of_tpus(strategy: Any) -> bool:
-    """Tells whether a strategy is TensorFlow's for TPUs, of either generation of its class; `None` is not."""
+    """Returns whether a strategy is TensorFlow's for TPUs, of either generation of its class; `None` is not."""
     return type(strategy).__name__.startswith("TPUStrategy")
 
 
@@ -50,7 +50,7 @@ def _check_devices_are_here(strategy: tf.distribute.Strategy) -> None:
 
 
 def _made_eagerly(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Makes a strategy of GPUs anew, eagerly: it then has what orders the collectives of its devices."""
+    """Remakes a strategy of GPUs eagerly, which gives it the order of its devices' collectives."""
     kinds = (tf.distribute.MirroredStrategy, v1.distribute.MirroredStrategy)
     devices = strategy.extended.worker_devices
     if isinstance(strategy, kinds) and any("GPU" in device for device in devices):
@@ -59,39 +59,34 @@ def _made_eagerly(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
 
 
 class EagerThread:
-    """A thread in which TensorFlow executes eagerly.
+    """A thread in which TensorFlow executes eagerly."""
 
-    A strategy runs eagerly, and what drives it, a session and its hooks, lives in a graph.
-    Whether TensorFlow executes eagerly is a property of the thread, and there is no public way
-    to leave a graph but to close it.
-    """
+    # A strategy runs eagerly, while the session and hooks that drive it are in a graph. Eager
+    # execution is a property of the thread, and nothing public leaves a graph but closing it.
 
     def __init__(self, cluster: tf.train.ClusterSpec) -> None:
-        """Starts no thread yet."""
         self._cluster = cluster
         self._executor: concurrent.futures.ThreadPoolExecutor | None = None
 
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Calls a function in the thread and waits for its result, or raises its error."""
+        """Calls a function in the thread; returns its result or raises its error."""
         return self._result_of(self._eagerly, function, *args)
 
     def run_beside(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Calls a function in the caller's thread, eagerly, while the other one may be busy."""
+        """Calls a function eagerly in the caller's thread, while this one may be busy."""
         return self._eagerly(function, *args)
 
     def is_switched_on(self) -> bool:
-        """Tells whether TensorFlow executes eagerly in a new thread, as the program has chosen."""
+        """Returns whether the program lets TensorFlow execute eagerly in a new thread."""
         return self._result_of(tf.executing_eagerly)
 
     def end(self) -> None:
-        """Ends the thread; the next call starts another one.
-
-        A graph refers to whoever makes its steps, and waits for Python's collector. Threads that waited with it would
-        each keep one of glibc's arenas, with what it has freed there.
-        """
+        """Ends the thread; the next call starts another one."""
+        # A graph refers to the object that runs its steps, and waits for Python's collector; a
+        # thread that waited with it would keep one of glibc's arenas.
         if self._executor is not None:
-            # It has nothing to do by now. Python's collector may be closing a session, and must not
-            # wait for threads.
+            # It is idle by now. Python's collector may be closing a session, and must not wait for
+            # threads.
             self._executor.shutdown(wait=False)
             self._executor = None
 
@@ -112,20 +107,17 @@ class EagerThread:
 
 
 class StrategyFeed:
-    """Feeds the replicas of a strategy: each gets whole batches of the dataset, in turn.
-
-    So a batch of the dataset is one replica's, and a step takes as many as there are replicas.
+    """Feeds the replicas of a strategy: a batch of the dataset is one replica's.
 
     Attributes:
         strategy: The strategy.
         eager: The thread that runs it.
-        placeholders: What stands for one replica's batch in the traced graph, and, last of all,
-            `replica_id`.
-        replica_id: What stands for the number of the replica.
-        pipeline: Which part of the input this process draws, as dataset_fn was told.
-        is_saved: Whether the iterator is one that can be saved.
-        ends_unevenly: Whether some replicas may have a batch of training when others have none.
-            TensorFlow gives those one of zeros.
+        placeholders: Placeholders of one replica's batch in the traced graph; the last is `replica_id`.
+        replica_id: Placeholder of the replica's number.
+        pipeline: The part of the input that this process draws, as passed to dataset_fn.
+        is_saved: Whether the iterator can be saved.
+        ends_unevenly: Whether some replicas may have a batch of training when others have none; TensorFlow gives
+            those a batch of zeros.
     """
 
     def __init__(
@@ -137,14 +129,13 @@ class StrategyFeed:
         saved: bool = False,
         on_host: bool = False,
     ) -> None:
-        """Calls dataset_fn, eagerly."""
         self.eager = EagerThread(_cluster_of(strategy))
-        # TPUs draw in loops of their own, which no test without one could show to be the same.
+        # TPUs draw in loops of their own, for which this is not tested.
         self.is_saved = saved and repeated and not is_of_tpus(strategy)
         if not self.eager.is_switched_on():
             _check_devices_are_here(strategy)
-            # As an estimator's sessions place by default, and TensorFlow 2's eager execution does:
-            # programs make strategies of GPUs that a host may lack.
+            # The default of an estimator's sessions and of TensorFlow 2's eager execution: programs
+            # make strategies of GPUs that a host may lack.
             tf.config.set_soft_device_placement(True)
             strategy = self.eager.run(_made_eagerly, strategy)
         self.strategy = strategy
@@ -156,7 +147,7 @@ class StrategyFeed:
         self.ends_unevenly = spans_processes(strategy)
 
         def noted(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            # As in the original: input_fn may ask which strategy it feeds.
+            # As in the original, input_fn can get the strategy that it feeds.
             with strategy.scope():
                 dataset = dataset_fn(context)
             if not isinstance(dataset, tf.data.Dataset):
@@ -170,18 +161,17 @@ class StrategyFeed:
 
         def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = noted(context)
-            # Where batches are all of one shape TensorFlow ends every replica's input with the
-            # first that ends; where they may differ, it goes on, with batches of zeros that do not
-            # say so.
+            # Where all batches have one shape, TensorFlow ends every replica's input with the first
+            # that ends; else it continues, with batches of zeros that are not marked. So each batch
+            # brings a 1 along, which is a 0 in those.
             endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
             self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
-            # So each batch brings a 1 along, which is a 0 in those.
             return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))
 
-        # Who draws. Only a plain iterator's position can be saved. So where it is to be, each
-        # process has its dataset's own iterator, and draws by hand, a batch for each of its
-        # replicas; else the strategy distributes, which may read ahead onto the devices. Evaluation
-        # and prediction draw by hand, too, since they need to know which batches are the last.
+        # Only a plain iterator's position can be saved. So where it is to be saved, each process
+        # has its dataset's own iterator, and draws a batch for each of its replicas itself; else
+        # the strategy distributes, which may read ahead onto the devices. Evaluation and prediction
+        # draw themselves, too, since they must know which batches are the last.
         def make() -> Any:
             if repeated and not self.is_saved:
                 options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -189,7 +179,7 @@ class StrategyFeed:
                     marked, options if on_host else None
                 )
             if repeated and spans_processes(strategy):
-                # It alone knows which of the processes this one is.
+                # Only the strategy knows which of the processes this one is.
                 strategy.distribute_datasets_from_function(noted)
                 return self._last_dataset
             return noted(self.pipeline)
@@ -202,7 +192,7 @@ class StrategyFeed:
 
     @property
     def description(self) -> str:
-        """What the input is: its structure, the batches' shapes, and which process's part."""
+        """Describes the input: its structure, the batches' shapes, and the process's part."""
         context, structure = self.pipeline, str(self._element_spec)
         if context.num_input_pipelines == 1:
             return structure
@@ -219,30 +209,30 @@ class StrategyFeed:
         )
 
     def named(self, batch: Sequence[Any]) -> dict[str, tf.Tensor]:
-        """Names a replica's tensors by the placeholders that they stand for."""
+        """Returns name of a placeholder -> the replica's tensor."""
         return {
             placeholder.name: tf.convert_to_tensor(tensor)
             for placeholder, tensor in zip(self.placeholders[:-1], batch, strict=True)
         }
 
     def batches(self, element: Any) -> list[list[tf.Tensor]]:
-        """Takes a step's element apart; to be called in a function of the strategy."""
+        """Splits a step's element into the replicas' batches; called in a function of the strategy."""
         leaves = map(self.strategy.experimental_local_results, tf.nest.flatten(element))
         return [list(tf.nest.flatten(batch, expand_composites=True)) for batch in zip(*leaves)]
 
     def iterator(self) -> Any:
-        """Starts the dataset; to be called in the eager thread."""
+        """Starts the dataset; called in the eager thread."""
         with tf.device("/device:CPU:0" if self.is_saved else None):
             return iter(self._dataset)
 
     def next_step(self, iterator: Any) -> tuple[Callable[[], Any], tf.Tensor | None]:
-        """Draws the batches of a step of training; to be called in a function of the strategy."""
+        """Draws the batches of a step of training; called in a function of the strategy."""
         if not self.is_saved:
             element, here = next(iterator)
             return lambda: element, self._have_all(here) if self.ends_unevenly else None
         draws = range(len(self.strategy.extended.worker_devices))
         if not self.ends_unevenly:
-            # The end of the input is an error of whichever replica finds it.
+            # At the end of the input, the replica that reaches it raises the error.
             batches = [tf.nest.flatten(next(iterator), expand_composites=True) for _ in draws]
             return lambda: self.distribute(batches), None
         drawn = [iterator.get_next_as_optional() for _ in draws]
@@ -255,7 +245,7 @@ class StrategyFeed:
         return element_of_all, self._have_all(here)
 
     def _have_all(self, here: Any) -> tf.Tensor:
-        """Tells whether every replica has a batch, those of other processes included."""
+        """Returns whether every replica has a batch, those of other processes included."""
         having = self.strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
         return tf.equal(having, self.strategy.num_replicas_in_sync)
 
@@ -269,7 +259,7 @@ class StrategyFeed:
             shapes = [tensor.shape for tensor in batch]
             full_shapes = full_shapes or shapes
             waiting.append(batch)
-            # Replicas may be one program on several cores (TPUStrategy), which has one shape.
+            # Replicas may be one program on several cores (TPUStrategy), with one shape.
             if shapes != full_shapes:
                 yield from ([one] for one in waiting)
                 waiting = []
@@ -279,20 +269,19 @@ class StrategyFeed:
         yield from ([one] for one in waiting)
 
     def distribute(self, group: list[list[tf.Tensor]]) -> list[Any]:
-        """Hands each replica here one batch of a group; to be called in the eager thread, or a function."""
+        """Gives each replica here one batch of a group; called in the eager thread, or a function."""
 
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(
                 self.strategy,
-                # Replicas are numbered over all processes, and each process has as many as any
-                # other.
+                # Replicas are numbered over all processes, and all processes have as many.
                 lambda context: parts[context.replica_id_in_sync_group % len(parts)],
             )
 
         return [distributed(parts) for parts in zip(*group)]
 
     def host_values(self, batch: list[tf.Tensor]) -> dict[tf.Tensor, np.ndarray]:
-        """Returns a batch as what a session is fed; this host stands for the first replica."""
+        """Returns the feeds of a session for a batch, with this host as the first replica."""
         values = [*(tensor.numpy() for tensor in batch), np.int32(0)]
         return dict(zip(self.placeholders, values, strict=True))
 
@@ -313,15 +302,14 @@ _SIGNS = ("Collective ops is aborted", "from remote target /job:", "heartbeat ti
 
 
 class ProcessLostError(RuntimeError):
-    """A process of a training over several is gone; start all of them again to go on.
+    """A process of a training over several is gone; start all of them again to continue."""
 
-    It is none of the errors on which a MonitoredSession opens another session: once TensorFlow has
-    aborted the collective ops of a process, each further one fails until that process ends.
-    """
+    # Not an error on which a MonitoredSession opens another session: once TensorFlow has aborted
+    # the collective ops of a process, each further one fails until that process ends.
 
 
 def lost_process(error: tf.errors.OpError, cluster: tf.train.ClusterSpec) -> str | None:
-    """Says which process no longer answers."""
+    """Explains which process no longer answers; `None` for other errors."""
     if not isinstance(error, _CONNECTION_ERRORS):
         return None
     said = error.message or ""

@@ -1,4 +1,4 @@
-"""Checks the `tf.distribute` strategies of a RunConfig, and tells apart those that run differently."""
+"""Checks the `tf.distribute` strategies of a RunConfig, and distinguishes those that run differently."""
 
 from typing import Any
 
@@ -42,26 +42,25 @@ def check_both(both: Any) -> None:
 
 
 def is_none(strategy: tf.distribute.Strategy | None) -> bool:
-    """Tells whether a strategy distributes nothing: `None`, or what `tf.distribute` has by itself."""
+    """Returns whether a strategy distributes nothing: `None`, or the default of `tf.distribute`."""
     return strategy is None or type(strategy).__name__.startswith("_DefaultDistribution")
 
 
 def is_parameter_server(strategy: tf.distribute.Strategy | None) -> bool:
-    """Tells whether a strategy is the parameter server strategy of `tf.compat.v1`.
+    """Returns whether a strategy is the parameter server strategy of `tf.compat.v1`, which runs no steps.
 
-    Its variables are those of a TF_CONFIG's ps tasks, in each worker's own graph, and so no steps
-    are left to it.
+    Its variables are those of TF_CONFIG's ps tasks, in each worker's own graph.
     """
     return isinstance(strategy, v1.distribute.experimental.ParameterServerStrategy)
 
 
 def connects_tasks(config: Any) -> bool:
-    """Tells whether the training strategy of a RunConfig connects the tasks of TF_CONFIG itself."""
+    """Returns whether the training strategy of a RunConfig connects the tasks of TF_CONFIG itself."""
     return leads_steps(_training_strategy(config))
 
 
 def leads_steps(strategy: tf.distribute.Strategy | None) -> bool:
-    """Tells whether a strategy makes the steps, in each process; else sessions make them."""
+    """Returns whether a strategy runs the steps, in each process; else sessions do."""
     return not is_none(strategy) and not is_parameter_server(strategy)
 
 

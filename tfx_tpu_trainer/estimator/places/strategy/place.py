@@ -1,4 +1,4 @@
-"""A call under a `tf.distribute` strategy: `RunConfig(train_distribute=..., ...)`."""
+"""Runs a call under a `tf.distribute` strategy: `RunConfig(train_distribute=..., ...)`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ from tfx_tpu_trainer.estimator.places.strategy.feed import (
     spans_processes,
 )
 from tfx_tpu_trainer.estimator.places.strategy.plan import (
+    named_with_replicas,
     place_evaluation_under_strategy,
     place_prediction_under_strategy,
     place_training_under_strategy,
@@ -82,28 +83,21 @@ _SCAFFOLD_PARTS = (
 
 @dataclasses.dataclass(frozen=True)
 class StrategyTrace(Trace):
-    """A call that was traced for one replica of a strategy.
-
-    Attributes:
-        feed: Returns each replica its batches.
-        tables: The tables of its embeddings, beside the replicas; `None` where there are none.
-    """
+    """A call that was traced for one replica of a strategy."""
 
     feed: StrategyFeed
+    # The tables of its embeddings, outside of the replicas; `None` where there are none.
     tables: StrategyTables | None
 
 
 class EmbeddedCall(Protocol):
-    """A call whose ids are looked up beside its model.
+    """A call whose ids are looked up outside of its model."""
 
-    Attributes:
-        call: The call, its functions wrapped.
-    """
-
+    # The call, with its functions wrapped.
     call: Call
 
     def update(self) -> HostFunction | None:
-        """Returns what trains the tables, once the call was traced."""
+        """Returns the function that trains the tables, after the trace."""
 
     def make_tables(self) -> StrategyTables | None:
         """Makes the tables in the graph of the trace; `None` where there are none."""
@@ -111,32 +105,24 @@ class EmbeddedCall(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnderStrategy:
-    """A `Place` under a `tf.distribute` strategy.
+    """A `Place` under a `tf.distribute` strategy."""
 
-    Attributes:
-        call: The call. Its input_fn is called with the context of a worker, once for each worker;
-            its dataset's batch is one replica's. Its model_fn is called with one replica's
-            features and labels.
-        strategy: The strategy.
-        added: What the params of both functions have besides. Defaults to nothing.
-        sees_strategy: Whether model_fn is a program for strategies: `tf.distribute` shows it the
-            replicas, and its optimizers put gradients together over them. One for TPU cores wraps
-            its optimizer in a `CrossShardOptimizer`. Defaults to `True`.
-        loops: How many steps of training a session call makes. Defaults to `None`, one.
-        num_cores_per_replica: TPU cores of a replica, as `TPUConfig` has it. Defaults to `None`: as many as
-            the strategy says.
-        input_partition_dims: How a replica's input is cut over its cores. Defaults to `None`: it is not.
-        embed: Wraps the call where embeddings stand beside it; called for each trace. Defaults to
-            `None`: there are none.
-    """
-
+    # Its input_fn is called once for each worker, with the worker's context; a batch of its dataset
+    # is one replica's. Its model_fn is called with one replica's features and labels.
     call: Call
     strategy: tf.distribute.Strategy
+    # Added to the params of both functions.
     added: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Whether model_fn is a program for strategies: `tf.distribute` shows it the replicas, and its
+    # optimizers combine gradients. One for TPU cores wraps its optimizer in a `CrossShardOptimizer`.
     sees_strategy: bool = True
+    # How many steps of training a session call runs; `None` for one.
     loops: Loops | None = None
+    # TPU cores of a replica, as in `TPUConfig`; `None` for as many as the strategy has.
     num_cores_per_replica: int | None = None
+    # How a replica's input is cut over its cores.
     input_partition_dims: Sequence[Any] | None = None
+    # Wraps the call for each trace, where there are embeddings outside of the model.
     embed: Callable[[Call, tf.distribute.Strategy], EmbeddedCall] | None = None
 
     def trace(self) -> StrategyTrace:
@@ -157,8 +143,8 @@ class UnderStrategy:
         inputs = self._cut_input(features, labels)
         replicas = strategy.num_replicas_in_sync
         with contextlib.ExitStack() as stack:
-            # What a program for TPUs asks for: a CrossShardOptimizer the number of replicas, a head
-            # whether there are several. The last of them answers programs for strategies.
+            # For programs for TPUs: a CrossShardOptimizer reads the number of replicas, a head
+            # whether there are several. The last one is for programs for strategies.
             stack.enter_context(tf_private.replicas(replicas))
             stack.enter_context(on_cores())
             stack.enter_context(outside_marked())
@@ -170,7 +156,9 @@ class UnderStrategy:
         if template.loss is not None and template.loss.dtype.is_integer:
             # The mean of the replicas' losses is no integer.
             template = dataclasses.replace(template, loss=tf.cast(template.loss, tf.float64))
-        template = refuse_captured_tensors(template, runs_on=f"the replicas of {_named(strategy)}")
+        template = refuse_captured_tensors(
+            template, runs_on=f"the replicas of {named_with_replicas(strategy)}"
+        )
         check_shardings(template, cores=cores)
         if embedded is not None:
             template = dataclasses.replace(template, table_update=embedded.update())
@@ -182,7 +170,7 @@ class UnderStrategy:
         given = [part for part in _SCAFFOLD_PARTS if getattr(scaffold, part) is not None]
         if given and not isinstance(scaffold, ObjectScaffold):
             raise ValueError(
-                f"A Scaffold with {given} can't be used under {_named(strategy)}, a tf.distribute "
+                f"A Scaffold with {given} can't be used under {named_with_replicas(strategy)}, a tf.distribute "
                 "strategy, whose variables do not belong to a session. Leave scaffold "
                 "(scaffold_fn) out, or train without the strategy."
             )
@@ -233,15 +221,12 @@ class UnderStrategy:
             saved_input=placed.saved_input,
             end_loop=placed.end_loop,
             agreed_stop=placed.agreed_stop,
-            ran_on=_named(self.strategy),
+            ran_on=named_with_replicas(self.strategy),
         )
         return plan, hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
-        """Plans an evaluation, a step of all replicas in each session call; see `Place`.
-
-        Its `loss` is the mean of the batch losses, as on the host.
-        """
+        """Plans an evaluation, a step of all replicas in each session call; see `Place`."""
         self._check_in_this_process()
         trace = self.trace()
         placed = place_evaluation_under_strategy(trace.template, trace.feed, tables=trace.tables)
@@ -250,7 +235,7 @@ class UnderStrategy:
             plan,
             make_loop=None,
             session_creator=placed.session_creator,
-            ran_on=_named(self.strategy),
+            ran_on=named_with_replicas(self.strategy),
         )
         return plan, list(placed.hooks)
 
@@ -271,8 +256,8 @@ class UnderStrategy:
 
     def _watched_gradients(self, template: ModelTemplate, asked: Asked) -> FirstStepOfLoop | None:
         if is_elsewhere(self.strategy) or spans_processes(self.strategy):
-            # From a TPU they would come with every step, and processes must all make the same sums.
-            log_not_written(_named(self.strategy))
+            # A TPU would return them with every step, and all processes must make the same sums.
+            log_not_written(named_with_replicas(self.strategy))
             return None
         gradients = find_gradients(template, replicas=self.strategy.num_replicas_in_sync)
         if not gradients:
@@ -285,7 +270,7 @@ class UnderStrategy:
             check_gradients_are_combined(graph)
         elif not any(op.type == SUM for op in graph.get_operations()):
             raise ValueError(
-                f"The train_op of model_fn has no sum over the replicas of {_named(self.strategy)},"
+                f"The train_op of model_fn has no sum over the replicas of {named_with_replicas(self.strategy)},"
                 " so each would train on its own. Let an optimizer of tf.compat.v1.train or "
                 "tf.keras.optimizers.legacy apply the gradients, or sum them with "
                 "tf.distribute.get_replica_context().all_reduce('SUM', gradients)."
@@ -299,13 +284,13 @@ class UnderStrategy:
             return asked or cores
         raise ValueError(
             f"TPUConfig(num_cores_per_replica={asked}) needs replicas of {asked} cores, and those of "
-            f"{_named(self.strategy)} have {cores}: make it with TPUStrategy(resolver, "
+            f"{named_with_replicas(self.strategy)} have {cores}: make it with TPUStrategy(resolver, "
             "experimental_device_assignment=tf.tpu.experimental.DeviceAssignment.build(topology, "
             "computation_shape=..., num_replicas=...)), or change the number."
         )
 
     def _cut_input(self, features: Any, labels: Any) -> tuple[Any, Any]:
-        """Tells a TPU's compiler how the input is cut; the strategy itself sends it whole."""
+        """Annotates the input for a TPU's compiler with how it is cut; the strategy sends it whole."""
         dims = self.input_partition_dims
         cuts = tf_private_strategy.cores_per_replica(self.strategy) > 1
         check_input_partitions(dims, features=features, labels=labels, evenly=cuts)
@@ -321,11 +306,7 @@ class UnderStrategy:
     def _check_in_this_process(self) -> None:
         if spans_processes(self.strategy):
             raise ValueError(
-                f"{_named(self.strategy)} has replicas in other processes, but only training runs "
+                f"{named_with_replicas(self.strategy)} has replicas in other processes, but only training runs "
                 "over several processes. Leave eval_distribute out of RunConfig, or add an "
                 "evaluator task for train_and_evaluate."
             )
-
-
-def _named(strategy: tf.distribute.Strategy) -> str:
-    return f"{type(strategy).__name__} ({strategy.num_replicas_in_sync} replicas)"

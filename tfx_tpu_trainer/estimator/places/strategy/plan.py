@@ -1,10 +1,10 @@
-"""Training, evaluation and prediction under a `tf.distribute` strategy.
+"""Plans training, evaluation and prediction under a `tf.distribute` strategy.
 
-The road to TPU v5e and newer (`TPUStrategy`), and to `RunConfig(train_distribute=...)`.
+TPU v5e and newer (`TPUStrategy`) and `RunConfig(train_distribute=...)` run this way.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -19,18 +19,14 @@ from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
     leave_out_summaries,
 )
 from tfx_tpu_trainer.estimator._engine.sessions import preemption
-from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
+from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator.places.host_functions import trace_host_function
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, spans_processes
 from tfx_tpu_trainer.estimator.places.strategy.session import (
     StrategySessionCreator,
     VariableAccess,
 )
-from tfx_tpu_trainer.estimator.places.strategy.steps import (
-    BatchSteps,
-    TrainingSteps,
-    with_tensors,
-)
+from tfx_tpu_trainer.estimator.places.strategy.steps import BatchSteps, TrainingSteps
 from tfx_tpu_trainer.estimator.places.strategy.tables import StrategyTables
 
 v1 = tf.compat.v1
@@ -39,27 +35,20 @@ _logger = tf.get_logger()
 
 @dataclasses.dataclass(frozen=True)
 class StrategyPlacement:
-    """A template placed under a strategy.
+    """A template placed under a strategy."""
 
-    Attributes:
-        template: What a session runs: its loss, predictions and the tensors of its host
-            functions stand for what the replicas give, put together.
-        hooks: The hooks that the session needs for it.
-        session_creator: Makes the session's creator; called as
-            `tf.compat.v1.train.ChiefSessionCreator` is, with keyword arguments.
-        batches: Number of batches in a step of evaluation; `None` in other modes.
-        saved_input: The input of training, where its position can be saved.
-        gradients: The summary of gradients that a session call was asked for; `None` where none is written.
-        end_loop: Ends a loop of training steps that is running; see `TrainingPlan`.
-        agreed_stop: Stops training in several processes together; see `TrainingPlan`.
-    """
-
+    # Its loss, predictions and the tensors of its host functions are placeholders of the replicas'
+    # combined results.
     template: ModelTemplate
     hooks: tuple[v1.train.SessionRunHook, ...]
     session_creator: Callable[..., v1.train.SessionCreator]
+    # Number of batches in a step of evaluation; `None` in other modes.
     batches: tf.Tensor | None = None
+    # The input of training, where its position can be saved.
     saved_input: SavedInput | None = None
+    # The summary of gradients that a hook has requested; `None` where none is written.
     gradients: tf.Tensor | None = None
+    # As in `TrainingPlan`.
     end_loop: Callable[[], None] | None = None
     agreed_stop: v1.train.SessionRunHook | None = None
 
@@ -77,31 +66,26 @@ class _StrategyInput:
         return self._steps.any_process(flag)[0] if self.processes > 1 else flag
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
-        del session
         self._steps.with_iterator(
             lambda iterator: input_position.write(path, [iterator], self.description, policy=policy)
         )
 
     def check(self, session: v1.Session, path: str) -> None:
-        del session
         self._steps.with_iterator(lambda iterator: input_position.read(path, 1))
 
     def restore(self, session: v1.Session, path: str) -> None:
-        del session
         self._steps.with_iterator(
             lambda iterator: input_position.restore([iterator], input_position.read(path, 1))
         )
 
     def start(self, session: v1.Session) -> None:
-        del session
         self._steps.start_input()
 
 
 class AgreedStopHook(v1.train.SessionRunHook):
-    """Stops the processes of a strategy together, when a hook or a signal of one of them asks for it.
+    """Stops a strategy's processes together, when a hook or a signal stops one; must be the last hook.
 
-    Must be the last of the hooks. A process that stopped alone would leave the others waiting for
-    its part of a sum.
+    A process that stopped alone would leave the others waiting for its part of a sum.
     """
 
     def __init__(self, steps: TrainingSteps) -> None:
@@ -110,10 +94,8 @@ class AgreedStopHook(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Asks the others."""
-        del run_values
-        # Flags, since a sum is all that the processes exchange: one for each signal that may have
-        # come.
+        """Exchanges requests to stop with the other processes."""
+        # As flags, one for each signal, since the processes exchange only sums.
         asked = preemption.signal_received()
         stops, *signals = self._steps.any_process(
             run_context.stop_requested, *(number == asked for number in preemption.SIGNALS)
@@ -134,19 +116,16 @@ def place_training_under_strategy(
     gradients: FirstStepOfLoop | None = None,
     tables: StrategyTables | None = None,
 ) -> StrategyPlacement:
-    """Places training under a strategy.
-
-    Every replica runs the model on its own batch and its own copy of the variables, which the
-    sums over replicas keep equal.
-    """
+    """Places training under a strategy, where sums over replicas keep their variables equal."""
     leave_out_summaries()
     replicas = feed.strategy.num_replicas_in_sync
     host_call = trace_host_function(template.host_call, cores=replicas, broadcast=False, full=False)
     in_several = spans_processes(feed.strategy)
     if in_several and host_call is not None:
         raise ValueError(
-            f"host_call can't see the replicas of other processes, but {_named(feed.strategy)} has "
-            "some there. Leave host_call out, or train in one process."
+            "host_call can't see the replicas of other processes, but "
+            f"{named_with_replicas(feed.strategy)} has some there. Leave host_call out, or train in "
+            "one process."
         )
     steps = TrainingSteps(
         template,
@@ -158,10 +137,10 @@ def place_training_under_strategy(
         tables=tables,
     )
     loss, *summaries = steps.outputs
-    # A placeholder stands for loss and train_op alike: a session that needs its value has the
-    # strategy make the steps.
+    # One placeholder replaces both loss and train_op: when a session needs its value, the strategy
+    # runs the steps.
     placed = dataclasses.replace(template, loss=loss, train_op=loss, host_call=None)
-    # The steps run the host call themselves, once for each; the hook sees to its writers.
+    # Each step runs the host call itself; the hook opens and flushes its writers.
     hooks = () if host_call is None else (HostCallHook([]),)
     saved_input = _StrategyInput(steps, feed) if feed.is_saved else None
     return StrategyPlacement(
@@ -178,13 +157,11 @@ def place_training_under_strategy(
 def place_evaluation_under_strategy(
     template: ModelTemplate, feed: StrategyFeed, *, tables: StrategyTables | None = None
 ) -> StrategyPlacement:
-    """Places evaluation under a strategy, exact to the last row.
-
-    A session call makes one step: a batch on each replica. Batches that are left over at the end,
-    or are short, run one by one in the session itself, on this host. The functions of eval_metrics
-    run on this host, on the tensors of all replicas; metrics that the model built itself
-    (eval_metric_ops) count on each replica and are added up.
-    """
+    """Places evaluation under a strategy, exact to the last row."""
+    # A session call runs one step: a batch on each replica. Short batches, and those left over at
+    # the end, run one by one in the session, on this host. The functions of eval_metrics run on
+    # this host, on the tensors of all replicas; the model's own metrics (eval_metric_ops) count on
+    # each replica and are added up.
     values, updates = metric_ops.split(template.eval_metric_ops)
     functions = [template.eval_metrics, template.host_call]
     rows = count_rows(template.features, template.labels)
@@ -202,13 +179,13 @@ def place_evaluation_under_strategy(
     )
     outputs = iter(steps.outputs)
     loss = next(outputs)
-    # What counts rows reads the features, so these stand here as rows without content.
+    # Rows are counted by the features, so these become rows without content.
     features = None if rows is None else tf.zeros([next(outputs)], tf.bool)
     eval_metrics, host_call = (
-        function and with_tensors(function, outputs) for function in functions
+        function and _with_tensors(function, outputs) for function in functions
     )
-    # The replicas update the metrics in the step that the loss comes from: once it is there, what
-    # a session runs as update ops has nothing left to do.
+    # The replicas update the metrics in the step that computes the loss: after it, the update ops
+    # have nothing left to do.
     with tf.control_dependencies([loss]):
         counted = tf.no_op()
     placed = dataclasses.replace(
@@ -248,12 +225,20 @@ def place_prediction_under_strategy(
         predictions=tf.nest.map_structure(lambda _: next(outputs), predictions),
         host_call=None,
     )
-    hooks = () if host_call is None else (HostCallHook(with_tensors(host_call, outputs)()),)
+    hooks = () if host_call is None else (HostCallHook(_with_tensors(host_call, outputs)()),)
     return StrategyPlacement(placed, hooks, _session_creator(steps))
 
 
-def _named(strategy: tf.distribute.Strategy) -> str:
+def named_with_replicas(strategy: tf.distribute.Strategy) -> str:
+    """Describes a strategy for a message."""
     return f"{type(strategy).__name__} ({strategy.num_replicas_in_sync} replicas)"
+
+
+def _with_tensors(function: HostFunction, tensors: Iterator[tf.Tensor]) -> HostFunction:
+    """Returns the same function with other tensors, taken from an iterator."""
+    return dataclasses.replace(
+        function, tensors=tf.nest.map_structure(lambda _: next(tensors), function.tensors)
+    )
 
 
 def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:

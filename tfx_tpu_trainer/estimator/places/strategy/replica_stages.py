@@ -1,4 +1,4 @@
-"""One replica's copy of a traced graph under a strategy, in stages that end at sums over replicas."""
+"""Copies a traced graph for one replica of a strategy, in stages that end at sums over replicas."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,34 +15,26 @@ SumOverReplicas = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
 
 @dataclasses.dataclass
 class _Stage:
-    """The nodes between two rounds of sums.
+    """The nodes between two rounds of sums."""
 
-    Attributes:
-        results: What later stages, sums or the fetches need of them.
-        sums: The sums whose addends are known after this stage.
-    """
-
+    # Those that later stages, sums or the fetches read.
     results: dict[str, tf.Tensor | tf.Operation] = dataclasses.field(default_factory=dict)
+    # The sums whose addends are known after this stage.
     sums: list[tf.Operation] = dataclasses.field(default_factory=list)
 
 
 # How a graph is cut at its sums. The problem: TensorFlow's strategies sum by a call in Python,
 # between two parts of a replica's function, and have no op for it that a copied graph could
-# contain. The idea: an op's stage is the number of sums that come one after another on the longest
-# way to it. With a gradient that is divided by the number of rows of all replicas,
+# contain. The idea: an op's stage is the number of sums on the longest path to it. With a gradient
+# that is divided by the number of rows of all replicas,
 #   n = sum(rows),  g = sum(gradient(loss) / n),  w -= g
 # stage 0 has gradient(loss) and rows, then n is summed; stage 1 divides, then g is summed; stage 2
 # updates w.
-# The invariants: each node is copied in one stage, and later ones read that copy (`results`); and
-# all replicas make the same sums in the same order, as each waits for the others.
+# The invariants: each node is copied in exactly one stage, and later ones read that copy
+# (`results`), so that a dropout mask or an assignment is not made twice; and all replicas make the
+# same sums in the same order, as each waits for the others.
 class ReplicaStages:
-    """The part of a traced graph that one replica runs, cut at the sums over replicas.
-
-    A runtime that has no `CrossReplicaSum` in its graphs, such as `tf.distribute`, sums between
-    stages: all that can run before any sum is the first stage, then come the sums whose addends
-    are known, then what they were needed for, and so on, however long sums feed sums. Every
-    node is copied exactly once, so that a dropout mask or an assignment is not made twice.
-    """
+    """The part of a traced graph that one replica runs, cut at the sums over replicas."""
 
     def __init__(
         self,
@@ -51,7 +43,6 @@ class ReplicaStages:
         *,
         inputs: Collection[tf.Tensor],
     ) -> None:
-        """Cuts the graph."""
         self._copier = copier
         self._fetches = list(fetches)
         self._inputs = {tensor.name for tensor in inputs}
@@ -91,7 +82,7 @@ class ReplicaStages:
         return [known[fetch.name] for fetch in self._fetches]
 
     def reads(self, name: str) -> bool:
-        """Tells whether a copy reads one of the inputs, given its name."""
+        """Returns whether a copy reads one of the inputs, given its name."""
         return name in self._read
 
     def _sources(self, op: tf.Operation) -> list[tf.Operation]:
@@ -99,7 +90,7 @@ class ReplicaStages:
         return self._made_by([*_addends(op), *op.control_inputs])
 
     def _made_by(self, nodes: Iterable[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
-        """Returns the ops that make some nodes; inputs of the copy are made by none."""
+        """Returns the ops that make some nodes, without inputs of the copy."""
         ops = []
         for node in nodes:
             outputs = node.outputs if isinstance(node, tf.Operation) else [node]
@@ -123,7 +114,7 @@ class ReplicaStages:
         return stages
 
     def _find_stage(self, op: tf.Operation) -> None:
-        """Finds how many rounds of sums come before an op's result is there."""
+        """Finds how many rounds of sums come before an op's result."""
         # Without recursion: an unrolled network is deeper than Python's stack.
         pending = [op]
         while pending:
@@ -140,14 +131,14 @@ class ReplicaStages:
     def _hand_on(
         self, node: tf.Tensor | tf.Operation, reader_stage: int, stages: list[_Stage]
     ) -> None:
-        """Notes that a later stage reads a node; the result of a sum is handed on when it is made."""
+        """Notes that a later stage reads a node; `copy` itself hands on the results of sums."""
         for op in self._made_by([node]):
             stage = self._stage_of.get(op.name, reader_stage)
             if stage < reader_stage and op.type != SUM:
                 stages[stage].results[node.name] = node
 
     def _is_left_out(self, op: tf.Operation, unchanged: Collection[str]) -> bool:
-        """Tells whether an op changes one of some variables."""
+        """Returns whether an op changes one of some variables."""
         if not any(tensor.name in unchanged for tensor in op.inputs):
             return False
         if not self._copier.is_change(op):

@@ -1,4 +1,4 @@
-"""A session whose steps are made by a `tf.distribute` strategy."""
+"""A session whose steps a `tf.distribute` strategy runs."""
 
 from __future__ import annotations
 
@@ -12,30 +12,27 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.graph_nodes import upstream
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
+from tfx_tpu_trainer.estimator._engine.sessions.run_errors import WrappedHook
 
 v1 = tf.compat.v1
 
 
 class StrategySteps(Protocol):
-    """What makes the steps of a session.
-
-    Attributes:
-        strategy: The strategy that runs them.
-        inputs: Placeholders of the template's graph that no session can feed.
-        outputs: Placeholders that stand for what a step gives.
-        handles: Handles of the variables that a step reads or writes.
-    """
+    """Runs the steps of a session."""
 
     strategy: tf.distribute.Strategy
+    # Placeholders of the template's graph that no session can feed.
     inputs: Sequence[tf.Tensor]
+    # Placeholders of a step's results.
     outputs: Sequence[tf.Tensor]
+    # Handles of the variables that a step reads or writes.
     handles: Sequence[tf.Tensor]
 
     def start(self, values: Mapping[str, np.ndarray]) -> None:
         """Makes the variables from their first values, by name of the handle."""
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
-        """Makes the steps of one session call; returns the value of each output."""
+        """Runs the steps of one session call; returns the value of each output."""
 
     def value(self, handle: str) -> np.ndarray:
         """Returns the value of a variable by the name of its handle."""
@@ -46,32 +43,26 @@ class StrategySteps(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _FetchNeeds:
-    """What fetches depend on.
+    """The dependencies of fetches."""
 
-    Attributes:
-        inputs: Who fetches something of a step's input, and what.
-        makes_step: Whether they need a step to be made.
-        handles: Names of the variables' handles.
-    """
-
+    # For each fetch that depends on a step's input: who fetches it, and its name.
     inputs: tuple[tuple[str, str], ...]
+    # Whether they need a step.
     makes_step: bool
+    # Names of the variables' handles.
     handles: tuple[str, ...]
 
 
 class StrategySession(v1.Session):
-    """A session on this host that keeps the variables' names, and leaves the steps to a strategy.
+    """A session on this host that has the variables' names, and leaves the steps to a strategy."""
 
-    Hooks, savers and the engine's own loops run in it as in any session: whoever fetches what a step gives (the loss,
-    the tensors of metrics, predictions) has a step made; whoever fetches variables, as a saver does, gets the
-    strategy's values, which are brought here when they are requested. What can't be had is the inside of a step: its
-    tensors are in another runtime.
-    """
+    # Hooks, savers and the engine's own loops use it like any session: a fetch of a step's results
+    # (the loss, the tensors of metrics, predictions) runs a step; a fetch of variables, such as a
+    # saver's, brings the strategy's values here. Tensors inside of a step can't be fetched.
 
     def __init__(
         self, steps: StrategySteps, variables: VariableAccess, config: v1.ConfigProto | None
     ) -> None:
-        """Opens a session on the variables' graph."""
         super().__init__(graph=variables.graph, config=placed_by_need(config))
         self._steps = steps
         self._access = variables
@@ -80,11 +71,10 @@ class StrategySession(v1.Session):
         self._known_needs: dict[tuple[Any, ...], _FetchNeeds] = {}
 
     def start(self) -> None:
-        """Hands the variables, which must be initialized, over to the strategy."""
+        """Passes the variables, which must be initialized, to the strategy."""
         self._steps.start(super().run(self._access.reads))
         self._started = True
-        # Where other processes have replicas, the values that the chief started with are
-        # everyone's.
+        # Where other processes have replicas, all start with the chief's values.
         self._mark_stale()
 
     def close(self) -> None:
@@ -97,13 +87,13 @@ class StrategySession(v1.Session):
     def run(
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
-        """Runs fetches as a session does, after a step of the strategy where they need one."""
+        """Runs fetches, after a step of the strategy where they need one."""
         if not self._started:
             return super().run(fetches, feed_dict, options, run_metadata)
         feed_dict = dict(feed_dict or {})
         needs = self._needs(fetches, feed_dict)
         if needs.inputs:
-            # Without this, TensorFlow would ask to feed a placeholder that its user never made.
+            # TensorFlow's error would name a placeholder that its user has not made.
             owner, node = needs.inputs[0]
             raise RuntimeError(
                 f"{owner} fetches {node!r}, which depends on the batch of a step. Under a "
@@ -112,7 +102,7 @@ class StrategySession(v1.Session):
                 "hook, or train without the strategy (use_tpu=False, or emulated TPU cores)."
             )
         if needs.makes_step:
-            # Before the steps: those made before the input ends have changed the variables, too.
+            # Before the steps: those run before the input ends have changed the variables, too.
             self._mark_stale()
             feed_dict = {**self._steps.run(self), **feed_dict}
         self._bring(needs.handles)
@@ -120,19 +110,19 @@ class StrategySession(v1.Session):
 
     def run_here(self, fetches: Any, feed_dict: Mapping[Any, Any]) -> Any:
         """Runs fetches in this session, a template's inputs among what is fed."""
-        # Those that are read, not all: tables of embeddings are large.
+        # Not all variables, since embedding tables are large.
         self._bring(self._needs(fetches, feed_dict).handles)
         return super().run(fetches, feed_dict)
 
     def read_here(self, handles: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns the values that variables have in this session, by name of the handle."""
+        """Returns name of a handle -> the variable's value in this session."""
         return super().run({name: self._access.reads[name] for name in handles})
 
     def _mark_stale(self) -> None:
         self._stale = {handle.name for handle in self._steps.handles}
 
     def _bring(self, handles: Sequence[str]) -> None:
-        # Only what is read now: every step makes every variable stale, and few steps are looked at.
+        # Only variables that are read now: each step makes all stale, and few steps are looked at.
         wanted = [name for name in handles if name in self._stale]
         if wanted:
             writes = [self._access.writes[name] for name in wanted]
@@ -147,7 +137,7 @@ class StrategySession(v1.Session):
         ]
         fed = [self.graph.as_graph_element(key).name for key in feed_dict]
         key = (tuple((owner, leaf.name) for owner, leaf in leaves), tuple(fed))
-        # Found once: the graph is final, and a training fetches the same few sets again and again.
+        # Cached: the graph is final, and a training fetches the same few sets again and again.
         if key not in self._known_needs:
             self._known_needs[key] = self._find_needs(leaves, frozenset(fed))
         return self._known_needs[key]
@@ -196,7 +186,7 @@ class VariableAccess:
 
 
 class StrategySessionCreator(v1.train.SessionCreator):
-    """Opens a `StrategySession`: restores or initializes as TensorFlow's own creator does."""
+    """Opens a `StrategySession`, which it restores or initializes like `ChiefSessionCreator`."""
 
     def __init__(
         self,
@@ -208,7 +198,6 @@ class StrategySessionCreator(v1.train.SessionCreator):
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
     ) -> None:
-        """Keeps the arguments; all but the first two are those of `ChiefSessionCreator`."""
         self._steps = steps
         self._variables = variables
         self._scaffold = scaffold
@@ -217,7 +206,7 @@ class StrategySessionCreator(v1.train.SessionCreator):
         self._checkpoint = checkpoint_filename_with_path
 
     def in_scope(self, hooks: Sequence[v1.train.SessionRunHook]) -> list[v1.train.SessionRunHook]:
-        """Returns hooks that do what these do, in the scope of the strategy, as in the original."""
+        """Wraps hooks to run in the scope of the strategy, as in the original."""
         return [_HookInScope(hook, self._steps.strategy) for hook in hooks]
 
     def create_session(self) -> StrategySession:
@@ -247,52 +236,30 @@ class StrategySessionCreator(v1.train.SessionCreator):
             return False
         self._scaffold.saver.restore(session, path)
         if state is not None:
-            # So that the saver goes on counting the checkpoints that it keeps.
+            # So that the saver continues to count the checkpoints that it keeps.
             self._scaffold.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
         return True
 
 
-class _HookInScope(v1.train.SessionRunHook):
+class _HookInScope(WrappedHook):
     def __init__(self, hook: v1.train.SessionRunHook, strategy: tf.distribute.Strategy) -> None:
-        self.hook = hook
+        super().__init__(hook)
         self._strategy = strategy
 
-    def begin(self) -> None:
-        with self._scope():
-            self.hook.begin()
-
-    def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        with self._scope():
-            self.hook.after_create_session(session, coord)
-
-    def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs | None:
-        with self._scope():
-            return self.hook.before_run(run_context)
-
-    def after_run(
-        self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
-    ) -> None:
-        with self._scope():
-            self.hook.after_run(run_context, run_values)
-
-    def end(self, session: v1.Session) -> None:
-        with self._scope():
-            self.hook.end(session)
-
     @contextlib.contextmanager
-    def _scope(self) -> Iterator[None]:
+    def around(self) -> Iterator[None]:
         with v1.get_default_graph().device(_on_this_host), self._strategy.scope():
             yield
 
 
 def _on_this_host(op: tf.Operation) -> str:
-    """Leaves out the worker that a strategy's scope places an op on: the session knows this process only."""
+    """Drops the worker from an op's device in a strategy's scope: the session has only this process."""
     device = tf.DeviceSpec.from_string(op.device)
     return device.replace(job=None, replica=None, task=None).to_string()
 
 
 def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
-    """Yields what is fetched, and by whom: a hooked session keys its fetches by hook."""
+    """Yields who fetches, and what: a hooked session's fetches are keyed by hook."""
     if fetches is None:
         return
     if isinstance(fetches, Mapping):

@@ -1,8 +1,7 @@
-"""The steps that a `tf.distribute` strategy makes for a session."""
+"""Runs the steps of a session on a `tf.distribute` strategy."""
 
-import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import FirstStepOfLoop
-from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
+from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator.places.host_functions import TracedHostFunction
 from tfx_tpu_trainer.estimator.places.replica_cores import cut_variables
 from tfx_tpu_trainer.estimator.places.strategy.feed import StrategyFeed, is_elsewhere
@@ -21,30 +20,31 @@ from tfx_tpu_trainer.estimator.places.strategy.tf_private_strategy import (
     cores_per_replica,
     sum_in_replicas,
 )
-from tfx_tpu_trainer.estimator.places.strategy.variables import StrategyVariables
+from tfx_tpu_trainer.estimator.places.strategy.variables import (
+    StrategyVariables,
+    check_are_variables,
+)
 
 v1 = tf.compat.v1
 
 
-# A session runs a graph; a strategy runs eager functions and owns its variables. The problem is to
-# let hooks, savers and step counters go on seeing a session while the strategy makes the steps. So
-# a step has two halves:
+# A session runs a graph; a strategy runs eager functions and owns its variables. The problem: hooks,
+# savers and step counters must see a session while the strategy runs the steps. So a step has two
+# halves:
 #
-# - In the session's graph stand placeholders, the step's `outputs` (loss, metrics).
-#   `StrategySession` answers a fetch of them by calling `run` here, and answers a read of a
-#   variable by `value`.
-# - In an eager thread the strategy runs a copy of model_fn's graph for each replica.
+# - The session's graph has placeholders, the step's `outputs` (loss, metrics). `StrategySession`
+#   calls `run` for a fetch of them, and `value` for a read of a variable.
+# - In an eager thread, the strategy runs a copy of model_fn's graph for each replica.
 #   `ReplicaStages` cuts that graph at its sums over replicas: with gradients g0 and g1 of two
 #   replicas, the first stage returns g0 and g1, the strategy adds them, and the second stage
 #   applies g0 + g1 in both.
 #
-# What always holds: outside of `run`, the replicas' variables are the truth, and the session's
-# variables of the same name are only what it was restored from. A checkpoint is written from
-# `value`.
+# The invariant: outside of `run`, the replicas' variables are the truth, and the session's have only
+# the values from which it started. A checkpoint is written from `value`.
 
 
 class _ReplicaSteps:
-    """What steps of every kind share: the replicas' graph and their variables."""
+    """The base class of all steps: the replicas' graph and their variables."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class _ReplicaSteps:
         self._replica = ReplicaStages(
             self._copier, [*fetches, *self._sent], inputs=[*feed.placeholders, *received]
         )
-        _check_handles_are_variables(self._replica.handles)
+        check_are_variables(self._replica.handles)
         self.inputs: Sequence[tf.Tensor] = feed.placeholders
         of_tables = () if tables is None else tables.handles
         self._of_tables = frozenset(handle.name for handle in of_tables)
@@ -152,11 +152,11 @@ class _ReplicaSteps:
         return [*values[:sent], *self._tables.train(values[sent:])]
 
     def _step(self, given: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
-        """Runs a replica's graph on what is given; returns what was fetched, without operations."""
+        """Runs a replica's graph on given tensors; returns the fetched tensors, without operations."""
         context = tf.distribute.get_replica_context()
 
         def sum_over_replicas(addends: list[tf.Tensor]) -> list[tf.Tensor]:
-            # In one call for each type: strategies sum integers on the host and won't mix.
+            # In one call for each type: strategies sum integers on the host, and do not mix types.
             totals: dict[int, tf.Tensor] = {}
             for dtype in dict.fromkeys(addend.dtype for addend in addends):
                 places = [place for place, each in enumerate(addends) if each.dtype == dtype]
@@ -164,8 +164,8 @@ class _ReplicaSteps:
                 totals.update(zip(places, sum_in_replicas(context, of_type), strict=True))
             return [totals[place] for place in range(len(addends))]
 
-        # TPUStrategy traces the replicas once for all: their number is no constant there, and
-        # the random numbers of a core differ anyway.
+        # TPUStrategy traces all replicas at once: there the number is no constant, and each core
+        # draws other random numbers anyway.
         replica_id = context.replica_id_in_sync_group
         number = int(tf.get_static_value(replica_id) or 0)
         handles = self._variables.local_handles()
@@ -181,14 +181,14 @@ class _ReplicaSteps:
             replica=number,
             unchanged=self._variables.unchanged_by(number),
         )
-        # A replica returns tensors only, and what none of them waits for would not run.
+        # A replica returns only tensors, and ops for which none of them waits would not run.
         effects = [copy for copy in copies if isinstance(copy, tf.Operation)]
         with tf.control_dependencies(effects):
             return [tf.identity(copy) for copy in copies if not isinstance(copy, tf.Operation)]
 
 
 class TrainingSteps(_ReplicaSteps):
-    """Makes as many training steps as the session's variable asks for, in one function call."""
+    """Runs the number of training steps in the session's variable, in one function call."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class TrainingSteps(_ReplicaSteps):
         self._watched = () if gradients is None else gradients.tensors
         host_tensors = [] if host_call is None else host_call.tensors
         train_op = template.train_op
-        # Its value, if it has one, is none of what a replica returns.
+        # As an operation: a replica does not return its value.
         effect = train_op.op if isinstance(train_op, tf.Tensor) else train_op
         super().__init__(
             template.graph,
@@ -228,11 +228,11 @@ class TrainingSteps(_ReplicaSteps):
         self._is_cut: tf.Variable | None = None
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
-        """Makes the steps of one session call and their host calls; returns the last loss."""
+        """Runs the steps of one session call and their host calls; returns the last loss."""
         count = 1 if self._iterations is None else int(session.run(self._iterations))
         is_due = self._is_due is not None and bool(session.run(self._is_due))
         made, outputs, host_tensors, was_cut = self._feed.eager.run(self._make_steps, count, is_due)
-        # The steps before an end of the input were made: they count, and so do their host calls.
+        # Steps before the end of the input have run: they count, and so do their host calls.
         if self._host_call is not None:
             for number in range(0, made, self._host_call_every_n_steps):
                 values = [tensor[number] for tensor in host_tensors]
@@ -250,15 +250,12 @@ class TrainingSteps(_ReplicaSteps):
         self._feed.eager.run(self._start_input)
 
     def end_loop(self) -> None:
-        """Ends the loop that is running after its current step; for another thread to call.
-
-        Without effect where the steps are on TPUs, or are those of other processes too.
-        """
+        """Ends the running loop after its current step, unless on TPUs or several processes; thread-safe."""
         if (is_cut := self._is_cut) is not None:
             self._feed.eager.run_beside(is_cut.assign, True)
 
     def any_process(self, *flags: bool) -> list[bool]:
-        """Tells of each flag whether it is set in any process; to be asked by all of them at once."""
+        """Returns for each flag whether any process sets it; all processes must call this together."""
         return self._feed.eager.run(self._ask_all, flags)
 
     def _start(self, values: Mapping[str, np.ndarray]) -> None:
@@ -295,7 +292,7 @@ class TrainingSteps(_ReplicaSteps):
     ) -> tuple[int, list[np.ndarray], list[np.ndarray], bool]:
         due = [] if self._gradients is None else [tf.constant(is_due)]
         if self._tables is not None:
-            # Before: where the input ends with an error, steps have been made all the same.
+            # Before the loop: where the input ends with an error, steps have run nevertheless.
             self._tables.step()
         made, *outputs, tensors = self._loop(self._iterator, tf.constant(count), *due)
         was_cut = self._is_cut is not None and bool(self._is_cut.numpy())
@@ -303,13 +300,12 @@ class TrainingSteps(_ReplicaSteps):
         return int(made.numpy()), values, of_host, was_cut
 
     def _steps_in_graph(self, iterator: Any, count: tf.Tensor, *due: tf.Tensor) -> tuple[Any, ...]:
-        """Makes the steps; returns their number, the values of `outputs`, and the host call's tensors."""
-        # The loop stands in the graph, so that 100 steps cost one call from Python. It must end
-        # early in two cases: the input has too few batches left for all replicas (`is_complete`),
-        # and another thread cuts the loop (`_is_cut`), but never before its first step: a session
-        # call that makes no step would be asked for again without end. `made` counts the steps that
-        # were really made, also in these cases. TensorArrays grow with the loop; without a host
-        # call there are none.
+        """Runs the steps; returns their number, the values of `outputs`, and the host call's tensors."""
+        # The loop is in the graph, so that 100 steps cost one call from Python. It ends early in two
+        # cases: the input has too few batches left for all replicas (`is_complete`), or another
+        # thread cuts the loop (`_is_cut`), but not before its first step: a session call without
+        # steps would be repeated endlessly. `made` counts the steps that have run. Only a host call
+        # needs TensorArrays, which grow with the loop.
         arrays = [tf.TensorArray(dtype, size=count) for dtype in self._host_dtypes]
 
         def one_step(
@@ -324,7 +320,7 @@ class TrainingSteps(_ReplicaSteps):
             def make() -> tuple[Any, ...]:
                 losses, *tensors = self._run_replicas(draw())
                 watched, host_tensors = tensors[: len(self._watched)], tensors[len(self._watched) :]
-                # The first replica's are everybody's.
+                # The same on all replicas.
                 firsts = [self._local(values)[0] for values in watched]
                 kept = [
                     self._gradients.summary(made, firsts, is_due=is_due, kept=summary)
@@ -360,18 +356,14 @@ class TrainingSteps(_ReplicaSteps):
     def _stacked(self, array: tf.TensorArray, made: tf.Tensor) -> tf.Tensor:
         if not self._feed.ends_unevenly:
             return array.gather(tf.range(made))
-        # Of no steps there is no shape that they could have.
+        # Without steps, the shape is unknown.
         return tf.cond(
             made > 0, lambda: array.gather(tf.range(made)), lambda: tf.zeros([0], array.dtype)
         )
 
 
 class BatchSteps(_ReplicaSteps):
-    """Makes one step of evaluation or prediction for each session call.
-
-    Attributes:
-        batches: Stands for the number of batches that a step took; the last of `outputs`.
-    """
+    """Runs one step of evaluation or prediction for each session call."""
 
     def __init__(
         self,
@@ -385,6 +377,7 @@ class BatchSteps(_ReplicaSteps):
         tables: StrategyTables | None = None,
     ) -> None:
         tensors = [*averaged, *summed, *gathered]
+        # The number of batches in a step; the last of `outputs`.
         self.batches = v1.placeholder(tf.int64, (), name="batches_of_step")
         updates = [effect.op if isinstance(effect, tf.Tensor) else effect for effect in effects]
         super().__init__(graph, feed, [*tensors, *updates], tables=tables)
@@ -411,15 +404,15 @@ class BatchSteps(_ReplicaSteps):
         )
 
     def run(self, session: StrategySession) -> Mapping[tf.Tensor, np.ndarray]:
-        """Makes the next step, on the replicas or on this host; returns its tensors."""
+        """Runs the next step, on the replicas or on this host; returns its tensors."""
         group = self._feed.eager.run(next, self._groups, None)
         if group is None:
             raise tf.errors.OutOfRangeError(None, None, "End of the input.")
         if len(group) == self.strategy.num_replicas_in_sync:
             parts = self._feed.eager.run(self._on_replicas, group)
         else:
-            # A strategy runs all replicas or none: the batches at the end that are too few for
-            # them run here, one by one.
+            # A strategy runs all replicas or none: at the end, batches too few for all run here,
+            # one by one.
             parts = self._on_this_host(session, group[0])
         values = {
             output: combine(values)
@@ -428,7 +421,7 @@ class BatchSteps(_ReplicaSteps):
         return {**values, self.batches: np.int64(len(group))}
 
     def value(self, handle: str) -> np.ndarray:
-        """Returns a variable's value, with what this host has counted."""
+        """Returns a variable's value, with this host's counts."""
         value = super().value(handle)
         return value + self._counted_here[handle] if handle in self._counted_here else value
 
@@ -455,23 +448,16 @@ class BatchSteps(_ReplicaSteps):
     ) -> list[list[np.ndarray]]:
         results = session.run_here(self._on_host, self._feed.host_values(batch))
         counted = session.read_here(sorted(self._local_names & {h.name for h in self.handles}))
-        # The step here has read the replicas' counts, with what this host had counted before. They
-        # go on without it, so what the session now has beyond theirs is this host's share.
+        # The step here started from the replicas' counts and this host's earlier ones. The
+        # replicas continue without these, so the difference is this host's share.
         for name, value in counted.items():
             self._counted_here[name] = value - super().value(name)
         return [[value] for value in results[: self._tensor_count]]
 
 
 def _one_replica(function: Callable[..., Any]) -> Callable[..., Any]:
-    # The graph is imported, not written in Python: there is nothing to convert.
+    # The graph is imported, not written in Python: AutoGraph has nothing to convert.
     return tf.autograph.experimental.do_not_convert(function)
-
-
-def with_tensors(function: HostFunction, tensors: Iterator[tf.Tensor]) -> HostFunction:
-    """Returns the same function of other tensors, taken from an iterator."""
-    return dataclasses.replace(
-        function, tensors=tf.nest.map_structure(lambda _: next(tensors), function.tensors)
-    )
 
 
 def _any_batch(shape: tf.TensorShape) -> tf.TensorShape:
@@ -482,19 +468,8 @@ def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
     return np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype)
 
 
-def _check_handles_are_variables(handles: Sequence[tf.Tensor]) -> None:
-    others = [handle.op for handle in handles if handle.op.type != "VarHandleOp"]
-    if others:
-        raise ValueError(
-            "Under a tf.distribute strategy a model can read only variables, but this one also "
-            f"reads {[f'{op.name} ({op.type})' for op in others]}. Look tables up in input_fn."
-        )
-
-
 def _function_of_its_own(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a tf.function of which TensorFlow does not say that others of the same code were traced as well.
-
-    Each training and evaluation of a process has one, and traces it once.
-    """
-    # TensorFlow counts tracings by a function's code, which a partial has not.
+    """Makes a tf.function without TensorFlow's warning of retracing."""
+    # Each training and evaluation of a process traces its own, once. TensorFlow counts tracings by
+    # a function's code, which a partial lacks.
     return tf.function(functools.partial(method), autograph=False)

@@ -1,4 +1,4 @@
-"""Embedding tables beside the replicas of a `tf.distribute` strategy: looked up before a step, trained after it."""
+"""Embedding tables outside of a `tf.distribute` strategy's replicas: looked up before a step, trained after it."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -17,26 +17,24 @@ Batch = Mapping[str, tf.Tensor]
 
 
 class StrategyTables(abc.ABC):
-    """The tables of a model's embeddings while a strategy makes its steps.
+    """The tables of a model's embeddings while a strategy runs its steps.
 
-    In the session the tables and their slots are variables of the trace, with the names of any
-    other run; that is what checkpoints hold. The strategy's steps keep them wherever embeddings
-    are looked up: these methods hand them over, and fetch them for whoever reads them.
+    In the session, and so in checkpoints, the tables and their slots are variables of the trace, with the same names
+    as in any other run. During the strategy's steps they are wherever embeddings are looked up.
 
-    A step calls `send` on the host; `receive`, the model and `train` in each replica; and
-    `finish` on the host.
+    A step calls `send` on the host; `receive`, the model and `train` in each replica; and `finish` on the host.
 
     Attributes:
-        handles: Handles of the variables that stand here instead of in the replicas.
-        received: Tensors of the trace that a replica gets from here.
-        sent: Tensors of the trace that a replica brings; none outside of training.
+        handles: Handles of the variables that are here instead of in the replicas.
+        received: Tensors of the trace that a replica receives.
+        sent: Tensors of the trace that a replica sends; none outside of training.
         returned: How many tensors `train` returns.
     """
 
     returned = 0
 
     def __init__(self, lookups: Lookups, *, replicas: int) -> None:
-        """Makes the optimizers' slots, in the trace's graph, which must be the default one."""
+        """Makes the optimizers' slots in the default graph, which must be the trace's."""
         self._lookups = lookups
         known = {variable.ref() for variable in v1.global_variables()}
         self._update = trace_host_function(
@@ -57,15 +55,15 @@ class StrategyTables(abc.ABC):
 
     @abc.abstractmethod
     def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
-        """Looks the replicas' ids up, or asks for that; called in a function, on the host."""
+        """Looks the replicas' ids up, or starts that; called in a function, on the host."""
 
     @abc.abstractmethod
     def receive(self, passed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns what stands for `received`; called in a replica."""
+        """Returns the values of `received`; called in a replica."""
 
     @abc.abstractmethod
     def train(self, sent: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Takes what stands for `sent`, and trains or leaves that to `finish`; called in a replica."""
+        """Trains on the values of `sent`, or leaves that to `finish`; called in a replica."""
 
     @abc.abstractmethod
     def finish(
@@ -82,7 +80,7 @@ class StrategyTables(abc.ABC):
 
     @abc.abstractmethod
     def step(self) -> None:
-        """Is called before steps of training are made, in eager mode."""
+        """Prepares for steps of training; called in eager mode."""
 
     @abc.abstractmethod
     def stop(self) -> None:
@@ -90,14 +88,9 @@ class StrategyTables(abc.ABC):
 
 
 class HostTables(StrategyTables):
-    """Tables in the memory of this host, for replicas on its own devices.
-
-    They train as on emulated cores: the gradients of all replicas are summed for each row before
-    the optimizer acts.
-    """
+    """Tables in this host's memory, for replicas on its own devices; they train as on emulated cores."""
 
     def __init__(self, lookups: Lookups, *, replicas: int) -> None:
-        """Makes the optimizers' slots; see `StrategyTables`."""
         super().__init__(lookups, replicas=replicas)
         self.returned = len(self.sent)
 
@@ -110,7 +103,7 @@ class HostTables(StrategyTables):
             }
 
     def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
-        """Looks up what the replicas receive."""
+        """Looks up the embeddings that the replicas receive."""
         with tf.device("/device:CPU:0"):
             return [
                 copier.copy_replica(
@@ -123,11 +116,11 @@ class HostTables(StrategyTables):
             ]
 
     def receive(self, passed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns what was looked up."""
+        """Returns the embeddings that were looked up."""
         return list(passed)
 
     def train(self, sent: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Hands the gradients on to `finish`."""
+        """Passes the gradients to `finish`."""
         return list(sent)
 
     def finish(
@@ -136,7 +129,7 @@ class HostTables(StrategyTables):
         batches: Sequence[Batch],
         returned: Sequence[Sequence[tf.Tensor]],
     ) -> None:
-        """Sums the replicas' gradients and makes the optimizers' step."""
+        """Sums the replicas' gradients for each row, then runs the optimizers."""
         if self._update is None:
             return
         own, sent = self._own_handles(), [tensor.name for tensor in self.sent]

@@ -2,7 +2,7 @@
 
 | name | why | if it goes away |
 |---|---|---|
-| methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and what it asks of `tf.distribute` (optimizers ask it how to sum gradients) must end in that one trace: a strategy of our own answers | patch the optimizers, as `from_estimator` does |
+| methods of `tf.compat.v1.distribute.StrategyExtended` with an underscore | model_fn is traced once, and its calls of `tf.distribute` (optimizers sum gradients by it) must add to that one trace: a strategy of our own serves them | patch the optimizers, as `from_estimator` does |
 | `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
 | `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
 | `TPUStrategy.extended._device_assignment` | the cores of a replica have no public name once the strategy is made | ask for them in `TPUConfig` |
@@ -25,34 +25,29 @@ v1 = tf.compat.v1
 
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
-    """Returns a context manager: TensorFlow executes eagerly in this thread while it is entered."""
+    """Returns a context manager in which TensorFlow executes eagerly in this thread."""
     return eager_context.eager_mode()
 
 
 # How one trace serves all replicas. A strategy calls a function once for each replica, in threads
-# that meet where an optimizer merges them (`merge_call`); model_fn is to be traced once. Here the
-# context is TensorFlow's own for a single replica, in which a merge is a plain call, of a strategy
-# that says it has N. What is reduced becomes a node, and N copies of the trace make it a sum:
+# that meet where an optimizer merges them (`merge_call`); but model_fn is to be traced once. Here
+# the context is TensorFlow's own for a single replica, in which a merge is a plain call, of a
+# strategy that claims to have N. A reduction becomes a node, which is a sum in N copies of the
+# trace:
 #   context.all_reduce("SUM", g)  ->  CrossReplicaSum(g)
+# As in the original, v1 optimizers take the mean of the replicas' gradients (the sum where the loss
+# was summed with `tf.compat.v1.losses.Reduction.SUM`), and Keras optimizers take the sum.
 class TracedStrategy(tf.distribute.Strategy):
-    """Stands for a strategy of several replicas while model_fn is traced for all of them at once.
-
-    What model_fn and its optimizers ask of `tf.distribute` they get: the number of replicas, and
-    sums and means over them, which become `CrossReplicaSum` nodes of the graph. Whoever runs the
-    graph makes the sums. As in the original, v1 optimizers take the mean of the replicas'
-    gradients (the sum where the loss was summed with `tf.compat.v1.losses.Reduction.SUM`), and
-    Keras optimizers take the sum.
-    """
+    """Replaces a strategy of several replicas while model_fn is traced for all of them at once."""
 
     _scale_loss_for_estimator: bool
 
     def __init__(self, replicas: int) -> None:
-        """Makes a strategy that only traces."""
         super().__init__(_TracedExtended(self, replicas))
 
     @contextlib.contextmanager
     def tracing(self, replica_id: tf.Tensor) -> Iterator[None]:
-        """Makes the code inside see a replica of this strategy."""
+        """Makes code in the block see a replica of this strategy."""
         with (
             self.scope(),
             self._scale_loss_for_estimator_enabled(),
@@ -63,7 +58,7 @@ class TracedStrategy(tf.distribute.Strategy):
 
     @contextlib.contextmanager
     def _cross_shard_optimizers_left_alone(self) -> Iterator[None]:
-        """Keeps optimizers inside a CrossShardOptimizer, which combines, from doing it again."""
+        """Keeps optimizers inside a CrossShardOptimizer from summing gradients, which it sums itself."""
         wrapper = v1.tpu.CrossShardOptimizer
         methods = {
             name: getattr(wrapper, name) for name in ("compute_gradients", "apply_gradients")
@@ -90,15 +85,12 @@ class TracedStrategy(tf.distribute.Strategy):
 
 
 class _TracedExtended(v1.distribute.StrategyExtended):
-    """What `TracedStrategy` answers to code that knows of distribution.
-
-    Attributes:
-        sums_gradients: Whether what is reduced to a variable, a gradient, is summed.
-    """
+    """The part of `TracedStrategy` for code that knows of distribution."""
 
     def __init__(self, strategy: tf.distribute.Strategy, replicas: int) -> None:
         super().__init__(strategy)
         self._replicas = replicas
+        # Whether gradients, which are reduced to their variable, are summed.
         self.sums_gradients = True
 
     @property
@@ -110,7 +102,6 @@ class _TracedExtended(v1.distribute.StrategyExtended):
         return next_creator(**kwargs)
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> tf.Tensor:
-        del options
         tensor = tf.convert_to_tensor(value)
         is_gradient = isinstance(destinations, tf.Variable)
         if is_gradient and (not self.sums_gradients or tensor.op.type == SUM):
@@ -126,7 +117,6 @@ class _TracedExtended(v1.distribute.StrategyExtended):
     def _update_non_slot(
         self, colocate_with: Any, fn: Callable[..., Any], args: Any, kwargs: Any, group: bool
     ) -> Any:
-        del colocate_with
         result = fn(*args, **kwargs)
         return result if group else tf.nest.map_structure(self._local_results, result)
 
@@ -134,15 +124,15 @@ class _TracedExtended(v1.distribute.StrategyExtended):
         return (value,)
 
     def value_container(self, value: Any) -> Any:
-        """Returns the value: there are no containers of several."""
+        """Returns the value itself: there are no containers of several."""
         return value
 
     def read_var(self, v: tf.Variable) -> tf.Tensor:
-        """Reads a variable; sums over replicas of what each counts are made where it is read."""
+        """Reads a variable; the replicas' counts are summed where the value is used."""
         return tf.identity(v)
 
     def non_slot_devices(self, var_list: Sequence[tf.Variable]) -> tf.Variable:
-        """Returns what variables beside the slots stand with."""
+        """Returns the variable with which others, besides slots, are placed."""
         return var_list[0]
 
     def _in_multi_worker_mode(self) -> bool:
@@ -153,12 +143,12 @@ class _TracedExtended(v1.distribute.StrategyExtended):
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
-        """Devices of the replicas: the trace is of none."""
+        """Devices of the replicas: the trace has none."""
         return ("",)
 
     @property
     def parameter_devices(self) -> tuple[str, ...]:
-        """Devices of the variables: the trace is of none."""
+        """Devices of the variables: the trace has none."""
         return ("",)
 
     @property
@@ -183,7 +173,7 @@ class _TracedExtended(v1.distribute.StrategyExtended):
 
 
 def _sum_over_replicas(tensor: tf.Tensor) -> tf.Tensor:
-    # The op has no kernel for int64; float64 holds what is ever counted exactly.
+    # The op has no kernel for int64; float64 is exact for any real count.
     if tensor.dtype == tf.int64:
         return tf.cast(v1.tpu.cross_replica_sum(tf.cast(tensor, tf.float64)), tf.int64)
     return v1.tpu.cross_replica_sum(tensor)
@@ -192,14 +182,14 @@ def _sum_over_replicas(tensor: tf.Tensor) -> tf.Tensor:
 def distribute_values(
     strategy: tf.distribute.Strategy, value_fn: Callable[[Any], tf.Tensor]
 ) -> Any:
-    """Makes a value of its own for each replica."""
+    """Makes a value for each replica."""
     return strategy.extended._experimental_distribute_values_from_function(value_fn)
 
 
 def sum_in_replicas(
     context: tf.distribute.ReplicaContext, addends: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Sums tensors over replicas, in a graph that nobody differentiates."""
+    """Sums tensors over replicas, in a graph that is not differentiated."""
     sums = tf.nest.flatten(context.all_reduce(tf.distribute.ReduceOp.SUM, list(addends)))
     for name in {tensor.op.get_attr(_GRADIENT) for tensor in sums if _has_gradient(tensor.op)}:
         ops.gradient_registry._registry.pop(name.decode(), None)

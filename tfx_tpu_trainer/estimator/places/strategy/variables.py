@@ -7,17 +7,15 @@ import tensorflow as tf
 
 
 class StrategyVariables:
-    """A `tf.Variable` of the strategy for each variable of the template that a step touches.
+    """A `tf.Variable` of the strategy for each variable of the template that a step uses."""
 
-    Each replica has its own copy and updates it with its own op: sums over replicas keep them
-    equal. What only sees a replica's own rows, such as the moving averages of a batch norm, is
-    the first replica's when it is read, as on TPU cores. Local variables, those of metrics, are
-    the exception: they count what each replica saw and are added up when they are read.
-
-    A strategy that has a single copy of each variable (`CentralStorageStrategy`) is another
-    matter: all replicas read it, and the first one changes it for all, by the sums over replicas;
-    local variables count what all replicas saw by themselves.
-    """
+    # Each replica has its own copy and updates it with its own op; sums over replicas keep them
+    # equal. Variables that depend on a replica's own rows, such as the moving averages of a batch
+    # norm, are the first replica's when they are read, as on TPU cores. Local variables, those of
+    # metrics, count each replica's rows and are added up when they are read.
+    # A strategy with a single copy of each variable (`CentralStorageStrategy`) differs: all replicas
+    # read it, and the first one changes it for all, by the sums over replicas; local variables count
+    # all replicas' rows by themselves.
 
     def __init__(
         self,
@@ -27,7 +25,7 @@ class StrategyVariables:
         *,
         summed: frozenset[str],
     ) -> None:
-        """Makes the variables; to be called in eager mode."""
+        """Makes the variables; called in eager mode."""
         self._strategy = strategy
         self._first_values = dict(values)
         self._summed = summed
@@ -39,7 +37,7 @@ class StrategyVariables:
         )
 
     def local_handles(self) -> dict[str, tf.Tensor]:
-        """Returns name of a handle -> the handle of the replica that asks."""
+        """Returns name of a handle -> the calling replica's handle."""
         return {name: variable.handle for name, variable in self._variables.items()}
 
     def unchanged_by(self, replica: int) -> frozenset[str]:
@@ -49,12 +47,12 @@ class StrategyVariables:
         return frozenset(self._variables) - self._summed
 
     def value(self, name: str) -> np.ndarray:
-        """Returns the value of a variable; to be called in eager mode."""
+        """Returns the value of a variable; called in eager mode."""
         value = self._variables[name].read_value().numpy()
         if self._is_shared or name not in self._summed:
             return value
-        # Every replica counts from the first value, and that counts once.
-        # Four replicas that each count 1 on top of 10 read as 44; 14 is meant.
+        # Each replica counts from the first value, which may count only once: four replicas that
+        # each add 1 to 10 read as 44, for 14.
         surplus = self._strategy.num_replicas_in_sync - 1
         return value - surplus * self._first_values[name]
 
@@ -74,3 +72,13 @@ class StrategyVariables:
                 synchronization=synchronization,
                 aggregation=aggregation,
             )
+
+
+def check_are_variables(handles: Sequence[tf.Tensor]) -> None:
+    """Refuses handles of anything but variables, such as tables."""
+    others = [handle.op for handle in handles if handle.op.type != "VarHandleOp"]
+    if others:
+        raise ValueError(
+            "Under a tf.distribute strategy a model can read only variables, but this one also "
+            f"reads {[f'{op.name} ({op.type})' for op in others]}. Look tables up in input_fn."
+        )
