@@ -238,6 +238,7 @@ def test_an_empty_dataset(tmp_path, place, caplog, refused):
     assert empty.get_variable_value("global_step") == 0
     with refused(ValueError):
         on_cores.run(empty, "eval", nothing)
+    assert not (tmp_path / "eval").exists()
     assert on_cores.run(empty, "infer", nothing) == []
 
 

@@ -89,15 +89,10 @@ def test_loss_must_have_one_element(shape, refused):
         EstimatorSpec("eval", loss=tf.zeros(shape))
 
 
-@pytest.mark.parametrize("make", [lambda: tf.zeros([1]), lambda: tf.zeros([1, 1])])
+@pytest.mark.parametrize("shape", [[1], [1, 1], None])
 @pytest.mark.behaviour(293)
-def test_one_element_is_reshaped_to_a_scalar(make):
-    assert EstimatorSpec("eval", loss=make()).loss.shape == []
-
-
-@pytest.mark.behaviour(293)
-def test_an_unknown_shape_is_reshaped_to_a_scalar():
-    loss = v1.placeholder_with_default(tf.constant([3.0]), None)
+def test_one_element_is_reshaped_to_a_scalar(shape):
+    loss = v1.placeholder_with_default(tf.fill(shape or [1], 3.0), shape)
     spec = EstimatorSpec("eval", loss=loss)
     with v1.Session() as session:
         assert session.run(spec.loss) == 3
@@ -127,10 +122,12 @@ def test_predictions_must_be_tensors(make):
         EstimatorSpec("infer", predictions={"a": make()})
 
 
-@pytest.mark.parametrize("mode", ["train", "eval", None])
-@pytest.mark.behaviour(295)
-def test_absent_predictions_are_an_empty_dict(mode):
-    assert EstimatorSpec(mode, loss=_loss(), train_op=tf.no_op()).predictions == {}
+@pytest.mark.behaviour(295, 301)
+def test_absent_predictions_are_an_empty_dict_and_without_a_mode_nothing_is_required():
+    for mode in ("train", "eval"):
+        assert EstimatorSpec(mode, loss=_loss(), train_op=tf.no_op()).predictions == {}
+    spec = EstimatorSpec(None)
+    assert (spec.loss, spec.train_op, spec.predictions) == (None, None, {})
 
 
 @pytest.mark.parametrize(
@@ -280,12 +277,6 @@ def test_the_default_output_is_there_or_must_be_named(names, error, says):
     made = EstimatorSpec("infer", predictions=_loss(), export_outputs=given).export_outputs
     assert sorted(made) == says
     assert set(map(id, made.values())) == set(map(id, outputs.values()))
-
-
-@pytest.mark.behaviour(301)
-def test_without_a_mode_nothing_is_required():
-    spec = EstimatorSpec(None)
-    assert (spec.loss, spec.train_op, spec.predictions) == (None, None, {})
 
 
 @pytest.mark.behaviour(309)

@@ -36,18 +36,15 @@ def _estimator(folder, predictions=None, **fields) -> Estimator:
     return Estimator(model_fn, folder)
 
 
-@pytest.mark.behaviour(221)
-def test_one_row_for_each_input_row_in_order(tmp_path):
+@pytest.mark.behaviour(221, 227)
+def test_one_row_for_each_input_row_in_order_or_whole_batches(tmp_path):
     features, _ = linear_model.rows(7)
-    rows = list(_estimator(tmp_path).predict(_input_fn(count=7)))
+    estimator = _estimator(tmp_path)
+    rows = list(estimator.predict(_input_fn(count=7)))
     assert [sorted(row) for row in rows] == [["x", "y"]] * 7
     np.testing.assert_array_equal([row["x"] for row in rows], features)
     np.testing.assert_allclose([row["y"] for row in rows], linear_model.output(features), rtol=1e-5)
-
-
-@pytest.mark.behaviour(227)
-def test_whole_batches(tmp_path):
-    batches = list(_estimator(tmp_path).predict(_input_fn(count=7), yield_single_examples=False))
+    batches = list(estimator.predict(_input_fn(count=7), yield_single_examples=False))
     assert [batch["y"].shape for batch in batches] == [(3,), (3,), (1,)]
 
 
@@ -59,16 +56,12 @@ def test_labels_are_dropped(tmp_path):
         seen.append(labels)
         return EstimatorSpec(mode, predictions=features["x"])
 
-    list(Estimator(model_fn, tmp_path).predict(_input_fn(count=1)))
-    assert seen == [None]
-
-
-@pytest.mark.behaviour(118)
-def test_labels_are_dropped_before_a_model_fn_that_takes_none(tmp_path):
-    def model_fn(features, mode):
+    def without_labels(features, mode):
         return EstimatorSpec(mode, predictions=features["x"])
 
-    assert len(list(Estimator(model_fn, tmp_path).predict(_input_fn(count=4)))) == 4
+    for fn in (model_fn, without_labels):
+        assert len(list(Estimator(fn, tmp_path).predict(_input_fn(count=4)))) == 4
+    assert seen == [None]
 
 
 def _constant():

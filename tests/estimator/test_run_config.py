@@ -12,16 +12,9 @@ from tfx_tpu_trainer.estimator._run_config import REPLACEABLE
 
 v1 = tf.compat.v1
 
+# What the original refuses too is in words/cases/config.py.
 BAD_VALUES = [
-    ("model_dir", "", "non-empty"),
     ("save_checkpoints_steps", math.nan, ">= 0; got nan"),
-    ("save_summary_steps", -1, ">= 0; got -1"),
-    ("save_checkpoints_steps", -1, ">= 0; got -1"),
-    ("save_checkpoints_secs", -1, ">= 0; got -1"),
-    ("keep_checkpoint_max", -1, ">= 0; got -1"),
-    ("keep_checkpoint_every_n_hours", 0, "> 0; got 0"),
-    ("log_step_count_steps", 0, "> 0; got 0"),
-    ("session_creation_timeout_secs", 0, "> 0; got 0"),
     ("first_checkpoint_secs", 0, "> 0; got 0"),
     ("stall_timeout_secs", 0, "> 0; got 0"),
     ("jit_compile", "on", "must be None, False, True or \"auto\"; got 'on'"),
@@ -32,12 +25,8 @@ BAD_VALUES = [
     ("profile_steps", 5, "the first and the last step, counted from 1, as \\(100, 105\\); got 5"),
     ("profile_steps", (9, 3), "the first and the last step"),
     ("profile_steps", (0, 3), "the first and the last step"),
-    ("tf_random_seed", 1.0, "integer; got 1.0"),
     ("experimental_max_worker_delay_secs", "5", "integer if set; got '5'"),
-    ("session_config", {"allow_soft_placement": True}, "instance of ConfigProto"),
     ("device_fn", lambda node: "/cpu:0", 'one argument "op"'),
-    ("device_fn", "/cpu:0", 'one argument "op"'),
-    ("protocol", "http", "grpc or grpc\\+verbs; got 'http'"),
 ]
 
 

@@ -110,18 +110,12 @@ def test_each_step_is_gradient_descent_on_the_next_batch(tmp_path):
     assert [shown[step] for step in range(1, 8)] == pytest.approx(losses, rel=1e-5)
 
 
-@pytest.mark.behaviour(158, 157)
-def test_steps_is_incremental_and_train_returns_the_estimator(tmp_path):
+@pytest.mark.behaviour(157, 158, 160)
+def test_steps_are_incremental_and_max_steps_absolute(tmp_path):
     estimator = _estimator(tmp_path)
-    assert estimator.train(_input_fn(), steps=3) is estimator
-    estimator.train(_input_fn(), steps=3)
-    assert _step_of(estimator) == 6
-
-
-@pytest.mark.behaviour(160)
-def test_max_steps_is_absolute_and_nothing_is_called_once_it_is_reached(tmp_path):
-    estimator = _estimator(tmp_path)
-    estimator.train(_input_fn(), max_steps=4)
+    assert estimator.train(_input_fn(), steps=2) is estimator
+    estimator.train(_input_fn(), steps=2)
+    assert _step_of(estimator) == 4
     estimator.train(_input_fn(), max_steps=6)
     assert _step_of(estimator) == 6
 
@@ -171,12 +165,6 @@ def test_training_ends_with_the_data_or_its_steps(tmp_path, steps, made):
     assert _step_of(estimator) == made == _checkpoint_steps(tmp_path)[-1]
 
 
-def test_an_empty_input_makes_no_steps(tmp_path):
-    estimator = _estimator(tmp_path)
-    estimator.train(_input_fn(count=0))
-    assert _step_of(estimator) == 0
-
-
 @pytest.mark.behaviour(179, 273)
 def test_checkpoints_fall_on_the_start_every_k_steps_and_the_end(tmp_path):
     estimator = _estimator(tmp_path, save_checkpoints_steps=4)
@@ -186,27 +174,17 @@ def test_checkpoints_fall_on_the_start_every_k_steps_and_the_end(tmp_path):
     assert _checkpoint_steps(tmp_path)[-1] == 11
 
 
-@pytest.mark.behaviour(275)
-def test_the_oldest_checkpoints_go(tmp_path):
-    _estimator(tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=2).train(
-        _input_fn(), steps=5
-    )
-    assert _checkpoint_steps(tmp_path) == [4, 5]
-
-
-@mostly_swept("keep", [0, None], kept=[0])
-@pytest.mark.behaviour(61, 275)
-def test_all_checkpoints_may_be_kept(tmp_path, keep):
-    config = {"save_checkpoints_steps": 1, "keep_checkpoint_max": keep}
-    _estimator(tmp_path, **config).train(_input_fn(), steps=7)
-    assert _checkpoint_steps(tmp_path) == list(range(8))
-
-
-@pytest.mark.behaviour(282)
-def test_checkpoints_may_be_switched_off(tmp_path):
-    _estimator(tmp_path, save_checkpoints_steps=None).train(_input_fn(), steps=2)
-    assert _checkpoint_steps(tmp_path) == []
-    assert not (tmp_path / "checkpoint").exists()
+@mostly_swept(
+    ("save", "keep", "kept"),
+    [(1, 2, [4, 5]), (1, 0, range(6)), (1, None, range(6)), (None, 5, [])],
+    kept=[(1, 2, [4, 5]), (1, 0, range(6)), (None, 5, [])],
+)
+@pytest.mark.behaviour(61, 275, 282)
+def test_so_many_checkpoints_are_kept(tmp_path, save, keep, kept):
+    config = {"save_checkpoints_steps": save, "keep_checkpoint_max": keep}
+    _estimator(tmp_path, **config).train(_input_fn(), steps=5)
+    assert _checkpoint_steps(tmp_path) == list(kept)
+    assert (tmp_path / "checkpoint").exists() is bool(kept)
 
 
 @mostly_swept("save_graph_def", [True, False], kept=[False])
@@ -268,36 +246,24 @@ def test_a_seed_repeats_initial_values(tmp_path):
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.behaviour(168, 264)
-def test_hooks_come_back_every_step(tmp_path):
-    hook = _Steps()
-    _estimator(tmp_path).train(_input_fn(), hooks=[hook], steps=3)
-    assert hook.seen == [1, 2, 3]
-    assert [what for _, what in hook.log] == ["begin", "after_create_session", 1, 2, 3, "end"]
-
-
-@pytest.mark.behaviour(262)
-def test_hooks_of_the_call_come_before_the_specs(tmp_path):
+@pytest.mark.behaviour(168, 258, 262, 263, 264)
+def test_hooks_of_the_call_the_spec_and_the_chief_come_back_every_step(tmp_path):
     log: list = []
-    fields = lambda: {"training_hooks": [_Steps(log, "spec")]}  # noqa: E731
-    _estimator(tmp_path, fields=fields).train(_input_fn(), hooks=[_Steps(log, "call")], steps=1)
-    assert [name for name, what in log if what == 1] == ["call", "spec"]
-
-
-@pytest.mark.behaviour(258)
-def test_hooks_of_other_modes_do_not_run(tmp_path):
     others = {name: [_Steps()] for name in ("evaluation_hooks", "prediction_hooks")}
-    _estimator(tmp_path, fields=lambda: others).train(_input_fn(), steps=1)
+    fields = {
+        "training_hooks": [_Steps(log, "spec")],
+        "training_chief_hooks": [_Steps(log, "chief")],
+        **others,
+    }
+    hook = _Steps(log, "call")
+    _estimator(tmp_path, fields=lambda: fields).train(_input_fn(), hooks=[hook], steps=3)
+    assert hook.seen == [1, 2, 3]
+    for name in ("call", "spec", "chief"):
+        events = [what for each, what in log if each == name]
+        assert events == ["begin", "after_create_session", 1, 2, 3, "end"]
+    ran = [name for name, what in log if what == 1]
+    assert ran.index("call") < ran.index("spec")
     assert all(hook.log == [] for (hook,) in others.values())
-
-
-@pytest.mark.behaviour(263)
-def test_chief_hooks_run_on_the_chief(tmp_path):
-    hook = _Steps()
-    _estimator(tmp_path, fields=lambda: {"training_chief_hooks": [hook]}).train(
-        _input_fn(), steps=2
-    )
-    assert hook.seen == [1, 2]
 
 
 @pytest.mark.behaviour(263)
@@ -385,38 +351,27 @@ def test_listeners_need_checkpoints(tmp_path, refused):
         estimator.train(_input_fn(), steps=1, saving_listeners=[_Listener()])
 
 
+@pytest.mark.parametrize(("step", "saved"), [(3, 2), (2, 0)], ids=["later", "due"])
 @pytest.mark.behaviour(175)
-def test_a_nan_loss_names_step_and_checkpoint_after_the_users_hooks_saw_it(tmp_path):
+def test_a_nan_loss_names_step_and_checkpoint_after_the_users_hooks_saw_it(tmp_path, step, saved):
     hook = _Steps()
 
     def poisoned():
         features, labels = linear_model.rows(4)
-        labels[2] = np.nan
+        labels[step - 1] = np.nan
         return tf.data.Dataset.from_tensor_slices(({"x": features}, labels)).batch(1)
 
     estimator = _estimator(tmp_path, save_checkpoints_steps=2)
     with pytest.raises(v1.train.NanLossDuringTrainingError) as raised:
         estimator.train(poisoned, hooks=[hook])
-    assert hook.seen == [1, 2, 3]
-    assert "NaN loss during training, at global step 3" in str(raised.value)
-    assert f"the last checkpoint is {tmp_path / 'model.ckpt-2'}" in str(raised.value)
-    assert (raised.value.step, raised.value.checkpoint) == (3, str(tmp_path / "model.ckpt-2"))
-
-
-def test_a_nan_step_that_is_due_is_not_saved(tmp_path):
-    def poisoned():
-        features, labels = linear_model.rows(4)
-        labels[1] = np.nan
-        return tf.data.Dataset.from_tensor_slices(({"x": features}, labels)).batch(1)
-
-    estimator = _estimator(tmp_path, save_checkpoints_steps=2)
-    with pytest.raises(v1.train.NanLossDuringTrainingError, match="global step 2"):
-        estimator.train(poisoned)
-    assert _checkpoint_steps(tmp_path) == [0]
-    assert all(
-        np.isfinite(estimator.get_variable_value(name)).all()
-        for name in estimator.get_variable_names()
-    )
+    checkpoint = str(tmp_path / f"model.ckpt-{saved}")
+    assert hook.seen == list(range(1, step + 1))
+    assert f"NaN loss during training, at global step {step}" in str(raised.value)
+    assert f"the last checkpoint is {checkpoint}" in str(raised.value)
+    assert (raised.value.step, raised.value.checkpoint) == (step, checkpoint)
+    # A NaN step that is due is not saved.
+    assert _checkpoint_steps(tmp_path) == sorted({0, saved})
+    assert np.isfinite(estimator.get_variable_value("linear/weights")).all()
 
 
 @pytest.mark.behaviour(390)

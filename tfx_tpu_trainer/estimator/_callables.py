@@ -1,4 +1,4 @@
-"""Which arguments a user's function takes, and a call with just those."""
+"""Finds out which arguments a user's function takes, and calls it with those."""
 
 import functools
 import inspect
@@ -17,21 +17,21 @@ def argument_names(function: Any) -> tuple[str, ...]:
 
     Args:
         function: A function, bound method, callable object or `functools.partial`. Arguments
-            that a partial has bound, and `self` of a bound method, are not counted. Those of a
-            decorated function are counted where its decorator passes them on, as `*args` or
-            `**kwargs`, and tells what it decorates, as `functools.wraps` does.
+            that a partial has bound and `self` of a bound method do not count. Those of a
+            decorated function count if its decorator passes them on, as `*args` or `**kwargs`,
+            and names the function, as `functools.wraps` does.
 
     Returns:
-        The names, `*args` and `**kwargs` left out.
+        The names, without `*args` and `**kwargs`.
 
     Raises:
-        TypeError: If it is not callable.
+        TypeError: If `function` is not callable.
     """
     return tuple(each.name for each in _parameters(function) if each.kind not in _VARIABLE)
 
 
 def positional_names(function: Any) -> tuple[str, ...]:
-    """Returns those names of `argument_names` that a caller can give by position."""
+    """Returns the names of the arguments that a caller can give by position."""
     return tuple(
         each.name
         for each in _parameters(function)
@@ -40,10 +40,7 @@ def positional_names(function: Any) -> tuple[str, ...]:
 
 
 def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
-    """Returns the names of the arguments for which a caller has nothing to give, sorted.
-
-    Keyword-only arguments with a default are the function's own affair.
-    """
+    """Returns the sorted names of the arguments that are not known; optional keyword-only ones may be."""
     return sorted(
         each.name
         for each in _parameters(function)
@@ -59,20 +56,20 @@ def takes_varargs(function: Callable[..., Any]) -> bool:
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Tells whether `call_with` can give an argument to a function, by name or in `**kwargs`."""
+    """Tells whether a function takes an argument by name or in `**kwargs`."""
     return name in argument_names(function) or _Parameter.VAR_KEYWORD in _kinds(function)
 
 
 def call_with(
     function: Callable[..., Any], available: Mapping[str, Any], *, required: Iterable[str] = ()
 ) -> Any:
-    """Calls a function with those arguments that it takes, each as it can be given."""
+    """Calls a function with the available arguments that it takes."""
     parameters = [each for each in _parameters(function) if each.kind not in _VARIABLE]
     names = {each.name for each in parameters}
     keywords = {name: value for name, value in available.items() if name in names}
-    # model_fn(features, **kwargs) gets all there is: it must take labels somehow. But one that
-    # names all that it must take gets no others, as its `**kwargs` may go to a function without
-    # them.
+    # model_fn(features, **kwargs) gets everything, since it must take labels somehow. A function
+    # that names all required arguments gets no others, since its `**kwargs` may go to a function
+    # without them.
     if _Parameter.VAR_KEYWORD in _kinds(function) and not names.issuperset(required):
         keywords = dict(available)
     positional = [
@@ -80,8 +77,7 @@ def call_with(
         for index, each in enumerate(parameters)
         if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
     ]
-    # A positional-only argument can be given only after all before it, by their defaults if need
-    # be.
+    # A positional-only argument needs all those before it, by their defaults where nothing is given.
     leading = parameters[: positional[-1] + 1] if positional else []
     arguments = [keywords.pop(each.name, each.default) for each in leading]
     return function(*arguments, **keywords)
@@ -117,7 +113,7 @@ def check_input_fn(input_fn: Any) -> None:
 
 
 def as_params(params: Any) -> dict[str, Any]:
-    """Returns a copy of params as a dict, empty where there are none."""
+    """Copies params into a dict; `None` becomes an empty one."""
     try:
         return dict(params or {})
     except (TypeError, ValueError):
@@ -143,7 +139,7 @@ def _parameters(function: Any) -> list[_Parameter]:
 
 
 def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Parameter]:
-    """Returns a decorator's own named parameters and those that it only passes on."""
+    """Returns a decorator's own named parameters and those that it passes on."""
     named = [each for each in own if each.kind not in _VARIABLE]
     names = {each.name for each in named}
     passed_on = [
@@ -151,7 +147,7 @@ def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Paramete
         for each in _parameters(decorated)
         if each.kind not in _VARIABLE and each.name not in names
     ]
-    # A decorator with functools.wraps that passes on what it is given:
+    # A decorator with functools.wraps that passes its arguments on:
     #
     #     def logged(features, **kwargs):            # of model_fn(features, labels, params)
     #         return model_fn(features, **kwargs)
@@ -159,7 +155,7 @@ def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Paramete
     # takes `labels` and `params` too, by name. With `*args` in place of `**kwargs` it takes them by
     # position only, after its own.
     if any(each.kind is each.VAR_KEYWORD for each in own):
-        # One that nobody gives may be the decorator's to add, so none of them is required.
+        # The decorator may add one that the caller leaves out, so none of them is required.
         return [*named, *(each.replace(kind=each.KEYWORD_ONLY, default=None) for each in passed_on)]
     keyword_only = [each for each in named if each.kind is each.KEYWORD_ONLY]
     positional = [each for each in (*named, *passed_on) if each.kind is not each.KEYWORD_ONLY]
@@ -173,25 +169,25 @@ def _left_open(function: functools.partial[Any]) -> list[_Parameter]:
         takes_position = each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
         if takes_position and bound:
             bound -= 1
-        # inspect.signature would list what a keyword has bound, with its value as the default;
-        # here it is given already, and a caller has nothing to give.
+        # inspect.signature lists arguments that the partial binds by keyword, with their values as
+        # defaults; a caller need not give these.
         elif each.name not in function.keywords or each.kind in _VARIABLE:
             left.append(each)
     return left
 
 
 def _own_parameters(function: Any) -> list[_Parameter]:
-    """Returns what a function itself takes, whatever it decorates."""
+    """Returns a function's own parameters, whatever it decorates."""
     try:
         return list(inspect.signature(function, follow_wrapped=False).parameters.values())
     except ValueError:
-        # What is written in C may not tell; it, too, may stand for a function that does.
+        # A function in C may have no signature; it may also decorate a function that has one.
         variable = (("args", _Parameter.VAR_POSITIONAL), ("kwargs", _Parameter.VAR_KEYWORD))
         return [_Parameter(name, kind) for name, kind in variable]
 
 
 def _decorated(function: Any) -> Any:
-    """Returns the function that a decorated one was made of, or `None`."""
+    """Returns the function that a decorator wraps, or `None`."""
     decorated = getattr(function, "__wrapped__", None)
     if decorated is None and not inspect.isroutine(function) and not isinstance(function, type):
         function = function.__call__

@@ -1,4 +1,4 @@
-"""What an Estimator is made of, and its calls: what they are given, where they run, what they are checked for."""
+"""Checks an Estimator's arguments, and binds its functions to the places where its calls run."""
 
 import contextlib
 import dataclasses
@@ -25,24 +25,24 @@ v1 = tf.compat.v1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ToldOfTraining:
-    """What is reported of a training while it goes on.
+class TrainingReports:
+    """What a training reports while it runs.
 
     Attributes:
-        every_steps: Steps between two reports; `None` where none are wanted.
-        rows_per_step: Rows of a step over all replicas; `None` where it is not known.
+        every_steps: Steps between two reports; `None` for no reports.
+        rows_per_step: Rows of a step over all replicas; `None` where unknown.
     """
 
     every_steps: int | None
     rows_per_step: int | None = None
 
     def mode(self, config: RunConfig) -> str | None:
-        """Returns how progress is shown: with `"auto"`, not where no reports are wanted."""
+        """Returns how progress is shown; `"auto"` shows none without reports."""
         return None if config.progress == "auto" and self.every_steps is None else config.progress
 
 
 class EstimatorCalls:
-    """What an `Estimator` asks before it runs anything; a TPUEstimator's calls have more places."""
+    """The calls of an `Estimator`: checked, bound to their functions, and placed."""
 
     def __init__(
         self, model_fn: Callable[..., Any], *, config: RunConfig, params: Mapping[str, Any]
@@ -52,7 +52,7 @@ class EstimatorCalls:
         self._params = params
 
     def place(self, input_fn: Callable[..., Any], mode: str) -> Place:
-        """Returns the place of a call: the strategy of its mode, or else this host."""
+        """Returns where a call runs: under the strategy of its mode, or else on this host."""
         check_input_fn(input_fn)
         call = self._bound(input_fn, mode)
         strategy = strategy_of(self._config, mode)
@@ -70,21 +70,21 @@ class EstimatorCalls:
     def call_model_fn(
         self, features: Any, labels: Any, mode: str, config: RunConfig | None = None
     ) -> Any:
-        """Calls model_fn on this host, with another configuration where one is given."""
+        """Calls model_fn on this host, with its own configuration or another one."""
         return self._bound(None, mode, config).call_model_fn(features, labels, {})
 
     def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
-        """Calls model_fn for an export; `use_tpu` tells for which kind of host."""
+        """Calls model_fn for an export to CPU hosts, or to TPU hosts with `use_tpu`."""
         del use_tpu
         return self.call_model_fn(features, labels, mode)
 
     def export_options(self) -> dict[str, Any]:
-        """Returns which graphs an export has, and by which version of the API."""
+        """Returns which graphs an export has, and the version of the export API."""
         return {"export_to_cpu": True, "export_to_tpu": False, "api_version": 1}
 
-    def told_of_training(self) -> ToldOfTraining:
-        """Returns what is reported of a training."""
-        return ToldOfTraining(every_steps=self._config.log_step_count_steps)
+    def training_reports(self) -> TrainingReports:
+        """Returns what a training reports."""
+        return TrainingReports(every_steps=self._config.log_step_count_steps)
 
     def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
         """Checks the steps of a training."""
@@ -128,8 +128,7 @@ _MAY_BE_OVERRIDDEN = frozenset(
 def check_members_are_not_overridden(subclass: type, base: type) -> None:
     """Refuses a subclass that replaces a member of its base, as the original does."""
     members = {name for name in vars(base) if not name.startswith("__")} - _MAY_BE_OVERRIDDEN
-    # The whole line of bases, as a class between ours and the program's may be the one that
-    # overrides.
+    # All bases, since a class between ours and the program's may be the one that overrides.
     for cls in subclass.__mro__:
         if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
             continue
@@ -184,26 +183,19 @@ def check_listeners(
 
 
 def has_terminal(config: RunConfig) -> bool:
-    """Tells whether this process may draw on its terminal: not where other tasks share it."""
+    """Tells whether this process may draw on its terminal, which no other task shares."""
     return config.is_chief and not config.cluster_spec.jobs
 
 
 def call_graph(config: RunConfig) -> contextlib.AbstractContextManager[tf.Graph]:
-    """Opens the graph of a call, in which the user's functions are called.
-
-    Args:
-        config: The configuration of the run.
-
-    Returns:
-        A context manager.
-    """
+    """Opens the graph of a call, in which the user's functions run."""
     return fresh_graph(
         config.tf_random_seed, device_fn=config.device_fn or _variables_on_ps(config)
     )
 
 
 def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
-    """Returns what puts variables on a cluster's parameter servers, the rest on this task."""
+    """Returns a device function: variables to the cluster's parameter servers, the rest to this task."""
     if not config.num_ps_replicas:
         return None
     return v1.train.replica_device_setter(

@@ -1,8 +1,7 @@
-"""Trains, evaluates, predicts and exports a model_fn."""
+"""The Estimator: its arguments and its public methods."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,43 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer._support.progress import EVALUATE, PREDICT, TRACE, TRAIN, followed, unfollowed
-from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator import _runs
 from tfx_tpu_trainer.estimator._callables import argument_names, as_params, check_model_fn
 from tfx_tpu_trainer.estimator._calls import (
     EstimatorCalls,
-    call_graph,
-    check_listeners,
     check_members_are_not_overridden,
     complete_config,
-    has_terminal,
 )
-from tfx_tpu_trainer.estimator._engine import prediction
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
-from tfx_tpu_trainer.estimator._engine.evaluating import evaluation
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import (
-    EvalResult,
-    SayRowsRead,
-    write_evaluation_events,
-)
-from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import with_values
-from tfx_tpu_trainer.estimator._engine.loops.progress_hook import Reporting
-from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
-from tfx_tpu_trainer.estimator._engine.prediction import single_rows
-from tfx_tpu_trainer.estimator._engine.reporting.summaries import events_of
-from tfx_tpu_trainer.estimator._engine.training import training
+from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import EvalResult
 from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator._task_environment import TaskType
-from tfx_tpu_trainer.estimator._warm_start import as_warm_start_settings, warm_start
+from tfx_tpu_trainer.estimator._warm_start import as_warm_start_settings
 from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
-from tfx_tpu_trainer.estimator.export._saved_model import (
-    build_meta_graphs,
-    check_receiver_fns,
-    export_meta_graphs,
-    export_saved_model,
-    find_checkpoint,
-)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,16 +30,9 @@ if TYPE_CHECKING:
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-_SESSION_HOOKS = "Hooks must be a SessionRunHook"
-
-
-def _as_text(path: Any) -> Any:
-    """A path as TensorFlow's savers take it; what is none stays, and is refused where it is opened."""
-    return os.fsdecode(path) if isinstance(path, (bytes, os.PathLike)) else path
-
 
 class Estimator:
-    """Trains, evaluates, predicts and exports a model_fn; mirrors `tf.estimator.Estimator`.
+    """Trains, evaluates, predicts with and exports a model_fn; mirrors `tf.estimator.Estimator`.
 
     Every call makes a new graph, calls input_fn and model_fn once in it and restores the
     latest checkpoint of `model_dir`.
@@ -104,22 +72,22 @@ class Estimator:
         """Checks the arguments and keeps copies of them.
 
         Args:
-            model_fn: Takes `features` and, if it likes, `labels`, `mode`, `params` and
+            model_fn: Takes `features` and optionally `labels`, `mode`, `params` and
                 `config`; returns an `EstimatorSpec`.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else
                 to a temporary folder.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            params: What model_fn and input_fn get as `params`. Defaults to `None`, an empty
+            params: Passed to model_fn and input_fn as `params`. Defaults to `None`, an empty
                 dict.
-            warm_start_from: Where first values come from: a checkpoint, a SavedModel or
-                `WarmStartSettings`. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables'
+                first values. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument does not hold.
-            TypeError: If model_fn is not callable, or params are no dict.
+            ValueError: If an argument is invalid.
+            TypeError: If model_fn is not callable, or params is not a dict.
         """
-        # By the class, with the instance as the argument, as in the original: AdaNet replaces the
-        # method by a static one.
+        # Called on the class, with the instance as the argument, as in the original: AdaNet replaces
+        # the method by a static one.
         type(self)._assert_members_are_not_overridden(self)
         self._config, self._model_dir = complete_config(config, model_dir)
         self._has_temporary_model_dir = not (model_dir or (config and config.model_dir))
@@ -140,8 +108,8 @@ class Estimator:
         self._warm_start_settings = as_warm_start_settings(warm_start_from)
         self._model_fn = model_fn
 
-    # Made anew for each use: programs set the private attributes of the original between calls, for example
-    # `estimator._params["rate"] = 0.1`, and Neural Structured Learning wraps `_model_fn`.
+    # Made for each use, since programs change private attributes of the original between calls, for
+    # example `estimator._params["rate"] = 0.1`, and Neural Structured Learning wraps `_model_fn`.
     @property
     def _calls(self) -> EstimatorCalls:
         return EstimatorCalls(
@@ -154,7 +122,7 @@ class Estimator:
             return self._config
         return self._config.replace(model_dir=self._model_dir)
 
-    # Names of the original's that AdaNet replaces and calls.
+    # AdaNet replaces and calls these two methods of the original.
     def _assert_members_are_not_overridden(self) -> None:
         check_members_are_not_overridden(type(self), Estimator)
 
@@ -201,14 +169,14 @@ class Estimator:
         """Returns the value of a variable in the latest checkpoint.
 
         Args:
-            name: A name, or a list of names (which the original does not take).
+            name: A name, or a list of names, which only this estimator takes.
 
         Returns:
             The value, or a list of values.
 
         Raises:
             ValueError: If the model is not trained.
-            tf.errors.NotFoundError: If it has no such variable.
+            tf.errors.NotFoundError: If the model has no such variable.
         """
         if isinstance(name, str):
             return checkpoints.variable_value(self.model_dir, name)
@@ -234,15 +202,13 @@ class Estimator:
         max_steps: int | None = None,
         saving_listeners: Sequence[v1.train.CheckpointSaverListener] | None = None,
     ) -> Self:
-        """Trains the model.
-
-        Goes on from the latest checkpoint and writes one at the end.
+        """Trains the model from the latest checkpoint on, and saves one at the end.
 
         Args:
             input_fn: Returns the training data: a `tf.data.Dataset` of (features, labels), or
                 the tensors themselves.
             hooks: Hooks of the session. Defaults to `None`.
-            steps: Steps to make now. Defaults to `None`: until the data ends.
+            steps: Steps to run now. Defaults to `None`: until the data ends.
             max_steps: Global step to stop at; excludes `steps`. Defaults to `None`.
             saving_listeners: Listeners notified of every checkpoint. Defaults to `None`.
 
@@ -250,56 +216,12 @@ class Estimator:
             The estimator itself.
 
         Raises:
-            ValueError: If the steps do not hold, if this process is a ps or an evaluator, or
-                from a function that the user gave.
+            ValueError: If the steps are invalid, if this process is a ps or an evaluator, or
+                if the user's functions raise it.
             TypeError: If a hook or listener is of the wrong type.
-            NanLossError: If the loss became NaN.
+            NanLossError: If the loss becomes NaN.
         """
-        if self._config.task_type in (TaskType.EVALUATOR, TaskType.PS):
-            raise ValueError(
-                f"Train has been called wrong configuration: this task is {self._config.task_type} "
-                "in TF_CONFIG. Please use train_and_evaluate, which starts the part of each task."
-            )
-        self._calls.check_train_steps(steps, max_steps)
-        steps, max_steps = whole_steps(steps), whole_steps(max_steps)
-        if max_steps is not None and checkpoints.global_step_of(self.model_dir) >= max_steps:
-            _logger.info("Skipping training since max_steps has already saved.")
-            return self
-        all_hooks = _spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
-        listeners = check_listeners(saving_listeners)
-        told = self._calls.told_of_training()
-        with (
-            events_of(self.model_dir),
-            followed(told.mode(self._config), may_draw=has_terminal(self._config)) as progress,
-            call_graph(self._config),
-        ):
-            with progress.phase(TRACE):
-                plan, own_hooks = self._calls.plan_training(
-                    input_fn, steps=steps, max_steps=max_steps
-                )
-            # Values of a warm start would be overwritten by a checkpoint's, so none is read then.
-            if not self.latest_checkpoint():
-                if unnamed := checkpoints.unnamed_checkpoints(self.model_dir):
-                    _logger.warning(
-                        "Training starts from scratch in %s.%s", self.model_dir, unnamed
-                    )
-                self._warm_start()
-            with progress.phase(TRAIN):
-                progress.place(plan.ran_on)
-                training.train(
-                    plan,
-                    settings=self._config_of_runs,
-                    master=self._calls.session_master(ModeKeys.TRAIN),
-                    hooks=[*own_hooks, *all_hooks],
-                    saving_listeners=listeners,
-                    reporting=Reporting(
-                        progress=progress,
-                        steps=steps,
-                        max_steps=max_steps,
-                        rows_per_step=told.rows_per_step,
-                        every_steps=told.every_steps,
-                    ),
-                )
+        _runs.train(self, input_fn, hooks, steps, max_steps, saving_listeners)
         return self
 
     def evaluate(
@@ -316,8 +238,8 @@ class Estimator:
             input_fn: Returns the evaluation data, as in `train`.
             steps: Batches to evaluate. Defaults to `None`: until the data ends.
             hooks: Hooks of the session. Defaults to `None`.
-            checkpoint_path: Checkpoint to evaluate. Defaults to the latest; where there is
-                none, the variables are initialized.
+            checkpoint_path: Checkpoint to evaluate. Defaults to the latest; without one, the
+                variables are initialized.
             name: Name of the evaluation, for its events. Defaults to `None`.
 
         Returns:
@@ -325,8 +247,8 @@ class Estimator:
             `global_step`.
 
         Raises:
-            ValueError: If the steps do not hold, the data is empty, or from a function that
-                the user gave.
+            ValueError: If the steps are invalid, the data is empty, or the user's functions raise
+                it.
         """
         return dict(
             self.evaluate_result(
@@ -343,49 +265,16 @@ class Estimator:
         name: str | None = None,
         variable_values: Mapping[str, Any] | None = None,
     ) -> EvalResult:
-        """Evaluates the model and returns more than `evaluate`: rows, loss by rows, seconds.
+        """Evaluates the model and also returns the rows, the loss averaged over them and the seconds.
 
-        Ours; the original has no such method. `variable_values` is name of a variable -> the value
-        to evaluate it with, instead of a checkpoint's; it defaults to `None`. The other arguments,
-        and errors, are those of `evaluate`.
+        The original has no such method. `variable_values` maps names of variables to values that
+        replace a checkpoint's; it defaults to `None`. The other arguments and the errors are those
+        of `evaluate`.
 
         Returns:
             The result.
         """
-        self._calls.check_eval_steps(steps)
-        steps = whole_steps(steps)
-        all_hooks = list(_spec_checks.check_hooks(hooks, message=_SESSION_HOOKS))
-        if steps is None:
-            all_hooks.append(SayRowsRead())
-        if variable_values is None:
-            checkpoint_path = _as_text(checkpoint_path) or self.latest_checkpoint()
-        if not checkpoint_path and variable_values is None:
-            self._say_untrained("evaluate")
-        with (
-            events_of(self.model_dir),
-            followed(self._config.progress, may_draw=has_terminal(self._config)) as progress,
-            call_graph(self._config),
-        ):
-            with progress.phase(TRACE):
-                place = self._calls.place(input_fn, ModeKeys.EVAL)
-                plan, own_hooks = place.plan_evaluation(steps=steps)
-            if variable_values is not None:
-                plan = with_values(plan, variable_values)
-            elif not checkpoint_path:
-                self._warm_start()
-            with progress.phase(EVALUATE):
-                progress.place(plan.ran_on)
-                result = evaluation.evaluate(
-                    plan,
-                    settings=self._config_of_runs,
-                    master=self._calls.session_master(ModeKeys.EVAL),
-                    hooks=[*own_hooks, *all_hooks],
-                    checkpoint_path=checkpoint_path,
-                    progress=progress,
-                    steps=steps,
-                )
-            write_evaluation_events(result, output_dir=self.eval_dir(name))
-        return result
+        return _runs.evaluate(self, input_fn, steps, hooks, checkpoint_path, name, variable_values)
 
     def build_graphs(
         self,
@@ -396,8 +285,8 @@ class Estimator:
     ) -> tuple[MetaGraph, ...]:
         """Builds the graphs of an evaluation and of an export, and runs nothing.
 
-        Ours; the original has no such method. Called before a training, it finds what would fail
-        only after it: a model_fn, an input_fn or a receiver that fails in modes EVAL and PREDICT.
+        The original has no such method. Before a training, it finds mistakes that would show only
+        afterwards: a model_fn, an input_fn or a receiver that fails in modes EVAL and PREDICT.
 
         Args:
             eval_input_fn: Returns the evaluation data. Defaults to `None`: no evaluation.
@@ -408,22 +297,13 @@ class Estimator:
             The metagraphs of the export.
 
         Raises:
-            ValueError: As `evaluate` and `export_saved_model` raise it, or from a function that the
-                user gave.
+            ValueError: If `evaluate` or `export_saved_model` would raise it.
         """
         if eval_input_fn is not None:
-            self._calls.check_eval_steps(eval_steps)
-            self._evaluation_scaffold(eval_input_fn, eval_steps)
+            _runs.build_evaluation(self, eval_input_fn, eval_steps)
         if serving_input_receiver_fn is None:
             return ()
-        return tuple(
-            build_meta_graphs(
-                self._calls.call_model_for_export,
-                {ModeKeys.PREDICT: serving_input_receiver_fn},
-                random_seed=self._config.tf_random_seed,
-                **self._calls.export_options(),
-            )
-        )
+        return _runs.build_export(self, serving_input_receiver_fn)
 
     def export_graphs(
         self,
@@ -432,10 +312,10 @@ class Estimator:
         *,
         checkpoint_path: str | None = None,
     ) -> bytes:
-        """Exports what `build_graphs` has returned, with the variables of a checkpoint.
+        """Exports the graphs that `build_graphs` returned, with the variables of a checkpoint.
 
-        Ours; the original has no such method. A training whose graphs are checked before its first
-        step need not trace them again after its last.
+        The original has no such method. A training that checks its graphs before the first step
+        need not trace them again after the last.
 
         Args:
             export_dir_base: Folder to make the timestamped folder in.
@@ -448,28 +328,7 @@ class Estimator:
         Raises:
             ValueError: If there is no checkpoint, or it lacks a variable of the graphs.
         """
-        return export_meta_graphs(
-            meta_graphs,
-            export_dir_base=export_dir_base,
-            checkpoint_path=self._checkpoint_to_export(checkpoint_path),
-            session_config=self._config.session_config,
-        )
-
-    def _checkpoint_to_export(self, checkpoint_path: str | None) -> str:
-        return find_checkpoint(
-            checkpoint_path or self.latest_checkpoint(),
-            model_dir=self.model_dir,
-            warm_start=self._warm_start_settings,
-        )
-
-    def _evaluation_scaffold(
-        self, input_fn: Callable[..., Any], steps: int | None
-    ) -> v1.train.Scaffold:
-        """Traces an evaluation that is not run; returns the scaffold that it would have."""
-        with call_graph(self._config):
-            place = self._calls.place(input_fn, ModeKeys.EVAL)
-            plan, _ = place.plan_evaluation(steps=whole_steps(steps))
-            return plan.template.make_scaffold()
+        return _runs.export_graphs(self, export_dir_base, meta_graphs, checkpoint_path)
 
     def predict(
         self,
@@ -481,15 +340,15 @@ class Estimator:
     ) -> Iterator[Any]:
         """Yields predictions.
 
-        Nothing runs, not even a check, before the generator is first advanced. Closing it, or
-        breaking out of a loop over it, closes its session.
+        Nothing runs, not even a check, before the generator is first advanced. Closing the
+        generator, or breaking out of a loop over it, closes its session.
 
         Args:
             input_fn: Returns the features; labels of its Dataset are dropped.
             predict_keys: Predictions to keep. Defaults to `None`, all.
             hooks: Hooks of the session. Defaults to `None`.
-            checkpoint_path: Checkpoint to use. Defaults to the latest; where there is none,
-                the variables are initialized.
+            checkpoint_path: Checkpoint to use. Defaults to the latest; without one, the variables
+                are initialized.
             yield_single_examples: Whether rows are yielded one by one. Defaults to `True`;
                 `False` yields whole batches.
 
@@ -497,31 +356,12 @@ class Estimator:
             Rows or batches of predictions.
 
         Raises:
-            ValueError: If none of the keys is there, or rows are requested and the predictions of a batch differ in
-                length.
+            ValueError: If the model predicts none of the keys, or if rows are requested and the
+                predictions of a batch differ in length.
         """
-        all_hooks = _spec_checks.check_hooks(hooks, message=_SESSION_HOOKS)
-        checkpoint_path = _as_text(checkpoint_path) or self.latest_checkpoint()
-        if not checkpoint_path:
-            self._say_untrained("predict")
-        with call_graph(self._config):
-            place = self._calls.place(input_fn, ModeKeys.PREDICT)
-            plan, own_hooks = place.plan_prediction(predict_keys)
-            if not checkpoint_path:
-                self._warm_start()
-        batches = prediction.predict_batches(
-            plan,
-            settings=self._config_of_runs,
-            master=self._calls.session_master(ModeKeys.PREDICT),
-            hooks=[*own_hooks, *all_hooks],
-            checkpoint_path=checkpoint_path,
+        return _runs.predict(
+            self, input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples
         )
-        progress = unfollowed(self._config.progress, may_draw=has_terminal(self._config))
-        # The graph's context has ended above: a generator that holds a default graph while it is
-        # suspended would leave it to the caller's own code.
-        with contextlib.closing(batches), progress.phase(PREDICT):
-            told = prediction.told(batches, progress)
-            yield from single_rows(told) if yield_single_examples else told
 
     def export_saved_model(
         self,
@@ -532,7 +372,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         experimental_mode: str = ModeKeys.PREDICT,
     ) -> bytes:
-        """Exports the model for serving, or its graph of training or evaluation.
+        """Exports the model for serving, or its graph for training or evaluation.
 
         Examples:
             >>> from tfx_tpu_trainer.estimator import BaselineRegressor, export, inputs
@@ -553,19 +393,20 @@ class Estimator:
             export_dir_base: Folder to make the timestamped folder in.
             serving_input_receiver_fn: Returns a `ServingInputReceiver`; a `SupervisedInputReceiver`
                 in the other modes.
-            assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
-            as_text: Whether the model is written as text. Defaults to `False`.
+            assets_extra: Maps names below `assets.extra` to files to copy. Defaults to `None`.
+            as_text: Whether the SavedModel is written as text. Defaults to `False`.
             checkpoint_path: Checkpoint to export. Defaults to the latest.
-            experimental_mode: `"infer"`, the default; `"eval"` or `"train"`, for CPUs only.
+            experimental_mode: `"infer"`, the default, or `"eval"` or `"train"`, for CPUs only.
 
         Returns:
             The path of the export.
 
         Raises:
-            ValueError: If there is no checkpoint or no receiver function, or the mode is
-                another one.
+            ValueError: If there is no checkpoint or no receiver function, or if the mode is none
+                of these.
         """
-        return self._export(
+        return _runs.export(
+            self,
             export_dir_base,
             {experimental_mode: serving_input_receiver_fn},
             checkpoint_path,
@@ -583,13 +424,14 @@ class Estimator:
     ) -> bytes:
         """Exports the graphs of several modes into one SavedModel with one set of variables.
 
-        `input_receiver_fn_map` is mode -> input receiver function; the other arguments, and
-        errors, are those of `export_saved_model`.
+        `input_receiver_fn_map` maps modes to receiver functions; the other arguments and the
+        errors are those of `export_saved_model`.
 
         Returns:
             The path of the export.
         """
-        return self._export(
+        return _runs.export(
+            self,
             export_dir_base,
             input_receiver_fn_map,
             checkpoint_path,
@@ -608,8 +450,8 @@ class Estimator:
     ) -> bytes:
         """Exports as `export_saved_model` does; this is its old, deprecated name.
 
-        `strip_default_attrs` tells whether attributes that have their default value are left
-        out, which the new name always does; the other arguments, and errors, are the same.
+        With `strip_default_attrs`, attributes that have their default value are left out, which
+        the new name always does. The other arguments and the errors are the same.
 
         Returns:
             The path of the export.
@@ -617,7 +459,8 @@ class Estimator:
         _logger.warning(
             "export_savedmodel is deprecated: it has been renamed, use export_saved_model instead."
         )
-        return self._export(
+        return _runs.export(
+            self,
             export_dir_base,
             {ModeKeys.PREDICT: serving_input_receiver_fn},
             checkpoint_path,
@@ -625,41 +468,3 @@ class Estimator:
             as_text=as_text,
             strip_default_attrs=strip_default_attrs,
         )
-
-    def _export(
-        self,
-        export_dir_base: str,
-        input_receiver_fns: Mapping[str, Callable[[], Any]],
-        checkpoint_path: str | None,
-        **options: Any,
-    ) -> bytes:
-        check_receiver_fns(input_receiver_fns)
-        return export_saved_model(
-            export_dir_base=export_dir_base,
-            call_model=self._calls.call_model_for_export,
-            input_receiver_fns=input_receiver_fns,
-            checkpoint_path=self._checkpoint_to_export(checkpoint_path),
-            random_seed=self._config.tf_random_seed,
-            session_config=self._config.session_config,
-            **self._calls.export_options(),
-            **options,
-        )
-
-    def _say_untrained(self, doing: str) -> None:
-        """Logs, in the original's line, that variables are initialized; warns unless a warm start is meant."""
-        _logger.info(
-            "Could not find trained model in model_dir: %s, running initialization to %s.",
-            self.model_dir,
-            doing,
-        )
-        if self._warm_start_settings is None:
-            _logger.warning(
-                "%s runs on variables that were never trained: model_dir has no latest checkpoint.%s",
-                doing,
-                checkpoints.unnamed_checkpoints(self.model_dir),
-            )
-
-    def _warm_start(self) -> None:
-        if self._warm_start_settings is not None:
-            _logger.info("Warm-starting with WarmStartSettings: %s", self._warm_start_settings)
-            warm_start(self._warm_start_settings)

@@ -1,4 +1,4 @@
-"""What a model_fn returns to an Estimator."""
+"""The result of a model_fn for an Estimator."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class _Fields(NamedTuple):
 class EstimatorSpec(_Fields):
     """The ops and objects that a model_fn returns to an Estimator; mirrors `tf.estimator.EstimatorSpec`.
 
-    Which fields are needed depends on the mode: `"train"` needs `loss` and `train_op`, `"eval"` needs `loss`, `"infer"`
-    needs `predictions`. Other fields may be given as well.
+    Mode `"train"` needs `loss` and `train_op`, `"eval"` needs `loss`, `"infer"` needs `predictions`; other fields are
+    optional.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import EstimatorSpec, ModeKeys
@@ -105,19 +105,7 @@ class EstimatorSpec(_Fields):
         return EstimatorSpec(**{**self._asdict(), **changes})
 
     def as_template(self, *, mode: str, features: Any, labels: Any) -> ModelTemplate:
-        """Returns the engine's view of this spec.
-
-        Args:
-            mode: The mode that model_fn was called in.
-            features: The features that model_fn was given.
-            labels: The labels that it was given, or `None`.
-
-        Returns:
-            The template, of the default graph.
-
-        Raises:
-            ValueError: If there is nothing to predict in mode `"infer"`.
-        """
+        """Returns the engine's view of this spec."""
         return ModelTemplate(
             graph=v1.get_default_graph(),
             mode=mode,

@@ -1,4 +1,4 @@
-"""Extends an Estimator that is there already: more metrics, or features among its predictions."""
+"""Extends an existing Estimator by metrics, or by features among its predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -18,7 +18,7 @@ _ARGUMENTS: Final = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) -> Estimator:
-    """Returns an Estimator that measures more; mirrors `tf.estimator.add_metrics`.
+    """Returns an Estimator with additional metrics; mirrors `tf.estimator.add_metrics`.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor, add_metrics, inputs
@@ -37,14 +37,14 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
     Args:
         estimator: An Estimator, canned or not.
         metric_fn: Takes any of `features`, `labels`, `predictions` and `config` by name; returns
-            what `EstimatorSpec.eval_metric_ops` takes. A name that is there already is replaced.
+            metrics as `EstimatorSpec.eval_metric_ops`. They replace metrics of the same name.
 
     Returns:
         A new Estimator with the same model folder.
 
     Raises:
         ValueError: If metric_fn takes another argument.
-        TypeError: If it is not callable, or estimator no Estimator.
+        TypeError: If metric_fn is not callable, or `estimator` is not an Estimator.
     """
     if not isinstance(estimator, Estimator):
         raise TypeError(
@@ -88,9 +88,9 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
 def _on_cores(
     eval_metrics: Any, metric_fn: Callable[..., dict[str, Any]], given: Mapping[str, Any]
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-    """Metrics of a `TPUEstimatorSpec` and more, all made once the cores' tensors are gathered."""
+    """Adds metrics to those of a `TPUEstimatorSpec`; all are created from the gathered tensors."""
     own_fn, own_tensors = eval_metrics or (dict, {})
-    # Cores send tensors alone; a config is bound to the function instead.
+    # Cores send only tensors, so a config is bound to the function.
     constants = {name: given[name] for name in given if name == "config"}
     tensors = {name: given[name] for name in given if name != "config"}
 
@@ -101,7 +101,7 @@ def _on_cores(
     return both, {"own": own_tensors, "added": tensors}
 
 
-# Signatures of a canned estimator that answer with named tensors.
+# Signatures of a canned estimator that return named tensors.
 _SIGNATURES: Final = ("predict", DEFAULT_SIGNATURE)
 
 
@@ -110,10 +110,10 @@ def forward_features(
     keys: str | Sequence[str] | None = None,
     sparse_default_values: Mapping[str, Any] | None = None,
 ) -> Estimator:
-    """Returns an Estimator that predicts some features too; mirrors `tf.contrib.estimator.forward_features`.
+    """Returns an Estimator that also predicts features; mirrors `tf.contrib.estimator.forward_features`.
 
-    They are among what `predict` yields, and among the outputs of an export's predict signatures. Batches of
-    predictions that lose their order are joined with their inputs this way.
+    `predict` and the predict signatures of an export return them with the predictions, so that predictions whose
+    order is lost can be joined with their inputs.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor, forward_features, inputs
@@ -127,14 +127,14 @@ def forward_features(
     Args:
         estimator: An Estimator, canned or not, whose predictions are a dict.
         keys: The name of a feature, or names of several. Defaults to `None`, all features.
-        sparse_default_values: Name of a sparse feature -> the value where it has none; it is forwarded as a dense
-            tensor. Defaults to `None`: a sparse feature is an error.
+        sparse_default_values: Maps names of sparse features to the default value of the dense tensors that they
+            are forwarded as. Defaults to `None`: a sparse feature is an error.
 
     Returns:
         A new Estimator with the same model folder.
 
     Raises:
-        TypeError: If keys are no strings.
+        TypeError: If keys are not strings.
     """
     if isinstance(keys, str):
         keys = [keys]
@@ -220,7 +220,7 @@ def _dense(key: str, feature: Any, sparse_default_values: Mapping[str, Any]) -> 
 
 
 def _with(output: Any, forwarded: Mapping[str, tf.Tensor]) -> Any:
-    """Returns an export output with more tensors, where it is of the kind that names them."""
+    """Adds tensors to an export output if its kind names them."""
     if not isinstance(output, (PredictOutput, tf_private.export_output.PredictOutput)):
         return output
     return PredictOutput({**output.outputs, **forwarded})

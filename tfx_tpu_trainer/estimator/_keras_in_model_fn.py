@@ -1,9 +1,9 @@
-"""Keras optimizers that a model_fn uses itself: they train in its graph, as v1 optimizers do.
+"""Makes Keras optimizers that a model_fn calls train in its graph, as v1 optimizers do.
 
-Today's optimizers of Keras (Keras 2's from 2.11 on, Keras 3's) assign to variables one after the
-other and return the count of their steps: a train_op made of that would change nothing in a graph.
-While a model_fn is called, what they apply is traced as Keras itself would, in a `tf.function`, the
-traced nodes are copied into the graph, and the caller gets an op that runs all of them.
+Today's Keras optimizers (Keras 2's from 2.11 on, Keras 3's) assign to variables one after the
+other and return their count of steps: a train_op of that would change nothing in a graph. While a
+model_fn runs, their updates are traced in a `tf.function`, as Keras itself would, and the traced
+nodes are copied into the graph; the caller gets an op that runs all of them.
 """
 
 import contextlib
@@ -36,16 +36,15 @@ _HANDLES: Final = (tf.resource, tf.variant)
 # `apply` is Keras 3's.
 _APPLYING: Final = ("apply_gradients", "apply")
 
-# The classes are wrapped once for the process, by the first model_fn that is being called, and
-# unwrapped by the last: two threads may call a model_fn each. `_call` says whose call a thread is
-# in.
+# The classes are wrapped once for the process, by the first model_fn that runs, and unwrapped by the
+# last, since two threads may call a model_fn each. `_call` has the call of the current thread.
 _lock = threading.Lock()
 _users = 0
 _originals: list[tuple[type, str, Callable[..., Any]]] = []
 
 
 class _Call:
-    """What one call of a model_fn has done with Keras optimizers."""
+    """The Keras optimizers of one call of a model_fn."""
 
     def __init__(self, graph: tf.Graph) -> None:
         self.graph = graph
@@ -56,13 +55,13 @@ class _Call:
         self._before: list[tuple[Any, dict[str, Any]]] = []
 
     def unused_name(self, optimizer: Any) -> str:
-        """Returns a name that is the same in each call: Keras 3 counts those of a process."""
+        """Returns a name that is the same in each call; Keras 3's own names count per process."""
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(optimizer).__name__).lower()
         count = self.names[name] = self.names.get(name, -1) + 1
         return f"{name}_{count}" if count else name
 
     def remember(self, optimizer: Any) -> None:
-        """Notes how an optimizer from outside of model_fn was, before it makes variables here."""
+        """Records the state of an optimizer from outside model_fn, before it makes variables here."""
         if optimizer in self.made_here or any(optimizer is each for each, _ in self._before):
             return
         self._before.append((optimizer, _state(optimizer)))
@@ -72,7 +71,7 @@ class _Call:
                 self.remember(inner)
 
     def restore(self) -> None:
-        """Makes optimizers from outside what they were, so that the next call can use them."""
+        """Restores optimizers from outside, so that the next call can use them."""
         for optimizer, state in self._before:
             vars(optimizer).clear()
             vars(optimizer).update(state)
@@ -85,10 +84,10 @@ _call: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("call", def
 def keras_optimizers_train() -> Iterator[None]:
     """Makes Keras optimizers of every kind train in the default graph.
 
-    What their `apply_gradients` (and Keras 3's `apply`, and `minimize`) returns is an op that changes
-    the variables; a subclass that overrides one of them is traced with what it adds. An optimizer made
-    outside has variables in the graph for as long as this lasts, and is what it was afterwards.
-    Calls in other threads, in a `tf.function` or with eager execution are left alone.
+    Their `apply_gradients`, Keras 3's `apply` and `minimize` return an op that changes the variables;
+    overrides of them in subclasses are traced too. An optimizer from outside has variables in the
+    graph only inside this context. Calls in other threads, in a `tf.function` or with eager execution
+    stay unchanged.
     """
     call = _Call(v1.get_default_graph())
     token = _call.set(call)
@@ -102,17 +101,14 @@ def keras_optimizers_train() -> Iterator[None]:
 
 
 def is_of_this_call(optimizer: Any) -> None:
-    """Notes an optimizer that was made for the model_fn that runs, though not in its graph.
-
-    It keeps its variables afterwards, for what is saved of it.
-    """
+    """Marks an optimizer as made for the running model_fn: it keeps its variables, to be saved."""
     call = _call.get()
     if call is not None:
         call.made_here.add(optimizer)
 
 
 def todays_bases() -> list[Any]:
-    """Returns the bases of today's Keras optimizers, of those Kerases that are imported."""
+    """Returns the bases of today's Keras optimizers, from the imported versions of Keras."""
     return [*_bases("tf_keras"), *_bases("keras")]
 
 
@@ -233,14 +229,14 @@ def _returning_what_is_applied(minimize: Callable[..., Any]) -> Callable[..., An
 
 
 def _variables_of(pairs: list[Any], variables: Any = None, **kwargs: Any) -> list[Any]:
-    """Returns what is trained, of the arguments of `apply_gradients` or of Keras 3's `apply`."""
+    """Returns the trained variables from the arguments of `apply_gradients` or Keras 3's `apply`."""
     if pairs and isinstance(pairs[0], tuple):
         return [variable for _, variable in pairs]
     return list(kwargs.get("trainable_variables", variables) or ())
 
 
 def _build(optimizer: Any, variables: list[Any]) -> None:
-    """Makes an optimizer's variables, in the graph: what is traced would make eager ones."""
+    """Makes an optimizer's variables in the graph; a trace would make eager ones."""
     if not variables or getattr(optimizer, "built", False):
         return
     with contextlib.ExitStack() as stack:
@@ -325,7 +321,7 @@ def _from_first_values(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
 
 
 def _of_this_graph(call: _Call, captured: Any, traced: Trace, name: str) -> tf.Tensor:
-    """Returns the graph's tensor for what applying reads: it may be an outside variable's handle."""
+    """Returns the graph's tensor for a captured one, which may be the handle of an outside variable."""
     if getattr(captured, "graph", None) is call.graph:
         return captured
     if not call.stand_ins.has(captured):

@@ -1,4 +1,4 @@
-"""Checks of numbers that programs give, and of lists: steps, seconds, sizes, heads, columns."""
+"""Checks numbers and lists among a program's arguments."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
-    """Tells whether a number meets a condition, which NaN never does."""
+    """Tells whether a number meets a condition; NaN meets none."""
     try:
         return bool(condition(value))
     except (TypeError, ValueError):
@@ -15,26 +15,26 @@ def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
 
 
 def check_no_tensor(name: str, value: Any) -> None:
-    """Checks that a number is not a tensor, whose value is unknown in an estimator's graph."""
+    """Refuses a tensor, whose value an estimator can't know before its graph runs."""
     if isinstance(value, tf.Tensor):
         raise TypeError(f"{name} must be a number; got {value!r}. Give its value, int(...).")
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Checks a number that may be left out."""
+    """Checks that a number is `None` or positive."""
     check_no_tensor(name, value)
     if value is not None and not holds(name, value, lambda number: number > 0):
         raise ValueError(f"Must specify {name} > 0, given: {value}")
 
 
 def check_is_number(name: str, value: Any) -> None:
-    """Checks that a value, which may be left out, is a number."""
+    """Checks that a value is `None` or a number."""
     if value is not None:
         holds(name, value, lambda number: number > 0)
 
 
 def as_items(name: str, value: Any, example: str) -> tuple[Any, ...]:
-    """Returns the items of a list; none where it is left out."""
+    """Returns the items of a list; none of `None`."""
     if isinstance(value, Iterable):
         return tuple(value)
     if value:

@@ -1,4 +1,4 @@
-"""How a run is made: folders, seeds, checkpoints, the cluster."""
+"""The configuration of a run: folders, seeds, checkpoints, the cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SAVE_ERROR = "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be bo
 
 
 class _NotGiven:
-    """Tells `None`, which switches checkpoints off, from an argument left out."""
+    """Marks an argument that is left out, where `None` switches checkpoints off."""
 
     def __repr__(self) -> str:
         return "<default>"
@@ -38,8 +38,8 @@ _STRATEGIES = ("train_distribute", "eval_distribute", "experimental_distribute")
 class RunConfig:
     """The configuration of a run; mirrors `tf.estimator.RunConfig`.
 
-    What belongs to the cluster (`cluster_spec`, `task_type`, `master`, ...) is read from the
-    environment variable TF_CONFIG.
+    The cluster's properties (`cluster_spec`, `task_type`, `master`, ...) come from the environment
+    variable TF_CONFIG.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import RunConfig
@@ -86,17 +86,16 @@ class RunConfig:
         Args:
             model_dir: Folder of checkpoints and events. Defaults to `None`: the estimator's.
             tf_random_seed: Graph-level random seed of every run. Defaults to `None`.
-            save_summary_steps: Steps between summaries. Defaults to 100. Any number of steps need not be whole: what is
-                due every 31.25 steps comes with the next step that is not before it, the 32nd.
+            save_summary_steps: Steps between summaries. Defaults to 100. No number of steps must be whole: 31.25 is
+                due at the next whole step, the 32nd.
             save_checkpoints_steps: Steps between checkpoints; excludes
-                `save_checkpoints_secs`. With both `None` none is written.
-            save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 where no steps
-                are given.
+                `save_checkpoints_secs`. With both `None`, no checkpoint is written.
+            save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 without
+                `save_checkpoints_steps`.
             session_config: Configuration of the sessions. Its options of TensorFlow's graph
-                optimizer hold for what runs outside of loops. If it has no `optimizer_options`, a
-                training's sessions fold no constants, which takes memory. Defaults to `None`, soft
-                placement.
-            keep_checkpoint_max: Checkpoints kept; `None` or 0 keeps all. Defaults to 5.
+                optimizer apply outside loops. Without `optimizer_options`, a training's sessions
+                fold no constants, which takes memory. Defaults to `None`, soft placement.
+            keep_checkpoint_max: Number of checkpoints to keep; `None` or 0 keeps all. Defaults to 5.
             keep_checkpoint_every_n_hours: Hours after which a checkpoint is kept for good.
                 Defaults to 10000.
             log_step_count_steps: Steps between log lines. Defaults to 100.
@@ -120,41 +119,37 @@ class RunConfig:
                 step. Where TensorFlow sees a GPU, `None` is `"auto"` for models without random ops. Where XLA can't
                 compile a model, or with `"auto"` not within 60 seconds, or a hook must see every step, a log line says
                 so. Defaults to `None`.
-            save_input_position: Whether each checkpoint has next to it, in `<model_dir>/input_position`, where the
-                training input stands, so that training that resumes from it reads the rows that come next (ours; the
+            save_input_position: Whether the position of the training input is saved with each checkpoint, in
+                `<model_dir>/input_position`, so that a resumed training reads the rows that come next (ours; the
                 original starts the input from its beginning). Seeded random ops of model_fn then draw by the global
-                step. What is promised is in `docs/reliability.md`. Defaults to `False`.
-            first_checkpoint_secs: Seconds to the first checkpoint by time (ours). The next follow
-                after twice as long each, until that is `save_checkpoints_secs`, so that a training
-                that is killed early loses no more than half of itself. Defaults to `None`: all
-                intervals are equal.
-            stall_timeout_secs: Seconds after which a session that makes no step ends (ours): the
-                stacks of all Python threads are logged, and a StalledError is raised; a process
-                that can't raise it ends with exit code 75. The first step counts too, and with it
-                what TensorFlow and XLA make of the graph. Defaults to `None`: a session waits for
-                ever, and says so each minute.
-            progress: How it is shown how far a training, an evaluation or a prediction is (ours): steps of all steps,
+                step. `docs/reliability.md` has the guarantees. Defaults to `False`.
+            first_checkpoint_secs: Seconds to the first checkpoint by time (ours). Each next interval is
+                twice as long, up to `save_checkpoints_secs`, so that a training that is killed
+                early loses at most half of its steps. Defaults to `None`: all intervals are equal.
+            stall_timeout_secs: Seconds without a step after which a session ends (ours): the stacks of
+                all Python threads are logged and a StalledError is raised; a process that can't
+                raise it ends with exit code 75. The first step, which includes compilation, counts
+                too. Defaults to `None`: a session waits for ever and logs it each minute.
+            progress: How the progress of a training, an evaluation or a prediction is shown (ours): steps of all steps,
                 loss, speed, the time left, the last checkpoint, the next evaluation, batches done, and the seconds of
                 each phase. `"bar"` draws a bar on standard error, or in a notebook's cell; `"log"` writes log lines,
                 every `log_step_count_steps` steps and at most every five seconds; `"auto"` draws where standard error
                 is a terminal or the program a notebook, and logs elsewhere, though nothing with
                 `log_step_count_steps=None`; `"off"` and `None` show nothing but the original's lines. Defaults to
                 `"auto"`.
-            gradient_norms: Whether TensorBoard is told of the norm of the gradients, of all and of each variable, at
-                each summary of a training (ours; see `docs/tensorboard.md`). Defaults to `False`.
-            histograms: Whether it is told of the distributions of gradients and weights then (ours). Defaults to
-                `False`.
+            gradient_norms: Whether each summary of a training has the norms of the gradients, of all variables and of
+                each (ours; see `docs/tensorboard.md`). Defaults to `False`.
+            histograms: Whether summaries have histograms of gradients and weights (ours). Defaults to `False`.
             profile_steps: The first and the last global step to profile for TensorBoard's profile plugin (ours).
-                On the host they are made one by one; elsewhere the session calls that have them are profiled as a
-                whole. Defaults to `None`: nothing is profiled.
-            tf_config: Ours: the cluster, in the form of TF_CONFIG, instead of what the environment says; `{}` runs in
-                this process alone. Defaults to `None`: the environment's.
+                On the host these steps run one by one; elsewhere, whole session calls are profiled. Defaults to
+                `None`: nothing is profiled.
+            tf_config: The cluster, in the form of TF_CONFIG, in place of the environment variable (ours). `{}` runs
+                this process alone. Defaults to `None`: the environment variable.
 
         Raises:
-            ValueError: If a value is out of its range, or both kinds of checkpoint interval
-                are given, or a strategy can't run a model_fn, or TF_CONFIG describes what can't
-                be.
-            TypeError: If a value is of another type.
+            ValueError: If a value is out of its range, both kinds of checkpoint interval are given,
+                a strategy can't run a model_fn, or TF_CONFIG is invalid.
+            TypeError: If a value has the wrong type.
         """
         if save_checkpoints_steps is _NOT_GIVEN and save_checkpoints_secs is _NOT_GIVEN:
             save_checkpoints_steps, save_checkpoints_secs = None, _DEFAULT_CHECKPOINT_SECS
@@ -213,11 +208,11 @@ class RunConfig:
             self._configure_sessions_of_a_cluster()
 
     def _configure_sessions_of_a_cluster(self) -> None:
-        """Keeps a task of a cluster from waiting for tasks that it does not talk to."""
+        """Keeps a task of a cluster from waiting for tasks that it needs no connection to."""
         if self._values["session_config"] is not None or not self._cluster_spec.jobs:
             return
-        # Without a filter a session connects to every task of the cluster and waits for each, so a
-        # worker that has not started, or has died, would hold up all others.
+        # Without filters, a session connects to every task of the cluster and waits for each, so a
+        # worker that has not started, or has died, would block all others.
         filters = {
             TaskType.MASTER: ["/job:ps", "/job:master"],
             TaskType.CHIEF: ["/job:ps", "/job:chief"],
@@ -230,9 +225,9 @@ class RunConfig:
             self._values["session_config"] = session_config
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RunConfig:
-        """Returns a deep copy with the same strategies: they hold devices, servers and threads."""
+        """Returns a deep copy that shares the strategies, which hold devices, servers and threads."""
         for name in _STRATEGIES:
-            # What deepcopy finds in `memo` it takes for copied already.
+            # deepcopy takes objects in `memo` as copied already.
             memo[id(self._values[name])] = self._values[name]
         copied = copy.copy(self)
         memo[id(self)] = copied
@@ -293,7 +288,7 @@ class RunConfig:
         }
 
     def described(self) -> dict[str, Any]:
-        """Returns every property under the name that the original logs it by."""
+        """Returns every property under the name in the original's log."""
         rest = {name: value for name, value in vars(self).items() if name != "_values"}
         return {f"_{name}": value for name, value in self._values.items()} | rest
 
@@ -374,7 +369,7 @@ class RunConfig:
 
     @property
     def session_creation_timeout_secs(self) -> int | None:
-        """Seconds a worker waits for the chief, and each of them for the hosts it needs."""
+        """Seconds that a task waits for the chief and for the hosts that it needs."""
         return self._values["session_creation_timeout_secs"]
 
     @property
@@ -384,7 +379,7 @@ class RunConfig:
 
     @property
     def jit_compile(self) -> bool | Literal["auto"] | None:
-        """How steps on the host are made fast: `None`, `False`, `True` or `"auto"`."""
+        """Whether XLA compiles steps on the host: `None`, `False`, `True` or `"auto"`."""
         return self._values["jit_compile"]
 
     @property
@@ -404,7 +399,7 @@ class RunConfig:
 
     @property
     def progress(self) -> str | None:
-        """How it is shown how far a run is: `"auto"`, `"bar"`, `"log"` or `"off"`; `None` is off."""
+        """How progress is shown: `"auto"`, `"bar"`, `"log"` or `"off"`; `None` is off."""
         return self._values["progress"]
 
     @property
@@ -429,7 +424,7 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process is, one of `TaskType`."""
+        """Type of this process's task, one of `TaskType`."""
         return self._task_type
 
     @property

@@ -1,4 +1,4 @@
-"""Checks what a RunConfig is given, so that a wrong value fails where it was written."""
+"""Checks the arguments of a RunConfig, so that a wrong value fails where it is written."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _logger = tf.get_logger()
 
 
 def one_model_dir(given: str | os.PathLike[str] | None, from_tf_config: str | None) -> str | None:
-    """Returns the model folder of a RunConfig, which TF_CONFIG may name too."""
+    """Returns the model folder, from a RunConfig's argument or from TF_CONFIG."""
     model_dir = None if given is None else path_text("model_dir", given)
     if model_dir == "":
         raise ValueError("model_dir should be non-empty; leave it out for a temporary folder.")
@@ -42,7 +42,7 @@ def _is_range_of_steps(value: Any) -> bool:
 
 
 def check_values(values: Mapping[str, Any]) -> None:
-    """Checks the arguments of a RunConfig, complete and by name; `None` is none of them given."""
+    """Checks the arguments of a RunConfig by name; `None` is always valid."""
 
     def check(name: str, holds: Callable[[Any], bool], must: str) -> None:
         value = values[name]

@@ -11,11 +11,7 @@ v1 = tf.compat.v1
 
 
 class NoSpecError(ValueError):
-    """A model_fn returned something else than a spec.
-
-    Attributes:
-        returned: What it returned.
-    """
+    """A model_fn returned `returned`, which is not a spec."""
 
     def __init__(self, message: str, *, returned: Any) -> None:
         super().__init__(message)
@@ -52,12 +48,7 @@ def check_train_op(train_op: Any, mode: str | None) -> Any:
 
 
 def check_predictions(predictions: Any, mode: str | None) -> Any:
-    """Checks predictions and returns them: a dict as a new one, absent ones as `{}`.
-
-    Raises:
-        TypeError: If they are neither a tensor nor a dict of tensors.
-        ValueError: If the mode needs them and there are none, or one is of another graph.
-    """
+    """Checks predictions and returns them; a dict is copied, and `None` becomes `{}`."""
     if predictions is None:
         if mode == ModeKeys.PREDICT:
             raise ValueError("Missing predictions. Mode 'infer' needs them in the spec.")
@@ -73,10 +64,7 @@ def check_predictions(predictions: Any, mode: str | None) -> Any:
 
 
 def predictions_of_mode(predictions: Any, mode: str) -> Any:
-    """Checks that there is something to predict where it is requested, and returns it.
-
-    A session call that fetches nothing reads no input, and would be made without end.
-    """
+    """Returns predictions; refuses an empty dict, whose session calls would read no input and never end."""
     if mode == ModeKeys.PREDICT and isinstance(predictions, Mapping) and not predictions:
         raise ValueError("Missing predictions. The spec has none, or an empty dict of them.")
     return predictions
@@ -107,8 +95,8 @@ def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
 def check_graph(value: Any, what: str, *, key: Any = None) -> None:
     """Checks that a tensor or op is of the default graph, or of one around it.
 
-    An export for TPUs calls model_fn in the graph of a function: a feature that is passed
-    through untouched is of the graph around it.
+    An export for TPUs calls model_fn in a function's graph, where an unchanged feature is a tensor
+    of the graph around it.
     """
     if tf.executing_eagerly():
         return
@@ -126,6 +114,6 @@ def check_graph(value: Any, what: str, *, key: Any = None) -> None:
 
 
 def _check_is_tensor(value: Any, what: str) -> None:
-    # A sparse or ragged tensor consists of several tensors, and a session gives no array for it.
+    # A sparse or ragged tensor has several tensors, and a session returns no array for it.
     if not isinstance(value, (tf.Tensor, tf.Variable)):
         raise TypeError(f"{what} must be Tensor, given: {value!r}.")

@@ -1,4 +1,4 @@
-"""What the environment variable TF_CONFIG says of this process's place in a cluster."""
+"""Reads this process's task in a cluster from TF_CONFIG."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ _logger = tf.get_logger()
 _LOCAL_MASTER = ""
 _ADDRESS = re.compile(r"(?:\[[^\s\]]+\]|[^\s:]+):([0-9]{1,5})")
 _MAX_PORT = 65535
-# A TF_CONFIG of many hosts is long; what is wrong with it stands in the reason.
+# A TF_CONFIG of many hosts is long; the reason names the mistake.
 _MAX_QUOTED = 200
 _NOTE = "Note that these values may be coming from the TF_CONFIG environment variable."
 
@@ -31,7 +31,7 @@ class TaskType:
 
 @dataclasses.dataclass(frozen=True)
 class TaskEnvironment:
-    """This process's place in a cluster.
+    """This process's task in a cluster.
 
     Attributes:
         cluster_spec: The training cluster; empty for a local run and for an evaluator.
@@ -44,7 +44,7 @@ class TaskEnvironment:
         num_worker_replicas: Number of workers, the chief included.
         global_id_in_cluster: Number of this task over all types, the chief being 0 and
             parameter servers last; `None` for an evaluator.
-        service: What TF_CONFIG says of its service, as given.
+        service: The `service` entry of TF_CONFIG.
         model_dir: Model folder named by TF_CONFIG, or `None`.
     """
 
@@ -67,17 +67,17 @@ def read_task_environment(
     """Reads TF_CONFIG.
 
     Args:
-        tf_config: A cluster, in the form of TF_CONFIG, to read in its place; `{}` is a run of this
-            process alone. Defaults to `None`: what the environment variable says.
-        needs_chief: Whether a cluster must have a chief; else, where it has none, the first
-            worker is. Defaults to `True`.
+        tf_config: A cluster in the form of TF_CONFIG; `{}` is a run of this process alone. Defaults
+            to `None`: the environment variable.
+        needs_chief: Whether a cluster must have a chief. Defaults to `True`; with `False`, the
+            first worker is the chief of a cluster without one.
 
     Returns:
-        This process's place; a local run where TF_CONFIG is not set.
+        This process's task; a local run where TF_CONFIG is not set.
 
     Raises:
-        ValueError: If TF_CONFIG is no JSON, or describes a cluster that can't be.
-        TypeError: If it, its service or its cluster is not a dict, or an address not a text.
+        ValueError: If TF_CONFIG is not JSON, or describes an invalid cluster or task.
+        TypeError: If TF_CONFIG, its service or its cluster is not a dict, or an address is not text.
     """
     if tf_config is None:
         tf_config = tf_config_of_environment()
@@ -142,7 +142,7 @@ def _cluster(tf_config: Mapping[str, Any]) -> tf.train.ClusterSpec:
 
 
 def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
-    """Finds what would else be hosts that wait for one another."""
+    """Refuses addresses with which hosts would wait for one another."""
     task_at: dict[str, str] = {}
     for job in cluster.jobs:
         for index in cluster.task_indices(job):
@@ -245,8 +245,7 @@ def _place_in_cluster(
         "evaluation_master": _LOCAL_MASTER,
         "is_chief": task_type == chief_type and task_id == 0,
         "num_ps_replicas": len(jobs.get(TaskType.PS, [])),
-        # A set: where a cluster may do without a chief, the first worker is it, and the two are one
-        # job.
+        # A set, since worker and chief are one job where the first worker is the chief.
         "num_worker_replicas": sum(len(jobs.get(job, [])) for job in {TaskType.WORKER, chief_type}),
         "global_id_in_cluster": _global_id(cluster, task_type, task_id, chief_type),
     }

@@ -1,4 +1,4 @@
-"""Calls the functions that a user gives, input_fn and model_fn, and explains what they got wrong."""
+"""Calls the user's input_fn and model_fn, and explains their errors."""
 
 import contextlib
 import copy
@@ -30,7 +30,7 @@ _BATCH_SIZES = {
     ModeKeys.PREDICT: "predict_batch_size",
 }
 
-# TensorFlow's words where a graph is given what belongs to another one, or to eager execution.
+# TensorFlow's errors for a tensor or dataset of another graph, or of eager execution.
 _EAGER = "Attempting to capture an EagerTensor without building a function"
 _SAYS_SO = re.compile(
     rf"{_EAGER}|Encountered an Eager-defined Tensor during graph construction|must be from the same "
@@ -55,26 +55,26 @@ def call_input_fn(
     input_context: tf.distribute.InputContext | None = None,
     required: Iterable[str] = (),
 ) -> Any:
-    """Calls an input_fn with those arguments that it takes, on the host's CPU.
+    """Calls an input_fn with the arguments that it takes, on the host's CPU.
 
     Args:
         input_fn: The function; may take `mode`, `params`, `config` and `input_context`.
         mode: One of `ModeKeys`.
-        params: Given as a deep copy, so that changes go nowhere.
+        params: Given as a deep copy, so that changes have no effect.
         config: Given as a deep copy.
-        input_context: What a worker of a `tf.distribute` strategy knows of its share of the
-            input. Defaults to `None`: not given to input_fn.
-        required: The names of arguments that it must take, by name or in `**kwargs`. Defaults
-            to none.
+        input_context: The share of the input of a `tf.distribute` worker. Defaults to `None`: not
+            given to input_fn.
+        required: Names of arguments that input_fn must take, by name or in `**kwargs`. Defaults to
+            none.
 
     Returns:
-        What it returns.
+        The result of input_fn.
 
     Raises:
-        TypeError: If it yields, or returns a function.
-        ValueError: If it returns a Dataset that was made outside of it.
-        UnknownKeyError: If it looks up a param that is not there.
-        Keras2NeededError: If it uses what only Keras 2 has, and TensorFlow has Keras 3.
+        TypeError: If input_fn yields, or returns a function.
+        ValueError: If it returns a Dataset that was made outside it.
+        UnknownKeyError: If it looks up a param that does not exist.
+        Keras2NeededError: If it needs Keras 2, and TensorFlow has Keras 3.
     """
     available = {"mode": mode, "params": params, "config": config}
     if input_context is not None:
@@ -92,7 +92,7 @@ def call_input_fn(
 
 
 def _check_is_no_function(input_fn: Callable[..., Any], returned: Any) -> None:
-    """Refuses what TensorFlow would otherwise try to make a tensor of, without a word of input_fn."""
+    """Refuses generators and functions, which TensorFlow's error would not relate to input_fn."""
     if inspect.isgenerator(returned):
         raise TypeError(
             f"input_fn should return a Dataset or (features, labels), but {input_fn!r} yields: let "
@@ -114,7 +114,7 @@ def call_model_fn(
     params: Mapping[str, Any],
     config: Any,
 ) -> Any:
-    """Calls a model_fn with those arguments that it takes."""
+    """Calls a model_fn with the arguments that it takes."""
     if labels is not None and not takes(model_fn, "labels"):
         raise ValueError(
             "model_fn does not take labels, but input_fn returns labels. Add a labels argument to "
@@ -148,16 +148,16 @@ def call_model_fn(
 
 
 class UnknownKeyError(KeyError):
-    """A user's function looked up what it was not given."""
+    """A user's function looked up a key that its argument lacks."""
 
     def __str__(self) -> str:
-        """The message as it is; a KeyError would quote it."""
+        """Returns the message without the quotes of a KeyError."""
         return str(self.args[0])
 
 
 @contextlib.contextmanager
 def _explained_keys(function: str, mode: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """Lists the keys that are there, for a key that a function looked up in vain in its arguments."""
+    """Adds the existing keys to the error for a key that a function's arguments lack."""
     try:
         yield
     except KeyError as error:
@@ -170,14 +170,14 @@ def _explained_keys(function: str, mode: str, given: Mapping[str, Any]) -> Itera
 def _with_keys_there(
     error: KeyError, function: str, mode: str, given: Mapping[str, Any]
 ) -> KeyError | None:
-    """Returns the error with the keys that are there; `None` where something else was looked up."""
+    """Returns the error with the existing keys; `None` if another mapping lacks the key."""
     key = error.args[0] if len(error.args) == 1 else None
     keys = {
         name: sorted(map(str, part)) for name, part in given.items() if isinstance(part, Mapping)
     }
-    # A KeyError does not say which mapping lacks the key. The mappings in which the user's line
-    # looks it up are compared with the arguments by their keys, as the function may have made a
-    # copy.
+    # A KeyError does not name the mapping that lacks the key. So the mappings in which the user's
+    # line looks it up are compared with the arguments, by their keys, since the function may have
+    # made a copy.
     looked_in = [
         name
         for mapping in mappings_looked_up_in(error, key)
@@ -205,7 +205,7 @@ def _advice_on_params(key: Any, mode: str, *, is_of_tpu_estimator: bool) -> str:
 
 
 def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies what a function may change without effect."""
+    """Copies params and config, so that a function's changes have no effect."""
     return {
         name: copy.deepcopy(value) if name in ("params", "config") else value
         for name, value in available.items()
@@ -214,7 +214,7 @@ def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def in_one_graph(function: str) -> Iterator[None]:
-    """Adds to TensorFlow's error over a tensor or dataset of another graph what the function must not do, and where."""
+    """Adds rule and source line to TensorFlow's error about a tensor or dataset of another graph."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
@@ -233,7 +233,7 @@ def in_one_graph(function: str) -> Iterator[None]:
 
 
 def check_dataset_is_inside(returned: Any) -> None:
-    """Checks that a Dataset which input_fn returned can be read where input_fn was called."""
+    """Checks that a Dataset from input_fn can be read where input_fn was called."""
     if isinstance(returned, tf.data.Dataset) and not _is_here(
         variant := tf.data.experimental.to_variant(returned)
     ):
@@ -244,7 +244,7 @@ def check_dataset_is_inside(returned: Any) -> None:
 
 
 def check_tensors_are_inside(*structures: Any) -> None:
-    """Checks that tensors which input_fn returned belong to the graph that is under construction."""
+    """Checks that tensors from input_fn belong to the graph under construction."""
     for tensor in tf.nest.flatten(structures, expand_composites=True):
         if isinstance(tensor, tf.Tensor) and not _is_here(tensor):
             is_eager = not tf.is_symbolic_tensor(tensor)

@@ -1,4 +1,4 @@
-"""Where a model's first values come from."""
+"""Warm start: takes a model's first values from a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Fields(NamedTuple):
 
 
 class WarmStartSettings(_Fields):
-    """Which variables start from which checkpoint; mirrors `tf.estimator.WarmStartSettings`.
+    """Selects the variables that start from a checkpoint; mirrors `tf.estimator.WarmStartSettings`.
 
     Examples:
         The variables below `bert`, one of which had another name:
@@ -86,7 +86,7 @@ class WarmStartSettings(_Fields):
 
 
 def _patterns(vars_to_warm_start: Any) -> list[str]:
-    """The regular expressions among what settings select; the original takes variables too."""
+    """Returns the regular expressions among the selected variables; the original takes variables too."""
     listed = (
         vars_to_warm_start
         if isinstance(vars_to_warm_start, (list, tuple))
@@ -96,7 +96,7 @@ def _patterns(vars_to_warm_start: Any) -> list[str]:
 
 
 def as_warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
-    """Returns the settings for what a constructor was given as `warm_start_from`."""
+    """Returns the settings for a constructor's `warm_start_from`."""
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from
     if isinstance(warm_start_from, (str, bytes, os.PathLike)):

@@ -1,12 +1,12 @@
-"""What the wings above need of the estimators beyond the API of `tf.estimator`.
+"""Names for the wings above this one, beyond the API of `tf.estimator`; programs need none of them.
 
-A program has no use for it: it is how the component watches a training, a preflight traces a model's steps, the
-serving check reads a graph, and `compat` supplies the original's own modules. What is not listed here is private to
-`tfx_tpu_trainer.estimator` and changes without notice.
+The component watches a training with them, a preflight traces a model's steps, the serving check reads a graph, and
+`compat` supplies the original's own modules. All other names are private to `tfx_tpu_trainer.estimator` and change
+without notice.
 
-The modules among the names are read as such: `graph_nodes` walks nodes and functions of a graph, `ops_on_tpu` knows
-which ops TPUs run, `shardings` reads annotations of a split model, `checkpoints` finds them in a folder, `tf_private`
-has the private calls of TensorFlow that those above share.
+Some names are modules: `graph_nodes` walks a graph's nodes and functions, `ops_on_tpu` lists the ops that TPUs run,
+`shardings` reads the annotations of a split model, `checkpoints` finds checkpoints in a folder, and `tf_private` has
+the private calls of TensorFlow that the wings share.
 """
 
 from tfx_tpu_trainer.estimator._callables import argument_names

@@ -1,4 +1,4 @@
-"""What canned estimators refuse, with the value in the message."""
+"""What canned estimators refuse beyond the original's conditions, which words/cases/canned.py has."""
 
 import math
 import re
@@ -29,19 +29,12 @@ def numeric() -> list[Any]:
 
 @pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])
 def test_columns_are_checked_by_the_constructor(api):
-    town = fc.categorical_column_with_identity("town", 3)
-    with pytest.raises(ValueError, match=r"either a DenseColumn or CategoricalColumn. Given: 'x'"):
-        api.LinearClassifier(["x"])
-    with pytest.raises(ValueError, match=r"You can wrap a categorical column.*Given: .*'town'"):
-        api.DNNClassifier([2], [town])
     with pytest.raises(ValueError, match="feature_columns must not be empty; given: None"):
         api.LinearRegressor(None)
     with pytest.raises(ValueError, match=r"found dictionary: {'x': 1}"):
         api.DNNRegressor([2], {"x": 1})
     with pytest.raises(ValueError, match="Duplicate feature column name 'x' found"):
         api.LinearEstimator(ours.RegressionHead(), numeric() * 2)
-    with pytest.raises(ValueError, match="Either linear_feature_columns or dnn_feature_columns"):
-        api.DNNLinearCombinedClassifier()
     with pytest.raises(ValueError, match=r"dnn_hidden_units must be defined.*given: \(\)"):
         api.DNNLinearCombinedRegressor(dnn_feature_columns=numeric())
 
@@ -144,56 +137,22 @@ def test_columns_of_tensorflow_1_are_for_v1_estimators_only(tmp_path):
     assert any(each.startswith(name) for each in estimator.get_variable_names())
 
 
-@pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])
-def test_optimizers_are_checked(api, tmp_path):
-    for number, (given, text) in enumerate(
-        [
-            ("Momentum", "Unsupported optimizer name: Momentum"),
-            (object(), "<object object"),
-        ]
-    ):
-        estimator = api.LinearClassifier(
-            numeric(), optimizer=given, model_dir=str(tmp_path / str(number))
+def test_a_baseline_needs_features_with_rows_of_one_length(tmp_path):
+    with pytest.raises(ValueError, match=r"features should be a dictionary.*Given type"):
+        ours.BaselineClassifier(model_dir=str(tmp_path)).train(
+            lambda: tf.data.Dataset.from_tensors(([[1.0]], [1])), steps=1
         )
-        with pytest.raises(ValueError, match=text):
-            estimator.train(input_fn_of([0, 1, 1]), steps=1)
-
-
-@pytest.mark.parametrize("api", [ours, ours.v1], ids=["v2", "v1"])
-def test_features_must_be_a_dict(api, tmp_path):
-    def input_fn():
-        return tf.data.Dataset.from_tensors(([[1.0]], [1]))
-
-    makers = {
-        "linear": lambda folder: api.LinearClassifier(numeric(), model_dir=folder),
-        "dnn": lambda folder: api.DNNClassifier([2], numeric(), model_dir=folder),
-        "baseline": lambda folder: api.BaselineClassifier(model_dir=folder),
-    }
-    for name, make in makers.items():
-        with pytest.raises(ValueError, match=r"features should be a dictionary.*Given type"):
-            make(str(tmp_path / name)).train(input_fn, steps=1)
-
-
-def test_a_baseline_needs_rows_of_one_length(tmp_path):
     estimator = ours.BaselineRegressor(model_dir=str(tmp_path))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"x.* and .*y.* differ in rows"):
         estimator.train(input_fn_of([1.0, 2.0, 3.0], y=np.zeros([2, 1])), steps=1)
-    with pytest.raises(TypeError, match=r"either a string or NumericColumn.*int.*7"):
-        ours.v1.BaselineClassifier(weight_column=7)
 
 
-def test_specs_of_examples_are_checked():
+def test_specs_parse_labels_and_weights():
     spec = ours.classifier_parse_example_spec(numeric(), "label", weight_column="w")
     assert sorted(spec) == ["label", "w", "x"]
     assert spec["label"] == tf.io.FixedLenFeature((1,), tf.int64)
     spec = ours.v1.regressor_parse_example_spec(numeric(), "label", label_dimension=2)
     assert spec["label"] == tf.io.FixedLenFeature((2,), tf.float32)
-    with pytest.raises(ValueError, match=r"label should not be used as feature. label_key: 'x'"):
-        ours.regressor_parse_example_spec(numeric(), "x")
-    with pytest.raises(ValueError, match=r"weight_column should not be used as feature.*'x'"):
-        ours.v1.classifier_parse_example_spec(numeric(), "label", weight_column="x")
-    with pytest.raises(ValueError, match=r"numeric_column. Given type.*value: 7"):
-        ours.classifier_parse_example_spec(numeric(), "label", weight_column=7)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What heads refuse: the original's conditions, with messages that name the value."""
+"""What heads refuse beyond the original's conditions, which words/cases/heads.py has."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,6 @@ from tfx_tpu_trainer.estimator.heads import (
     MultiLabelHead,
     RegressionHead,
 )
-from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
 
 v1 = tf.compat.v1
 
@@ -46,50 +45,12 @@ class Unfinished(Head):
 
 _CONSTRUCTORS: dict[type[Exception], list[tuple[Callable[[], Any], str]]] = {
     ValueError: [
-        (lambda: BinaryClassHead(label_vocabulary="ab"), "list or a tuple.*str"),
         (lambda: BinaryClassHead(label_vocabulary=["a", "a"]), r"\['a'\] more"),
-        (
-            lambda: BinaryClassHead(thresholds=[0.5, 1.5]),
-            r"thresholds not in \(0, 1\): \(\(0.5, 1.5\),\)",
-        ),
-        (lambda: BinaryClassHead(loss_reduction="none"), "Invalid loss_reduction: none. See"),
-        (lambda: BinaryClassHead(loss_fn=lambda labels: 0), "argument: logits"),
-        (
-            lambda: BinaryClassHead(loss_fn=lambda labels, logits, extra: 0),
-            r"unexpected args: \['extra'\]",
-        ),
-        (lambda: MultiClassHead(None), "n_classes cannot be None"),
-        (lambda: MultiClassHead(2), "n_classes must be > 2: 2"),
         (lambda: BinaryClassHead(label_vocabulary=[]), r"strings. Given: \[\]"),
         (lambda: BinaryClassHead(label_vocabulary=[1, 2]), r"Given: \[1, 2\]"),
-        (
-            lambda: MultiClassHead(3, label_vocabulary=["a", "b"]),
-            r"len\(label_vocabulary\)=2, n_classes=3",
-        ),
-        (lambda: MultiLabelHead(1), "n_classes must be > 1 for multi-label .* Given: 1"),
-        (
-            lambda: MultiLabelHead(3, classes_for_class_based_metrics=[0, 3]),
-            r"range \[0, 2\]. Given: 3",
-        ),
-        (
-            lambda: MultiLabelHead(3, classes_for_class_based_metrics=["a"]),
-            r"label_vocabulary must be provided .*\['a'\]",
-        ),
-        (
-            lambda: MultiLabelHead(
-                2, label_vocabulary=["a", "b"], classes_for_class_based_metrics=["c"]
-            ),
-            r"^'c' is not in list: .* \['c'\] are not in label_vocabulary",
-        ),
-        (lambda: RegressionHead(0), "Invalid label_dimension 0"),
-        (lambda: MultiHead([]), r"Must specify heads. Given: \[\]"),
-        (lambda: MultiHead([RegressionHead()]), "must have name specified"),
         (lambda: MultiHead([RegressionHead(name="a")] * 2), r"unique names. Given: \['a', 'a'\]"),
-        (lambda: MultiHead([RegressionHead(name="a")], head_weights=[1.0, 2.0]), "same size"),
-        (lambda: v1_heads.RegressionHead(loss_reduction="none"), "Invalid loss_reduction: none"),
     ],
     TypeError: [
-        (lambda: BinaryClassHead(weight_column=3), "string or NumericColumn.*int"),
         (lambda: MultiClassHead("3"), "a number. Given: '3'"),
         (lambda: MultiLabelHead("3"), "^'<' not supported between .* 'str' and"),
         (lambda: MultiLabelHead(3.5), "whole number. Given: 3.5"),
@@ -140,11 +101,6 @@ def test_a_heads_constructor_refuses(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: BinaryClassHead().loss([[0], [2]], LOGITS),
-            "Labels must be <= 2 - 1. The greatest label is 2.0",
-        ),
-        (lambda: BinaryClassHead().loss(None, LOGITS), "labels Tensor. Given: None"),
         (lambda: BinaryClassHead().loss([["a"], ["b"]], LOGITS), "label_vocabulary"),
         (
             lambda: BinaryClassHead(label_vocabulary=["a", "b"]).loss([["a"], ["c"]], LOGITS),
@@ -153,26 +109,6 @@ def test_a_heads_constructor_refuses(
         (
             lambda: BinaryClassHead(label_vocabulary=["a", "b"]).loss([[0], [1]], LOGITS),
             "should be string .* Instead got .*int32",
-        ),
-        (
-            lambda: BinaryClassHead().loss(tf.sparse.from_dense([[1], [1]]), LOGITS),
-            "SparseTensor labels are not supported",
-        ),
-        (
-            lambda: BinaryClassHead().loss([[1, 0], [0, 1]], LOGITS),
-            r"Mismatched label shape. Expected labels dimension=1.  Received 2",
-        ),
-        (
-            lambda: BinaryClassHead().loss([[1], [0], [1]], LOGITS),
-            r"expected_labels_shape: \(2, 1\). labels_shape: \(3, 1\)",
-        ),
-        (
-            lambda: BinaryClassHead().loss([[1], [0]], THREE_LOGITS),
-            r"logits_dimension\], got \(2, 3\)",
-        ),
-        (
-            lambda: BinaryClassHead().loss([1], [0.0]),
-            r"logits must have rank at least 2.  Received rank 1",
         ),
         (
             lambda: BinaryClassHead("weight").loss([[1], [0]], LOGITS, {"x": [1.0]}),
@@ -191,29 +127,6 @@ def test_a_heads_constructor_refuses(
                 [[1], [0]], LOGITS, {"weight": tf.sparse.from_dense([[1.0], [2.0]])}
             ),
             "SparseTensor is not supported. key: weight",
-        ),
-        (
-            lambda: BinaryClassHead(loss_fn=lambda labels, logits: tf.reduce_mean(logits)).loss(
-                [[1], [0]], LOGITS
-            ),
-            r"shape \[D0, D1, ... DN, 1\]. logits_shape: \(2, 1\). loss_shape: \(\)",
-        ),
-        (
-            lambda: BinaryClassHead().predictions(LOGITS, ["logits", "top_k"]),
-            "PredictionKeys, given: 'top_k'",
-        ),
-        (
-            lambda: MultiClassHead(3).loss([[0.0], [1.0]], THREE_LOGITS),
-            "should be integer. Instead got .*float32",
-        ),
-        (lambda: MultiClassHead(3).loss([[3], [-1]], THREE_LOGITS), "Labels must be <= 3 - 1"),
-        (
-            lambda: MultiLabelHead(3).loss(np.full([2, 3], 2), THREE_LOGITS),
-            "integer indicator Tensor with values in .* The greatest label is 2",
-        ),
-        (
-            lambda: MultiLabelHead(3).loss(tf.sparse.from_dense([[3], [1]]), THREE_LOGITS),
-            r"values in \[0, 3\).*greatest label is 3",
         ),
         (
             lambda: MultiLabelHead(3).loss(tf.sparse.from_dense([["a"], ["b"]]), THREE_LOGITS),
@@ -236,32 +149,13 @@ def test_a_heads_loss_refuses(call: Callable[[], Any], message: str) -> None:
         call()
 
 
-@pytest.mark.parametrize(
-    ("head", "labels", "message"),
-    [
-        (lambda: MultiClassHead(3), [[0], [3]], r"Labels must be <= n_classes - 1"),
-        (
-            lambda: MultiClassHead(3, label_vocabulary=["a", "b", "c"]),
-            [["a"], ["d"]],
-            r"\[labels that it lacks: \] \[d\]",
-        ),
-        (
-            lambda: MultiClassHead(3),
-            [[0], [1], [2]],
-            r"\[expected_labels_shape: \] \[2 1\] \[labels_shape: \] \[3 1\]",
-        ),
-    ],
-)
-def test_labels_that_are_known_when_they_come_are_refused_by_the_session(
-    head: Callable[[], Head], labels: Any, message: str
-) -> None:
+def test_a_label_that_the_vocabulary_lacks_is_refused_by_the_session() -> None:
     with tf.Graph().as_default(), v1.Session() as session:
-        logits = v1.placeholder(tf.float32, [None, 3])
-        given = v1.placeholder(tf.convert_to_tensor(labels).dtype, [None, 1])
-        loss = head().loss(given, logits)
+        given = v1.placeholder(tf.string, [None, 1])
+        loss = MultiClassHead(3, label_vocabulary=["a", "b", "c"]).loss(given, THREE_LOGITS)
         session.run(v1.tables_initializer())
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            session.run(loss, {logits: THREE_LOGITS, given: labels})
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"that it lacks: \] \[d\]"):
+            session.run(loss, {given: [["a"], ["d"]]})
 
 
 def test_logits_of_an_unknown_shape_are_checked_by_the_session() -> None:
@@ -274,40 +168,11 @@ def test_logits_of_an_unknown_shape_are_checked_by_the_session() -> None:
             session.run(predictions, {logits: LOGITS})
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"logits": {"a": LOGITS}}, r"logits has missing values for head\(s\): \['b'\]"),
-        ({"logits": np.zeros([2, 3])}, r"should equal 2 but is 3"),
-        ({"labels": [[1], [0]]}, "labels must be a dict"),
-        ({"labels": {"b": [[1], [0]]}}, r"labels has missing values for head\(s\): \['a'\]"),
-    ],
-)
-def test_a_multi_head_refuses(given: dict[str, Any], message: str) -> None:
-    head = MultiHead([RegressionHead(name="a"), BinaryClassHead(name="b")])
-    labels = {"a": [[1.0], [0.0]], "b": [[1], [0]]}
-    with pytest.raises(ValueError, match=message):
-        head.loss(**{"logits": np.zeros([2, 2], np.float32), "labels": labels, **given})
-
-
-def test_heads_of_a_multi_head_must_reduce_alike() -> None:
-    alike = [RegressionHead(name="a"), RegressionHead(name="b", loss_reduction="sum")]
-    with pytest.raises(ValueError, match="'sum_over_batch_size', 'sum'"):
-        _ = MultiHead(alike).loss_reduction
-
-
 def test_a_head_of_ones_own_must_say_how_it_makes_a_spec() -> None:
     with pytest.raises(
         NotImplementedError, match=r"Subclasses of Head must implement .* Unfinished has"
     ):
         Unfinished().create_estimator_spec({}, "train", LOGITS, LOGITS)
-
-
-@pytest.mark.parametrize("head", [RegressionHead(), MultiHead([RegressionHead(name="a")])])
-def test_an_unknown_mode_is_refused(head: Head) -> None:
-    labels = LOGITS if head.name is None else {"a": LOGITS}
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="mode=fit unrecognized"):
-        head.create_estimator_spec({}, "fit", tf.zeros([2, 1]), labels)
 
 
 def test_strings_of_an_unknown_shape_are_looked_up_when_they_run() -> None:
@@ -391,19 +256,9 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
 
 
 @pytest.mark.parametrize(
-    ("head", "labels", "weights", "told"),
+    ("head", "labels", "weights", "words"),
     [
         # What TensorFlow 2.15's heads say in the session; ours go on.
-        (
-            lambda: RegressionHead(2),
-            [1.0, 0.0],
-            None,
-            (
-                "[labels shape must be [D0, D1, ... DN, 2]. Suggested Fix: check your n_classes "
-                "argument to the head and/or the shape of your label..  ] [Tensor labels:0 must have "
-                "rank at least] [2] [Received shape: ] [2]"
-            ),
-        ),
         (
             lambda: RegressionHead(2, "weight"),
             [[1.0, 0.0]] * 2,
@@ -422,27 +277,19 @@ def test_shapes_of_weights_and_losses_in_a_graph_are_the_sessions_to_refuse(
                 "[2 2] [weights_shape: ] [3 1]"
             ),
         ),
-        (
-            lambda: RegressionHead(2, "weight"),
-            [[1.0, 0.0]] * 2,
-            1.0,
-            "[Feature (key: weight) cannot have rank 0.",
-        ),
     ],
 )
 def test_the_session_refuses_shapes_in_the_words_of_the_original(
-    head: Callable[[], Head], labels: Any, weights: Any, told: str
+    head: Callable[[], Head], labels: Any, weights: Any, words: str
 ) -> None:
     with tf.Graph().as_default(), v1.Session() as session:
-        features = {}
-        if weights is not None:
-            features["weight"] = v1.placeholder_with_default(tf.constant(weights), None)
+        features = {"weight": v1.placeholder_with_default(tf.constant(weights), None)}
         made = head()
         hidden = v1.placeholder_with_default(tf.constant(labels), None, "labels")
         loss = made.loss(hidden, tf.zeros([2, 2]), features)
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             session.run(loss)
-    assert f"assertion failed: {told}" in str(caught.value)
+    assert f"assertion failed: {words}" in str(caught.value)
 
 
 def test_weights_of_one_axis_less_are_told_of_as_they_are_given() -> None:

@@ -40,16 +40,6 @@ def test_an_estimator_and_no_tpu_estimator(tmp_path):
     assert {"global_step", "hidden/kernel", "norm/moving_variance"} <= names
 
 
-@pytest.mark.parametrize("make", [tfe.model_to_estimator, tfe.keras_to_estimator])
-@pytest.mark.behaviour(418)
-def test_neither_and_both(make):
-    with pytest.raises(ValueError, match=r"Either `keras_model` or `keras_model_path`.*got.*None"):
-        make()
-    model = models.small(keras_of("tf_keras"))
-    with pytest.raises(ValueError, match=r"but not both; got.*'some.h5'"):
-        make(model, "some.h5")
-
-
 @both_keras
 @pytest.mark.behaviour(419)
 @row(
@@ -125,20 +115,11 @@ def _given(features, labels):
 _ROWS = np.zeros([2, 4], "float32")
 _ONES = np.ones([2, 1], "float32")
 _BAD_INPUT = {
-    "feature": ({"y": _ROWS}, _ONES, KeyError, r"inputs keys[\s\S]*Expected keys: \['x'\]"),
-    "label": ({"x": _ROWS}, {"in": _ONES}, KeyError, r"outputs keys[\s\S]*Missed keys: \['out'\]"),
-    "features": ((_ROWS, _ROWS), _ONES, ValueError, r"1 inputs, \['x'\]; input_fn returns 2"),
-    "labels": ({"x": _ROWS}, (_ONES, _ONES), ValueError, r"1 outputs, \['out'\].*returns 2 labels"),
-    "weights": (
-        {"features": {"x": _ROWS}, "sample_weights": {"in": _ONES}},
-        _ONES,
-        ValueError,
-        r"Unknown entries in sample_weights dictionary: \['in'\].*\['out'\]",
-    ),
+    "features": ((_ROWS, _ROWS), _ONES, r"1 inputs, \['x'\]; input_fn returns 2"),
+    "labels": ({"x": _ROWS}, (_ONES, _ONES), r"1 outputs, \['out'\].*returns 2 labels"),
     "weight": (
         {"features": {"x": _ROWS}, "sample_weights": (_ONES, _ONES)},
         _ONES,
-        ValueError,
         r"a list of 2 elements, but the model has 1 outputs, \['out'\]",
     ),
 }
@@ -147,9 +128,9 @@ _BAD_INPUT = {
 @pytest.mark.parametrize("case", _BAD_INPUT)
 @pytest.mark.behaviour(427, 428)
 def test_input_that_does_not_fit(case, tmp_path):
-    features, labels, error, says = _BAD_INPUT[case]
+    features, labels, says = _BAD_INPUT[case]
     estimator = tfe.model_to_estimator(models.small(keras_of("tf_keras")), model_dir=tmp_path)
-    with pytest.raises(error, match=says):
+    with pytest.raises(ValueError, match=says):
         estimator.evaluate(_given(features, labels))
 
 

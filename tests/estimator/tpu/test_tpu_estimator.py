@@ -1,6 +1,5 @@
 """What a TPUEstimator adds to an Estimator, on the host."""
 
-import functools
 import itertools
 import json
 import re
@@ -171,21 +170,6 @@ def test_model_parallelism_needs_per_host_input(refused):
     _make(config=config, use_tpu=False)
 
 
-@pytest.mark.parametrize(
-    ("model_fn", "params", "says"),
-    [
-        (lambda labels, params: None, None, "must include features"),
-        (lambda features, params, rate: None, None, r"not expected args: \['rate'\]"),
-        (lambda features: None, {"rate": 1}, "does not include params argument"),
-    ],
-    ids=["b13", "b14", "b15"],
-)
-@pytest.mark.behaviour(13, 14, 15)
-def test_model_fn_arguments(model_fn, params, says):
-    with pytest.raises(ValueError, match=says):
-        _make(model_fn, params=params)
-
-
 @pytest.mark.behaviour(16)
 def test_model_fn_gets_a_dict_where_no_params_were_given(tmp_path, caplog):
     # A lift: there is no warning, as every model_fn of a TPUEstimator takes params.
@@ -227,20 +211,9 @@ def test_other_export_versions_are_refused(version, refused):
         _make(export_saved_model_api_version=version)
 
 
-@pytest.mark.behaviour(20)
-def test_warm_start_from_another_type_is_refused():
-    with pytest.raises(ValueError, match="must be a string or a WarmStartSettings"):
-        _make(warm_start_from=3)
-
-
 @pytest.mark.behaviour(26)
 def test_log_step_count_steps_is_taken_out_of_the_config():
     assert _make(config=tpu.RunConfig(log_step_count_steps=7)).config.log_step_count_steps is None
-
-
-@pytest.mark.behaviour(25, 46)
-def test_the_tpu_config_is_kept():
-    assert _make(config=_config(num_shards=8)).config.tpu_config.num_shards == 8
 
 
 @pytest.mark.behaviour(28)
@@ -248,13 +221,6 @@ def test_eval_on_tpu_without_use_tpu_is_only_a_warning(caplog):
     with log_lines(caplog) as logged:
         _make(eval_on_tpu=True)
     assert "eval_on_tpu ignored because use_tpu is False." in logged
-
-
-@pytest.mark.behaviour(29)
-def test_a_subclass_may_not_override_members():
-    subclass = type("Mine", (tpu.TPUEstimator,), {"train": lambda self: None})
-    with pytest.raises(ValueError, match="cannot override members of Estimator"):
-        subclass(_model_fn, config=tpu.RunConfig(), use_tpu=False)
 
 
 @mostly_swept(
@@ -414,18 +380,6 @@ def test_throughput_without_a_batch_size_reports_steps_only(tmp_path):
     input_fn = lambda params: linear_model.input_fn({"batch_size": 4})  # noqa: E731
     estimator.train(input_fn, steps=4)
     assert set(read_values(tmp_path)) == {"global_step/sec", "loss"}
-
-
-@pytest.mark.sweep
-@pytest.mark.behaviour(221, 227)
-def test_predictions_come_by_row_and_by_batch(tmp_path):
-    estimator = _linear(tmp_path)
-    input_fn = functools.partial(linear_model.input_fn, count=6)
-    features, _ = linear_model.rows(6)
-    rows = [row["y"] for row in estimator.predict(input_fn)]
-    np.testing.assert_allclose(rows, linear_model.output(features), rtol=1e-5)
-    batches = estimator.predict(input_fn, yield_single_examples=False)
-    assert [len(batch["y"]) for batch in batches] == [4, 2]
 
 
 @mostly_swept("function", ["input", "model", "metric", "scaffold"], kept=["metric"])

@@ -1,4 +1,4 @@
-"""Baseline estimators: one bias for all rows, so they learn what labels are like on average."""
+"""Baseline estimators: one bias for all rows, which learns the average label."""
 
 import os
 from collections.abc import Sequence
@@ -28,14 +28,20 @@ v1 = tf.compat.v1
 _RATE: Final = 0.3
 
 
-def _baseline_model_fn(head: Any, optimizer: Any, weight_column: Any = None) -> ModelFn:
-    """Returns the model_fn of the baseline estimators of `tf.estimator`."""
+def _baseline_model_fn(
+    head: Any, optimizer: Any, weight_column: Any = None, *, is_v1: bool = False
+) -> ModelFn:
+    """Returns the model_fn of the baseline estimators of `tf.estimator` or `tf.compat.v1.estimator`."""
     check_head(head)
 
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        logits, bias = _logits(features, head.logits_dimension, weight_column, use_resource=True)
+        use_resource = None if is_v1 else True
+        logits, bias = _logits(features, head.logits_dimension, weight_column, use_resource)
         train_op_fn = None
-        if mode == ModeKeys.TRAIN:
+        if mode == ModeKeys.TRAIN and is_v1:
+            trained = Trained(v1_optimizer_instance(optimizer, _RATE), None)
+            train_op_fn = v1_train_op_fn_of(head, [trained])
+        elif mode == ModeKeys.TRAIN:
             trained = Trained(optimizer_instance(optimizer, _RATE), [bias])
             train_op_fn = train_op_fn_of(head, [trained])
         return head.create_estimator_spec(
@@ -45,27 +51,10 @@ def _baseline_model_fn(head: Any, optimizer: Any, weight_column: Any = None) -> 
     return model_fn
 
 
-def _v1_baseline_model_fn(head: Any, optimizer: Any, weight_column: Any = None) -> ModelFn:
-    """Returns the model_fn of the baseline estimators of `tf.compat.v1.estimator`."""
-    check_head(head)
-
-    def model_fn(features: Any, labels: Any, mode: str) -> Any:
-        logits, _ = _logits(features, head.logits_dimension, weight_column, use_resource=None)
-        train_op_fn = None
-        if mode == ModeKeys.TRAIN:
-            trained = Trained(v1_optimizer_instance(optimizer, _RATE), None)
-            train_op_fn = v1_train_op_fn_of(head, [trained])
-        return head.create_estimator_spec(
-            features=features, mode=mode, labels=labels, logits=logits, train_op_fn=train_op_fn
-        )
-
-    return model_fn
-
-
 def _logits(
-    features: Any, units: int, weight_column: Any, *, use_resource: bool | None
+    features: Any, units: int, weight_column: Any, use_resource: bool | None
 ) -> tuple[tf.Tensor, tf.Variable]:
-    """Returns the bias once for each row, and the bias."""
+    """Returns the bias repeated for each row, and the bias."""
     check_features(features)
     # A numeric column's feature has another name than the column.
     weight_key = getattr(weight_column, "key", weight_column)
@@ -89,12 +78,12 @@ def _logits(
 
 
 class BaselineClassifier(Estimator):
-    """Tells which class a row is of, by a bias, the same for all rows.
+    """Predicts the class of each row from one bias that all rows share.
 
     Mirrors `tf.estimator.BaselineClassifier`.
 
     Examples:
-        Three rows of four are of class 1, so that is what it says of each:
+        Three rows of four are of class 1, so it predicts 1 for each:
 
         >>> from tfx_tpu_trainer.estimator import BaselineClassifier, inputs
         >>> import numpy as np
@@ -121,16 +110,16 @@ class BaselineClassifier(Estimator):
 
         Args:
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            n_classes: How many classes there are. Defaults to 2.
+            n_classes: Number of classes. Defaults to 2.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`: they are integers.
+            label_vocabulary: Names of the classes, for string labels. Defaults to `None`: labels are integers.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
 
         Raises:
-            ValueError: If an argument does not hold, such as `n_classes` below 2.
+            ValueError: If an argument is invalid, such as `n_classes` below 2.
         """
         head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         model_fn = _baseline_model_fn(head, optimizer, weight_column)
@@ -138,7 +127,7 @@ class BaselineClassifier(Estimator):
 
 
 class BaselineRegressor(Estimator):
-    """Tells the numbers of a row, by a bias, the same for all rows.
+    """Predicts numbers for each row from one bias that all rows share.
 
     Mirrors `tf.estimator.BaselineRegressor`.
     """
@@ -156,7 +145,7 @@ class BaselineRegressor(Estimator):
 
         Args:
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            label_dimension: How many numbers a row's label has. Defaults to 1.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'.
@@ -164,7 +153,7 @@ class BaselineRegressor(Estimator):
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
 
         Raises:
-            ValueError: If an argument does not hold, such as `label_dimension` below 1.
+            ValueError: If an argument is invalid, such as `label_dimension` below 1.
         """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         model_fn = _baseline_model_fn(head, optimizer, weight_column)
@@ -172,7 +161,7 @@ class BaselineRegressor(Estimator):
 
 
 class BaselineEstimator(Estimator):
-    """A head of your own on a bias, the same for all rows.
+    """A model of one bias for all rows, with your own head.
 
     Mirrors `tf.estimator.BaselineEstimator`.
     """
@@ -184,25 +173,25 @@ class BaselineEstimator(Estimator):
         optimizer: Any = "Ftrl",
         config: RunConfig | None = None,
     ) -> None:
-        """Checks the arguments of a model with a head.
+        """Checks the arguments of an estimator with a head.
 
         Args:
-            head: A `Head`: loss, metrics, predictions and signatures.
+            head: A `Head`, which defines loss, metrics, predictions and signatures.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'.
             config: Configuration of the runs. Defaults to `RunConfig()`.
 
         Raises:
-            ValueError: If an argument does not hold.
-            AttributeError: If `head` is no head.
+            ValueError: If an argument is invalid.
+            AttributeError: If `head` is not a head.
         """
         model_fn = _baseline_model_fn(head, optimizer)
         super().__init__(model_fn, model_dir, config)
 
 
 class V1BaselineClassifier(Estimator):
-    """Tells which class a row is of, by a bias, the same for all rows.
+    """Predicts the class of each row from one bias that all rows share.
 
     Mirrors `tf.compat.v1.estimator.BaselineClassifier`. The arguments are those of
     `tfx_tpu_trainer.estimator.BaselineClassifier`, except for an `optimizer` of `tf.compat.v1.train`, and a
@@ -220,15 +209,15 @@ class V1BaselineClassifier(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
     ) -> None:
         head = _v1.classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        model_fn = _v1_baseline_model_fn(head, optimizer, weight_column)
+        model_fn = _baseline_model_fn(head, optimizer, weight_column, is_v1=True)
         super().__init__(model_fn, model_dir, config)
 
 
 class V1BaselineRegressor(Estimator):
-    """Tells the numbers of a row, by a bias, the same for all rows.
+    """Predicts numbers for each row from one bias that all rows share.
 
-    Mirrors `tf.compat.v1.estimator.BaselineRegressor`. The arguments are those of
-    `tfx_tpu_trainer.estimator.BaselineRegressor`, but for what `estimator.v1.BaselineClassifier` names.
+    Mirrors `tf.compat.v1.estimator.BaselineRegressor`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.BaselineRegressor` as those of `estimator.v1.BaselineClassifier` do.
     """
 
     def __init__(
@@ -241,15 +230,15 @@ class V1BaselineRegressor(Estimator):
         loss_reduction: str = v1.losses.Reduction.SUM,
     ) -> None:
         head = _v1.RegressionHead(label_dimension, weight_column, loss_reduction=loss_reduction)
-        model_fn = _v1_baseline_model_fn(head, optimizer, weight_column)
+        model_fn = _baseline_model_fn(head, optimizer, weight_column, is_v1=True)
         super().__init__(model_fn, model_dir, config)
 
 
 class V1BaselineEstimator(Estimator):
-    """A head of your own on a bias, the same for all rows.
+    """A model of one bias for all rows, with your own head.
 
-    Mirrors `tf.compat.v1.estimator.BaselineEstimator`. The arguments are those of
-    `tfx_tpu_trainer.estimator.BaselineEstimator`, but for what `estimator.v1.BaselineClassifier` names.
+    Mirrors `tf.compat.v1.estimator.BaselineEstimator`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.BaselineEstimator` as those of `estimator.v1.BaselineClassifier` do.
     """
 
     def __init__(
@@ -259,5 +248,5 @@ class V1BaselineEstimator(Estimator):
         optimizer: V1Optimizer = "Ftrl",
         config: RunConfig | None = None,
     ) -> None:
-        model_fn = _v1_baseline_model_fn(head, optimizer)
+        model_fn = _baseline_model_fn(head, optimizer, is_v1=True)
         super().__init__(model_fn, model_dir, config)

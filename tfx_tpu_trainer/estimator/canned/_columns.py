@@ -1,4 +1,4 @@
-"""Feature columns of canned estimators: checked before a graph is made, and as a spec to parse Examples with."""
+"""Checks feature columns of canned estimators, and makes parsing specs of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def _checked(
         raise ValueError(f"feature_columns must not be empty; given: {columns!r}.")
     for column in checked:
         is_new = hasattr(column, "get_dense_tensor") or hasattr(column, "get_sparse_tensors")
-        # A column of TensorFlow 1 has nothing public but its name and its Example's spec.
+        # A column of TensorFlow 1 has only a name and a parsing spec in public.
         if not is_new and hasattr(column, "name") and not isinstance(column, type):
             if allow_v1:
                 continue
@@ -90,14 +90,14 @@ def classifier_parse_example_spec(
         feature_columns: Columns of `tf.feature_column`.
         label_key: Name of the label in an Example.
         label_dtype: int64, the default, or string.
-        label_default: The label of an Example that has none. Defaults to `None`, an error.
+        label_default: The label of an Example without one. Defaults to `None`, an error.
         weight_column: Name or numeric column of the weight. Defaults to `None`.
 
     Returns:
         Feature name -> `FixedLenFeature` or `VarLenFeature`, for `tf.io.parse_example`.
 
     Raises:
-        ValueError: If label or weight are features of the columns, or the weight is not a numeric
+        ValueError: If label or weight is a feature of the columns, or the weight is not a numeric
             column.
     """
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
@@ -119,8 +119,8 @@ def regressor_parse_example_spec(
         feature_columns: Columns of `tf.feature_column`.
         label_key: Name of the label in an Example.
         label_dtype: Type of the label. Defaults to float32.
-        label_default: The label of an Example that has none. Defaults to `None`, an error.
-        label_dimension: How many numbers a label has. Defaults to 1.
+        label_default: The label of an Example without one. Defaults to `None`, an error.
+        label_dimension: Numbers in a label. Defaults to 1.
         weight_column: Name or numeric column of the weight. Defaults to `None`.
 
     Returns:
@@ -141,7 +141,7 @@ def v1_classifier_parse_example_spec(
     label_default: Any = None,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """As `classifier_parse_example_spec`, for `tf.compat.v1.feature_column` as well."""
+    """`classifier_parse_example_spec` for `tf.compat.v1.feature_column` as well."""
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
     make_spec = v1.feature_column.make_parse_example_spec
     return _parsing_spec(make_spec, feature_columns, label_key, label, weight_column)
@@ -155,7 +155,7 @@ def v1_regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """As `regressor_parse_example_spec`, for `tf.compat.v1.feature_column` as well."""
+    """`regressor_parse_example_spec` for `tf.compat.v1.feature_column` as well."""
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     make_spec = v1.feature_column.make_parse_example_spec
     return _parsing_spec(make_spec, feature_columns, label_key, label, weight_column)

@@ -1,4 +1,4 @@
-"""Wide and deep estimators: a linear and a deep model, each with its optimizer, summed up."""
+"""Wide and deep estimators: the sum of a linear and a deep model, each with its optimizer."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +42,7 @@ _LINEAR_RATE_LIMIT: Final = 0.005
 
 
 def _halves(linear: Linear, deep: Deep, *, allow_v1: bool) -> tuple[Linear | None, Deep | None]:
-    """Checks both halves; one without columns is left out."""
+    """Checks both halves; a half without columns is `None`."""
     if not linear.columns and not deep.columns:
         raise ValueError(
             "Either linear_feature_columns or dnn_feature_columns must be defined; given: "
@@ -71,8 +71,8 @@ def _combined_model_fn(head: Any, linear: Linear, deep: Deep) -> ModelFn:
         logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         trained: list[Trained] = []
-        # An optimizer that is given for both halves becomes one object for both, as in the
-        # original: it counts the steps of both.
+        # An optimizer of both halves is one object that counts the steps of both, as in the
+        # original.
         copies: dict[Any, Any] = {}
 
         def optimizer_of(given: Any, rate: float) -> Any:
@@ -153,7 +153,7 @@ def _linear_rate(linear: Linear) -> float:
 
 
 class DNNLinearCombinedClassifier(Estimator):
-    """Tells which class a row is of, by a linear and a deep model, summed up.
+    """Predicts the class of each row by the sum of a linear and a deep model.
 
     Mirrors `tf.estimator.DNNLinearCombinedClassifier`.
 
@@ -200,17 +200,17 @@ class DNNLinearCombinedClassifier(Estimator):
 
         Args:
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
-            linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
-            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a
-                function that returns one. Defaults to 'Adagrad'.
+            linear_feature_columns: Columns of the linear half. Defaults to `None`, no linear half.
+            linear_optimizer: Optimizer of the linear half; as `dnn_optimizer`. Defaults to 'Ftrl'.
+            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no deep half.
+            dnn_optimizer: Optimizer of the deep half: legacy Keras, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or
+                a function that returns one. Defaults to 'Adagrad'.
             dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to `None`.
-            n_classes: How many classes there are. Defaults to 2.
+            dnn_dropout: Share of its values that training drops, in [0, 1). Defaults to `None`.
+            n_classes: Number of classes. Defaults to 2.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`: they are integers.
+            label_vocabulary: Names of the classes, for string labels. Defaults to `None`: labels are integers.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
@@ -218,7 +218,7 @@ class DNNLinearCombinedClassifier(Estimator):
             linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold, such as `n_classes` below 2.
+            ValueError: If an argument is invalid, such as `n_classes` below 2.
         """
         head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
@@ -229,7 +229,7 @@ class DNNLinearCombinedClassifier(Estimator):
 
 
 class DNNLinearCombinedRegressor(Estimator):
-    """Tells the numbers of a row, by a linear and a deep model, summed up.
+    """Predicts numbers for each row by the sum of a linear and a deep model.
 
     Mirrors `tf.estimator.DNNLinearCombinedRegressor`.
     """
@@ -256,15 +256,15 @@ class DNNLinearCombinedRegressor(Estimator):
 
         Args:
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
-            linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
-            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a
-                function that returns one. Defaults to 'Adagrad'.
+            linear_feature_columns: Columns of the linear half. Defaults to `None`, no linear half.
+            linear_optimizer: Optimizer of the linear half; as `dnn_optimizer`. Defaults to 'Ftrl'.
+            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no deep half.
+            dnn_optimizer: Optimizer of the deep half: legacy Keras, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or
+                a function that returns one. Defaults to 'Adagrad'.
             dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to `None`.
-            label_dimension: How many numbers a row's label has. Defaults to 1.
+            dnn_dropout: Share of its values that training drops, in [0, 1). Defaults to `None`.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
@@ -273,7 +273,7 @@ class DNNLinearCombinedRegressor(Estimator):
             linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold, such as `label_dimension` below 1.
+            ValueError: If an argument is invalid, such as `label_dimension` below 1.
         """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
@@ -284,7 +284,7 @@ class DNNLinearCombinedRegressor(Estimator):
 
 
 class DNNLinearCombinedEstimator(Estimator):
-    """A head of your own on a linear and a deep model, summed up.
+    """The sum of a linear and a deep model, with your own head.
 
     Mirrors `tf.estimator.DNNLinearCombinedEstimator`.
     """
@@ -304,26 +304,26 @@ class DNNLinearCombinedEstimator(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
-        """Checks the arguments of a model with a head.
+        """Checks the arguments of an estimator with a head.
 
         Args:
-            head: A `Head`: loss, metrics, predictions and signatures.
+            head: A `Head`, which defines loss, metrics, predictions and signatures.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            linear_feature_columns: Columns of the linear half. Defaults to `None`, no such half.
-            linear_optimizer: As `dnn_optimizer`, of the linear half. Defaults to 'Ftrl'.
-            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no such half.
-            dnn_optimizer: Of the deep half: a legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a
-                function that returns one. Defaults to 'Adagrad'.
+            linear_feature_columns: Columns of the linear half. Defaults to `None`, no linear half.
+            linear_optimizer: Optimizer of the linear half; as `dnn_optimizer`. Defaults to 'Ftrl'.
+            dnn_feature_columns: Dense columns of the deep half. Defaults to `None`, no deep half.
+            dnn_optimizer: Optimizer of the deep half: legacy Keras, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or
+                a function that returns one. Defaults to 'Adagrad'.
             dnn_hidden_units: Width of each of its hidden layers; needed with `dnn_feature_columns`.
             dnn_activation_fn: Activation of its hidden layers. Defaults to ReLU.
-            dnn_dropout: Share of its values that are dropped in training, in [0, 1). Defaults to `None`.
+            dnn_dropout: Share of its values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
             linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold.
-            AttributeError: If `head` is no head.
+            ValueError: If an argument is invalid.
+            AttributeError: If `head` is not a head.
         """
         linear = Linear(linear_feature_columns, linear_optimizer, linear_sparse_combiner)
         layers = (dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm)
@@ -333,7 +333,7 @@ class DNNLinearCombinedEstimator(Estimator):
 
 
 class V1DNNLinearCombinedClassifier(Estimator):
-    """Tells which class a row is of, by a linear and a deep model, summed up.
+    """Predicts the class of each row by the sum of a linear and a deep model.
 
     Mirrors `tf.compat.v1.estimator.DNNLinearCombinedClassifier`. The arguments are those of
     `tfx_tpu_trainer.estimator.DNNLinearCombinedClassifier`, except for optimizers of `tf.compat.v1.train`; a
@@ -370,11 +370,10 @@ class V1DNNLinearCombinedClassifier(Estimator):
 
 
 class V1DNNLinearCombinedRegressor(Estimator):
-    """Tells the numbers of a row, by a linear and a deep model, summed up.
+    """Predicts numbers for each row by the sum of a linear and a deep model.
 
-    Mirrors `tf.compat.v1.estimator.DNNLinearCombinedRegressor`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNLinearCombinedRegressor`, but for what `estimator.v1.DNNLinearCombinedClassifier`
-    names.
+    Mirrors `tf.compat.v1.estimator.DNNLinearCombinedRegressor`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedRegressor` as those of `estimator.v1.DNNLinearCombinedClassifier` do.
     """
 
     def __init__(
@@ -405,11 +404,10 @@ class V1DNNLinearCombinedRegressor(Estimator):
 
 
 class V1DNNLinearCombinedEstimator(Estimator):
-    """A head of your own on a linear and a deep model, summed up.
+    """The sum of a linear and a deep model, with your own head.
 
-    Mirrors `tf.compat.v1.estimator.DNNLinearCombinedEstimator`. The arguments are those of
-    `tfx_tpu_trainer.estimator.DNNLinearCombinedEstimator`, but for what `estimator.v1.DNNLinearCombinedClassifier`
-    names.
+    Mirrors `tf.compat.v1.estimator.DNNLinearCombinedEstimator`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.DNNLinearCombinedEstimator` as those of `estimator.v1.DNNLinearCombinedClassifier` do.
     """
 
     def __init__(

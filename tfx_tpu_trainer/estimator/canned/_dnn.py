@@ -1,6 +1,6 @@
 """Deep estimators: an input layer of feature columns, hidden layers, logits.
 
-The layers are functions of tensors: they need no Keras, and so run whichever Keras the process has.
+The layers are functions of tensors, which work with any version of Keras.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EPSILON: Final = 0.001
 
 
 class Deep(NamedTuple):
-    """What a deep model is made of."""
+    """The columns, the layers and the optimizer of a deep model."""
 
     columns: Any
     optimizer: Any
@@ -63,7 +63,7 @@ class Deep(NamedTuple):
         return self._replace(columns=columns).with_checked_layers(prefix)
 
     def with_checked_layers(self, prefix: str = "") -> Deep:
-        """Checks the widths of the hidden layers and how many of their values are dropped."""
+        """Checks the widths of the hidden layers and their dropout."""
         dropout = self.dropout
         if dropout is not None and not (isinstance(dropout, Real) and 0 <= float(dropout) < 1):
             raise ValueError(
@@ -75,7 +75,7 @@ class Deep(NamedTuple):
 
 
 def check_hidden_units(units: Any) -> tuple[int, ...]:
-    """Checks the widths of hidden layers: TensorFlow ends the process at the first batch of a layer without a unit."""
+    """Checks the widths of hidden layers; a layer without units would crash TensorFlow."""
     widths = tuple(units) if isinstance(units, Iterable) and not isinstance(units, str) else None
     if widths is None or not all(
         isinstance(width, Real) and 1 <= float(width) < math.inf for width in widths
@@ -90,10 +90,7 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
 def dnn_logits(
     features: Any, mode: str, deep: Deep, units: int, *, tag: str = "", partitioner: Any = None
 ) -> tuple[tf.Tensor, list[tf.Operation]]:
-    """Makes the model in the current variable scope.
-
-    Returns logits [batch, units], and ops that update moving averages; none but in training.
-    """
+    """Makes the model in the current variable scope; returns logits and, in training, updates of averages."""
     if isinstance(units, bool) or not isinstance(units, int):
         raise ValueError(f"units must be an int.  Given type: {type(units)}, value: {units!r}")
     training = mode == ModeKeys.TRAIN
@@ -120,7 +117,7 @@ def dnn_logits(
 
 
 def v1_dnn_logits(features: Any, mode: str, deep: Deep, units: int, partitioner: Any) -> tf.Tensor:
-    """Makes the model as `tf.compat.v1.estimator` does: updates go to the collection `UPDATE_OPS`."""
+    """Makes the model as `tf.compat.v1.estimator` does, with updates in `UPDATE_OPS`."""
     # Tags of V1's summaries have the scope twice.
     scope = v1.get_variable_scope().name
     tag = f"{scope}/" if scope else ""
@@ -131,7 +128,7 @@ def v1_dnn_logits(features: Any, mode: str, deep: Deep, units: int, partitioner:
 
 
 def summarize_layer(value: tf.Tensor, tag: str) -> None:
-    """Summarizes a layer's output: its histogram, and how much of it is zero; not on cores."""
+    """Summarizes a layer's output: its histogram and its share of zeros, except on cores."""
     if is_on_cores():
         return
     v1.summary.scalar(f"{tag}/fraction_of_zero_values", tf.math.zero_fraction(value))
@@ -154,7 +151,7 @@ def _batch_normalization(
     width = [tensor.shape[-1]]
     gamma = v1.get_variable("gamma", width, initializer=v1.ones_initializer())
     beta = v1.get_variable("beta", width, initializer=v1.zeros_initializer())
-    # The layer's partitioner cuts kernels over parameter servers; averages are not cut.
+    # The layer's partitioner splits kernels over parameter servers, but not averages.
     with v1.variable_scope(v1.get_variable_scope(), auxiliary_name_scope=False) as scope:
         scope.set_partitioner(None)
         moving_mean = _average("moving_mean", width, v1.zeros_initializer())
@@ -175,8 +172,8 @@ def _average(name: str, shape: list[Any], initializer: Any) -> tf.Variable:
         initializer=initializer,
         trainable=False,
         use_resource=True,
-        # Under a strategy each replica keeps the average of its own rows, and a checkpoint has the
-        # mean over the replicas.
+        # Under a strategy, each replica keeps the average of its own rows, and a checkpoint has their
+        # mean.
         synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.MEAN,
     )
@@ -226,7 +223,7 @@ def _v1_dnn_model_fn(head: Any, deep: Deep, partitioner: Any) -> ModelFn:
 
 
 class DNNClassifier(Estimator):
-    """Tells which class a row is of, by a deep model; mirrors `tf.estimator.DNNClassifier`.
+    """Predicts the class of each row by a deep model; mirrors `tf.estimator.DNNClassifier`.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import DNNClassifier, inputs
@@ -266,20 +263,20 @@ class DNNClassifier(Estimator):
             feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in `indicator_column` or
                 `embedding_column`.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            n_classes: How many classes there are. Defaults to 2.
+            n_classes: Number of classes. Defaults to 2.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`: they are integers.
+            label_vocabulary: Names of the classes, for string labels. Defaults to `None`: labels are integers.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Adagrad'.
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that are dropped in training, in [0, 1). Defaults to `None`.
+            dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
         Raises:
-            ValueError: If an argument does not hold, such as `n_classes` below 2.
+            ValueError: If an argument is invalid, such as `n_classes` below 2.
         """
         head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
@@ -288,7 +285,7 @@ class DNNClassifier(Estimator):
 
 
 class DNNRegressor(Estimator):
-    """Tells the numbers of a row, by a deep model; mirrors `tf.estimator.DNNRegressor`."""
+    """Predicts numbers for each row by a deep model; mirrors `tf.estimator.DNNRegressor`."""
 
     def __init__(
         self,
@@ -312,19 +309,19 @@ class DNNRegressor(Estimator):
             feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in `indicator_column` or
                 `embedding_column`.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            label_dimension: How many numbers a row's label has. Defaults to 1.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Adagrad'.
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that are dropped in training, in [0, 1). Defaults to `None`.
+            dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
         Raises:
-            ValueError: If an argument does not hold, such as `label_dimension` below 1.
+            ValueError: If an argument is invalid, such as `label_dimension` below 1.
         """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
@@ -333,7 +330,7 @@ class DNNRegressor(Estimator):
 
 
 class DNNEstimator(Estimator):
-    """A head of your own on a deep model; mirrors `tf.estimator.DNNEstimator`."""
+    """A deep model with your own head; mirrors `tf.estimator.DNNEstimator`."""
 
     def __init__(
         self,
@@ -348,10 +345,10 @@ class DNNEstimator(Estimator):
         warm_start_from: Any = None,
         batch_norm: bool = False,
     ) -> None:
-        """Checks the arguments of a model with a head.
+        """Checks the arguments of an estimator with a head.
 
         Args:
-            head: A `Head`: loss, metrics, predictions and signatures.
+            head: A `Head`, which defines loss, metrics, predictions and signatures.
             hidden_units: Width of each hidden layer.
             feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in `indicator_column` or
                 `embedding_column`.
@@ -359,14 +356,14 @@ class DNNEstimator(Estimator):
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Adagrad'.
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
-            dropout: Share of the values that are dropped in training, in [0, 1). Defaults to `None`.
+            dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
         Raises:
-            ValueError: If an argument does not hold.
-            AttributeError: If `head` is no head.
+            ValueError: If an argument is invalid.
+            AttributeError: If `head` is not a head.
         """
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
         model_fn = _dnn_model_fn(head, deep)
@@ -374,7 +371,7 @@ class DNNEstimator(Estimator):
 
 
 class V1DNNClassifier(Estimator):
-    """Tells which class a row is of, by a deep model.
+    """Predicts the class of each row by a deep model.
 
     Mirrors `tf.compat.v1.estimator.DNNClassifier`. The arguments are those of
     `tfx_tpu_trainer.estimator.DNNClassifier`, except for an `optimizer` of `tf.compat.v1.train`; a `loss_reduction` of
@@ -406,10 +403,10 @@ class V1DNNClassifier(Estimator):
 
 
 class V1DNNRegressor(Estimator):
-    """Tells the numbers of a row, by a deep model.
+    """Predicts numbers for each row by a deep model.
 
-    Mirrors `tf.compat.v1.estimator.DNNRegressor`. The arguments are those of `tfx_tpu_trainer.estimator.DNNRegressor`,
-    but for what `estimator.v1.DNNClassifier` names.
+    Mirrors `tf.compat.v1.estimator.DNNRegressor`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.DNNRegressor` as those of `estimator.v1.DNNClassifier` do.
     """
 
     def __init__(
@@ -435,10 +432,10 @@ class V1DNNRegressor(Estimator):
 
 
 class V1DNNEstimator(Estimator):
-    """A head of your own on a deep model.
+    """A deep model with your own head.
 
-    Mirrors `tf.compat.v1.estimator.DNNEstimator`. The arguments are those of `tfx_tpu_trainer.estimator.DNNEstimator`,
-    but for what `estimator.v1.DNNClassifier` names.
+    Mirrors `tf.compat.v1.estimator.DNNEstimator`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.DNNEstimator` as those of `estimator.v1.DNNClassifier` do.
     """
 
     def __init__(

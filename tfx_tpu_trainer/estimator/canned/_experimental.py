@@ -1,4 +1,4 @@
-"""Names of the original's `experimental`: functions that make logits, and what is not here and says so."""
+"""The original's `experimental`: functions that make logits, and names that are not supported."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -72,13 +72,13 @@ def call_logit_fn(
     params: Mapping[str, Any] | None,
     config: Any,
 ) -> Any:
-    """Calls a function that makes logits with those arguments that it takes.
+    """Calls a function that makes logits with the arguments that it takes.
 
     Mirrors `tf.estimator.experimental.call_logit_fn`.
 
     Args:
         logit_fn: Takes `features`; may take `mode`, `params` and `config`.
-        features: What input_fn returns.
+        features: The features from input_fn.
         mode: One of `ModeKeys`.
         params: Parameters, or `None`.
         config: The run's configuration.
@@ -87,7 +87,7 @@ def call_logit_fn(
         A tensor of logits, or a dict of them.
 
     Raises:
-        ValueError: If it returns something else.
+        ValueError: If logit_fn returns something else.
     """
     available = {"features": features, "mode": mode, "params": params, "config": config}
     logits = call_with(logit_fn, available, required=("features",))
@@ -103,7 +103,7 @@ def call_logit_fn(
 
 
 class _Unsupported:
-    """A name that programs import; making one is an error."""
+    """A name that programs import, and whose constructor always fails."""
 
     _advice: str
 

@@ -1,4 +1,4 @@
-"""Linear estimators: a weighted sum of feature columns; of `tf.estimator` and, by `V1` names, of its V1 API."""
+"""Linear estimators of `tf.estimator` and, with names `V1...`, of its V1 API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RATE_LIMIT: Final = 0.2
 
 
 class Linear(NamedTuple):
-    """What a linear model is made of."""
+    """The columns and the optimizer of a linear model."""
 
     columns: Any
     # A name, an instance, a function, or `None` for Ftrl.
@@ -65,15 +65,15 @@ class Linear(NamedTuple):
         return logits, [*weights, *bias]
 
     def instance(self, make: Callable[..., Any]) -> Any:
-        """Makes the optimizer; Ftrl by default, with a rate that follows the number of columns."""
-        # So the argument's default "Ftrl" has a rate of 0.2 however many columns there are, and
-        # only `None` one that falls with their number: 0.2 up to 25 columns, 0.1 for 100.
+        """Makes the optimizer; by default Ftrl, whose rate falls with the number of columns."""
+        # The argument's default "Ftrl" has a rate of 0.2 for any number of columns; only the rate of
+        # `None` falls with it: 0.2 up to 25 columns, 0.1 for 100.
         rate = _RATE_LIMIT if self.optimizer else linear_rate(_RATE_LIMIT, len(self.columns))
         return make(self.optimizer or "Ftrl", rate)
 
 
 def summarize_weights(variables: Sequence[tf.Variable], units: int) -> None:
-    """Summarizes a linear model's bias and how many of its weights are zero; not on cores."""
+    """Summarizes a linear model's bias and share of zero weights, except on cores."""
     if is_on_cores():
         return
     *weights, bias = variables
@@ -87,7 +87,7 @@ def summarize_weights(variables: Sequence[tf.Variable], units: int) -> None:
 
 
 def _parts(variables: Any) -> list[tf.Variable]:
-    """Variables one by one: a cut one is given as the list of its parts."""
+    """Returns the parts of variables; a partitioned one is a list of them."""
     if isinstance(variables, tf.Variable):
         return [variables]
     return [part for each in variables for part in _parts(each)]
@@ -121,7 +121,7 @@ def _v1_linear_model_fn(head: Any, linear: Linear, partitioner: Any) -> ModelFn:
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         check_features(features)
-        # All in one scope: names of summaries and slots begin with it, unlike those of V2.
+        # All in one scope, which begins the names of summaries and slots, unlike in V2.
         with v1.variable_scope("linear", partitioner=input_partitioner(config, partitioner)):
             logits, variables = linear.logits(features, head.logits_dimension)
             summarize_weights(variables, head.logits_dimension)
@@ -135,7 +135,7 @@ def _v1_linear_model_fn(head: Any, linear: Linear, partitioner: Any) -> ModelFn:
 
 
 class LinearClassifier(Estimator):
-    """Tells which class a row is of, by a linear model; mirrors `tf.estimator.LinearClassifier`.
+    """Predicts the class of each row by a linear model; mirrors `tf.estimator.LinearClassifier`.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import LinearClassifier, inputs
@@ -170,18 +170,18 @@ class LinearClassifier(Estimator):
         Args:
             feature_columns: Columns of `tf.feature_column`, dense or categorical.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            n_classes: How many classes there are. Defaults to 2.
+            n_classes: Number of classes. Defaults to 2.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
-            label_vocabulary: The classes' names, where labels are strings. Defaults to `None`: they are integers.
+            label_vocabulary: Names of the classes, for string labels. Defaults to `None`: labels are integers.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
-            sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
+            sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold, such as `n_classes` below 2.
+            ValueError: If an argument is invalid, such as `n_classes` below 2.
         """
         head = classification_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         linear = Linear(feature_columns, optimizer, sparse_combiner)
@@ -190,7 +190,7 @@ class LinearClassifier(Estimator):
 
 
 class LinearRegressor(Estimator):
-    """Tells the numbers of a row, by a linear model; mirrors `tf.estimator.LinearRegressor`."""
+    """Predicts numbers for each row by a linear model; mirrors `tf.estimator.LinearRegressor`."""
 
     def __init__(
         self,
@@ -209,17 +209,17 @@ class LinearRegressor(Estimator):
         Args:
             feature_columns: Columns of `tf.feature_column`, dense or categorical.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
-            label_dimension: How many numbers a row's label has. Defaults to 1.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
-            sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
+            sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
 
         Raises:
-            ValueError: If an argument does not hold, such as `label_dimension` below 1.
+            ValueError: If an argument is invalid, such as `label_dimension` below 1.
         """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         linear = Linear(feature_columns, optimizer, sparse_combiner)
@@ -228,7 +228,7 @@ class LinearRegressor(Estimator):
 
 
 class LinearEstimator(Estimator):
-    """A head of your own on a linear model; mirrors `tf.estimator.LinearEstimator`.
+    """A linear model with your own head; mirrors `tf.estimator.LinearEstimator`.
 
     Examples:
         Counts, whose logarithm is linear:
@@ -257,21 +257,21 @@ class LinearEstimator(Estimator):
         sparse_combiner: str = "sum",
         warm_start_from: Any = None,
     ) -> None:
-        """Checks the arguments of a model with a head.
+        """Checks the arguments of an estimator with a head.
 
         Args:
-            head: A `Head`: loss, metrics, predictions and signatures.
+            head: A `Head`, which defines loss, metrics, predictions and signatures.
             feature_columns: Columns of `tf.feature_column`, dense or categorical.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
+            sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
             warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument does not hold.
-            AttributeError: If `head` is no head.
+            ValueError: If an argument is invalid.
+            AttributeError: If `head` is not a head.
         """
         linear = Linear(feature_columns, optimizer, sparse_combiner)
         model_fn = _linear_model_fn(head, linear)
@@ -279,7 +279,7 @@ class LinearEstimator(Estimator):
 
 
 class V1LinearClassifier(Estimator):
-    """Tells which class a row is of, by a linear model.
+    """Predicts the class of each row by a linear model.
 
     Mirrors `tf.compat.v1.estimator.LinearClassifier`. The arguments are those of
     `tfx_tpu_trainer.estimator.LinearClassifier`, except for an `optimizer` of `tf.compat.v1.train`; a `loss_reduction`
@@ -308,10 +308,10 @@ class V1LinearClassifier(Estimator):
 
 
 class V1LinearRegressor(Estimator):
-    """Tells the numbers of a row, by a linear model.
+    """Predicts numbers for each row by a linear model.
 
-    Mirrors `tf.compat.v1.estimator.LinearRegressor`. The arguments are those of
-    `tfx_tpu_trainer.estimator.LinearRegressor`, but for what `estimator.v1.LinearClassifier` names.
+    Mirrors `tf.compat.v1.estimator.LinearRegressor`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.LinearRegressor` as those of `estimator.v1.LinearClassifier` do.
     """
 
     def __init__(
@@ -334,10 +334,10 @@ class V1LinearRegressor(Estimator):
 
 
 class V1LinearEstimator(Estimator):
-    """A head of your own on a linear model.
+    """A linear model with your own head.
 
-    Mirrors `tf.compat.v1.estimator.LinearEstimator`. The arguments are those of
-    `tfx_tpu_trainer.estimator.LinearEstimator`, but for what `estimator.v1.LinearClassifier` names.
+    Mirrors `tf.compat.v1.estimator.LinearEstimator`. The arguments differ from those of
+    `tfx_tpu_trainer.estimator.LinearEstimator` as those of `estimator.v1.LinearClassifier` do.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the model_fns of all canned estimators share: checked features, partitioners, the op of a training step."""
+"""Parts that the model_fns of all canned estimators share: checks, partitioners, train ops."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +11,15 @@ from tfx_tpu_trainer.estimator.heads import Head, _training
 v1 = tf.compat.v1
 
 ModelFn = Callable[..., Any]
-# What estimators of `tf.compat.v1.estimator` take: a name, an optimizer, or a function that returns one.
+# An optimizer of `tf.compat.v1.estimator`: a name, an optimizer, or a function that returns one.
 V1Optimizer: TypeAlias = str | v1.train.Optimizer | Callable[[], v1.train.Optimizer]
 
-# Bytes; below it an input layer's or a linear model's variable stays whole.
+# Bytes; a smaller variable of an input layer or a linear model is not split.
 _LEAST_SLICE: Final = 64 << 20
 
 
 def check_features(features: Any) -> None:
-    """Checks what input_fn returns as features."""
+    """Checks the features from input_fn."""
     if not isinstance(features, Mapping):
         raise ValueError(
             f"features should be a dictionary of `Tensor`s. Given type: {type(features)}. Let "
@@ -27,9 +27,9 @@ def check_features(features: Any) -> None:
         )
 
 
-# V1 estimators cut variables over parameter servers. Without servers nothing is cut, but the
-# partitioner is there all the same, as in the original: an optimizer's slot is then called
-# `linear/linear_model/age/weights/part_0/Ftrl`, and a checkpoint of the original holds that name.
+# V1 estimators split variables over parameter servers. Without servers nothing is split, but the
+# partitioner is used all the same, as in the original, so that the names of optimizer slots are those
+# in the original's checkpoints: `linear/linear_model/age/weights/part_0/Ftrl`.
 def input_partitioner(config: Any, given: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Returns the partitioner of an input layer or a linear model."""
     return given or v1.min_max_variable_partitioner(
@@ -47,17 +47,17 @@ def _servers(config: Any) -> int:
 
 
 class Trained(NamedTuple):
-    """Variables and what trains them."""
+    """Variables and their optimizer."""
 
     # A Keras 2 legacy or a `tf.compat.v1.train` optimizer.
     optimizer: Any
-    # `None`, of a `tf.compat.v1.train` optimizer only, leaves them to the optimizer, as the original
-    # does for a model of one part: programs wrap optimizers whose `minimize` takes no `var_list`.
+    # `None` leaves them to a `tf.compat.v1.train` optimizer, as the original does for a model of one
+    # part: programs wrap optimizers whose `minimize` takes no `var_list`.
     variables: Sequence[tf.Variable] | None
 
 
 def linear_rate(limit: float, number_of_columns: int) -> float:
-    """Returns the default rate of a linear model: the more columns, the lower."""
+    """Returns a linear model's default rate, which falls with the number of columns."""
     return min(limit, 1.0 / math.sqrt(number_of_columns))
 
 
@@ -87,8 +87,7 @@ def train_op_fn_of(
 def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tensor], Any]:
     """Returns the function from the loss to the train op of an estimator of `tf.compat.v1`.
 
-    The global step goes up once all parts are trained. Updates of moving averages are those in
-    the collection `UPDATE_OPS`.
+    All parts train before the global step is raised. Updates of averages are in `UPDATE_OPS`.
     """
 
     def train_op_fn(loss: tf.Tensor) -> Any:
@@ -103,7 +102,7 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
             )
             for part in parts
         ]
-        # Two optimizers: neither may raise the step while the other still reads it, for a decaying
+        # With two optimizers, neither may raise the step while the other still reads it for a decaying
         # rate.
         if not only:
             with tf.control_dependencies([tf.group(*steps)]):
@@ -114,5 +113,5 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
 
 
 def trainable_variables(scope: v1.VariableScope) -> list[tf.Variable]:
-    """Returns the trainable variables of a variable scope; of a cut variable, each part."""
+    """Returns the trainable variables of a scope; of a partitioned one, each part."""
     return list(v1.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES, scope=f"{scope.name}/"))

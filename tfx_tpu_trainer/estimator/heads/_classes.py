@@ -1,4 +1,4 @@
-"""Classes of heads: their vocabulary, their ids in labels, and what is predicted of them."""
+"""Classes of heads: vocabularies, ids in labels, and predictions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -7,15 +7,19 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.tf_private import kept_outside
 from tfx_tpu_trainer.estimator._number_checks import as_items, holds
-from tfx_tpu_trainer.estimator.export._outputs import ClassificationOutput
+from tfx_tpu_trainer.estimator.export._outputs import (
+    ClassificationOutput,
+    ExportOutput,
+    PredictOutput,
+)
 from tfx_tpu_trainer.estimator.heads import _losses
-from tfx_tpu_trainer.estimator.heads._head import PredictionKeys
+from tfx_tpu_trainer.estimator.heads._head import PredictionKeys, SignatureKeys
 
 v1 = tf.compat.v1
 
 
 def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, ...]:
-    """Returns the predictions to make."""
+    """Returns the keys of the predictions to make."""
     keys = tuple(keys or ())
     for key in keys:
         if key not in valid:
@@ -27,7 +31,7 @@ def check_keys(keys: Iterable[str] | None, valid: Sequence[str]) -> tuple[str, .
 
 
 def best_class_ids(logits: tf.Tensor) -> tf.Tensor:
-    """Returns the class of the greatest logit, int64 [D0, ... DN, 1]."""
+    """Returns the class with the greatest logit, int64 [D0, ... DN, 1]."""
     return tf.expand_dims(tf.argmax(logits, axis=-1, name="class_ids"), axis=-1)
 
 
@@ -36,8 +40,7 @@ def class_names(
 ) -> tf.Tensor:
     """Returns the names of classes; without a vocabulary, their ids as strings.
 
-    Classes that a vocabulary is too short for are called "UNK". No TPU holds strings, so they are made on its
-    host.
+    Classes that the vocabulary lacks are named "UNK". TPUs hold no strings, so the host makes them.
     """
     if vocabulary:
         names = [*vocabulary, *["UNK"] * (n_classes - len(vocabulary))]
@@ -69,7 +72,7 @@ CLASS_KEYS: Final = (
 def class_makers(
     logits: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
 ) -> dict[str, Callable[[], tf.Tensor]]:
-    """Returns what makes each prediction of classes, from a logit for each class."""
+    """Returns the functions that make each prediction of classes."""
     return {
         PredictionKeys.CLASS_IDS: lambda: best_class_ids(logits),
         PredictionKeys.CLASSES: lambda: class_names(best_class_ids(logits), n_classes, vocabulary),
@@ -78,11 +81,18 @@ def class_makers(
     }
 
 
-def classification_output(
-    scores: tf.Tensor, n_classes: int, vocabulary: Sequence[str] | None
-) -> ClassificationOutput:
-    """Returns what a classify signature answers: a score for each class."""
-    return ClassificationOutput(scores=scores, classes=all_classes(scores, n_classes, vocabulary))
+def classification_outputs(
+    predictions: dict[str, tf.Tensor], n_classes: int, vocabulary: Sequence[str] | None
+) -> dict[str, ExportOutput]:
+    """Returns a classifier's signatures: a score for each class, and the predictions."""
+    scores = predictions[PredictionKeys.PROBABILITIES]
+    classes = all_classes(scores, n_classes, vocabulary)
+    classifier = ClassificationOutput(scores=scores, classes=classes)
+    return {
+        SignatureKeys.DEFAULT: classifier,
+        SignatureKeys.CLASSIFY: classifier,
+        SignatureKeys.PREDICT: PredictOutput(predictions),
+    }
 
 
 def check_thresholds(
@@ -97,7 +107,7 @@ def check_thresholds(
 
 
 def check_n_classes(n_classes: Any, *, least: int, message: str) -> int:
-    """Returns a number of classes back if a head can do with it."""
+    """Checks a number of classes and returns it."""
     if isinstance(n_classes, (str, bytes)):
         raise TypeError(
             f"'<' not supported between instances of {type(n_classes).__name__!r} and 'int': "
@@ -139,7 +149,7 @@ def class_ids(
     message: str = "Labels must be >= 0; one that label_vocabulary lacks has the id -1.",
     error: Callable[[str], Exception] = ValueError,
 ) -> tf.Tensor:
-    """Looks labels up."""
+    """Looks up the ids of labels."""
     if labels.dtype != tf.string:
         raise ValueError(
             "Labels dtype should be string if there is a vocabulary. Instead got "
@@ -170,7 +180,7 @@ def class_ids(
 
 
 def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> tf.Tensor:
-    """Returns labels back, once they are seen to be from 0 to `n_classes - 1`."""
+    """Checks that labels are from 0 to `n_classes - 1` and returns them."""
     with v1.name_scope(None, "check_label_range"):
         greatest = n_classes - 1
         if tf.executing_eagerly():
@@ -198,7 +208,7 @@ def in_range(labels: tf.Tensor, n_classes: int, message: str | None = None) -> t
 
 
 def indicators(labels: Any, n_classes: int, vocabulary: Sequence[str] | None) -> tf.Tensor:
-    """Returns the labels of rows that may have any number of them, one column for each class."""
+    """Returns multi-label rows as indicators, one column for each class."""
     _losses.check_labels_given(labels)
     if not isinstance(labels, tf.SparseTensor):
         labels = tf.convert_to_tensor(labels)

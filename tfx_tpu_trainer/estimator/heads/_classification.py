@@ -1,4 +1,4 @@
-"""Heads that predict one class for each row: of two classes, or of more."""
+"""Heads that predict one of two or more classes for each row."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._number_checks import as_items
-from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput, RegressionOutput
+from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, RegressionOutput
 from tfx_tpu_trainer.estimator.heads import _classes, _losses
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
 from tfx_tpu_trainer.estimator.heads._metrics import Measure
@@ -23,7 +23,7 @@ _BINARY_KEYS = (
 )
 _MULTI_KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, *_classes.CLASS_KEYS)
 
-# Measured at each threshold: key, with its place, and kind.
+# Key, with a place for the threshold, and kind of each measure at a threshold.
 AT_THRESHOLD = (
     (MetricKeys.ACCURACY_AT_THRESHOLD, "accuracy"),
     (MetricKeys.PRECISION_AT_THRESHOLD, "precision"),
@@ -63,17 +63,17 @@ class BinaryClassHead(SingleHead):
         Args:
             weight_column: Name of the feature that holds the rows' weights, or a
                 `tf.feature_column.numeric_column`. Defaults to `None`.
-            thresholds: Probabilities in (0, 1) at which accuracy, precision and recall are
-                measured besides. Defaults to `None`.
+            thresholds: Further probabilities in (0, 1) at which accuracy, precision and recall are
+                measured. Defaults to `None`.
             label_vocabulary: The two labels' strings, in the order of their ids. Defaults to
                 `None`: labels are numbers.
             loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
             loss_fn: Takes `labels` and `logits`, and `features` and `loss_reduction` if it names
-                them; gives the rows' losses, [D0, ... DN, 1]. Defaults to `None`.
-            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+                them; returns the rows' losses, [D0, ... DN, 1]. Defaults to `None`.
+            name: Suffix of the names of metrics and summaries. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument is not what it must be.
+            ValueError: If an argument is invalid.
             TypeError: If `weight_column` is neither a name nor a numeric column.
         """
         super().__init__(
@@ -87,7 +87,7 @@ class BinaryClassHead(SingleHead):
 
     @property
     def logits_dimension(self) -> int:
-        """One."""
+        """Always 1."""
         return 1
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
@@ -150,15 +150,9 @@ class BinaryClassHead(SingleHead):
     def _export_outputs(
         self, predictions: dict[str, tf.Tensor], features: Any, logits: Any
     ) -> dict[str, ExportOutput]:
-        classifier = _classes.classification_output(
-            predictions[PredictionKeys.PROBABILITIES], _N_CLASSES, self._label_vocabulary
-        )
-        return {
-            SignatureKeys.DEFAULT: classifier,
-            SignatureKeys.CLASSIFY: classifier,
-            SignatureKeys.REGRESS: RegressionOutput(predictions[PredictionKeys.LOGISTIC]),
-            SignatureKeys.PREDICT: PredictOutput(predictions),
-        }
+        outputs = _classes.classification_outputs(predictions, _N_CLASSES, self._label_vocabulary)
+        value = RegressionOutput(predictions[PredictionKeys.LOGISTIC])
+        return {**outputs, SignatureKeys.REGRESS: value}
 
 
 def _class_ids(seen: Any) -> tf.Tensor:
@@ -176,7 +170,7 @@ class MultiClassHead(SingleHead):
     either shape. Labels are class ids, or strings of the vocabulary.
 
     Examples:
-        Logits that are all alike lose log(3) = 1.099:
+        Equal logits have a loss of log(3) = 1.099:
 
         >>> from tfx_tpu_trainer.estimator import MultiClassHead
         >>> import tensorflow as tf
@@ -207,11 +201,11 @@ class MultiClassHead(SingleHead):
                 labels are ids.
             loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
             loss_fn: Takes `labels` (ids) and `logits`, and `features` and `loss_reduction` if it
-                names them; gives the rows' losses, [D0, ... DN, 1]. Defaults to `None`.
-            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+                names them; returns the rows' losses, [D0, ... DN, 1]. Defaults to `None`.
+            name: Suffix of the names of metrics and summaries. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument is not what it must be.
+            ValueError: If an argument is invalid.
             TypeError: If `weight_column` is neither a name nor a numeric column.
         """
         super().__init__(
@@ -276,20 +270,13 @@ class MultiClassHead(SingleHead):
     def _export_outputs(
         self, predictions: dict[str, tf.Tensor], features: Any, logits: Any
     ) -> dict[str, ExportOutput]:
-        classifier = _classes.classification_output(
-            predictions[PredictionKeys.PROBABILITIES], self._n_classes, self._label_vocabulary
-        )
-        return {
-            SignatureKeys.DEFAULT: classifier,
-            SignatureKeys.CLASSIFY: classifier,
-            SignatureKeys.PREDICT: PredictOutput(predictions),
-        }
+        return _classes.classification_outputs(predictions, self._n_classes, self._label_vocabulary)
 
 
 def classification_head(
     n_classes: int, weight_column: Any, label_vocabulary: Sequence[str] | None, loss_reduction: str
 ) -> SingleHead:
-    """Returns the head of a classifier: of two classes or of more."""
+    """Returns the head of a classifier of two or more classes."""
     if n_classes == 2:
         return BinaryClassHead(
             weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction

@@ -1,4 +1,4 @@
-"""The base of all heads, and the names that they give to metrics, predictions and signatures."""
+"""The base of all heads, and the names of metrics, predictions and signatures."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 class MetricKeys:
-    """Names of metrics and summaries; those with a `%` take a threshold, class id or class name."""
+    """Names of metrics and summaries; a `%` stands for a threshold, class id or class name."""
 
     LOSS: Final = "loss"
     LOSS_MEAN: Final = "average_loss"
@@ -53,7 +53,7 @@ class PredictionKeys:
 
 
 class SignatureKeys:
-    """Names of signatures; TensorFlow Serving defines the first, the rest are a convention."""
+    """Names of signatures; TensorFlow Serving defines the first, the others are a convention."""
 
     DEFAULT: Final = "serving_default"
     CLASSIFY: Final = "classification"
@@ -62,7 +62,7 @@ class SignatureKeys:
 
 
 def check_head(head: Any, name: str = "head") -> None:
-    """Checks that a value can be used as a head, of whatever class."""
+    """Checks that a value has the interface of a head."""
     if isinstance(head, type):
         raise TypeError(f"{name} must be a Head, and {head!r} is a class: call it.")
     if not hasattr(head, "logits_dimension"):
@@ -73,11 +73,10 @@ def check_head(head: Any, name: str = "head") -> None:
 
 
 class Head(abc.ABC):
-    """The top of a model, which interprets its logits; mirrors `tf.estimator.Head`.
+    """The top of a model; mirrors `tf.estimator.Head`.
 
     A head turns logits into predictions, a loss, metrics and signatures, so that a model_fn only makes the logits. One
-    head object serves any number of calls of model_fn. Heads work eagerly too, for `loss` and `metrics` in a custom
-    loop.
+    head serves any number of calls of model_fn. In a custom loop, `loss` and `metrics` work eagerly too.
 
     Example:
     ```python
@@ -96,7 +95,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str | None:
-        """Name of the head; metrics and summaries have it at their end."""
+        """Name of the head, the suffix of its metrics and summaries."""
         raise NotImplementedError("Calling an abstract method.")
 
     @property
@@ -108,7 +107,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def loss_reduction(self) -> str:
-        """How the losses of the rows become one: a constant of `tf.losses.Reduction`."""
+        """How the losses of the rows are reduced to one: a constant of `tf.losses.Reduction`."""
         raise NotImplementedError("Calling an abstract method.")
 
     @abc.abstractmethod
@@ -120,12 +119,12 @@ class Head(abc.ABC):
         mode: str | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """Returns the loss that training makes small.
+        """Returns the loss to minimize.
 
         Args:
             labels: The labels, in the form that the head expects.
             logits: [D0, ... DN, logits_dimension].
-            features: Where the weights of the rows are. Defaults to `None`.
+            features: The features, with the weights of the rows. Defaults to `None`.
             mode: One of `ModeKeys`; these heads ignore it. Defaults to `None`.
             regularization_losses: Scalars to add. Defaults to `None`.
 
@@ -140,22 +139,22 @@ class Head(abc.ABC):
 
         Args:
             logits: [D0, ... DN, logits_dimension].
-            keys: The wanted ones. Defaults to `None`, all that the head can make.
+            keys: Keys of the predictions to return. Defaults to `None`, all.
 
         Returns:
-            Prediction key -> tensor.
+            The predictions by prediction key.
         """
         raise NotImplementedError("Calling an abstract method.")
 
     @abc.abstractmethod
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
-        """Makes metrics that have seen nothing yet.
+        """Makes metrics without data.
 
         Args:
-            regularization_losses: Given where they are to be measured too. Defaults to `None`.
+            regularization_losses: Adds a metric of their sum. Defaults to `None`.
 
         Returns:
-            Metric name -> Keras 2 metric.
+            Keras 2 metrics by name.
         """
         raise NotImplementedError("Calling an abstract method.")
 
@@ -172,8 +171,8 @@ class Head(abc.ABC):
         """Updates metrics with a batch.
 
         Args:
-            eval_metrics: The result of `metrics`.
-            features: Where the weights of the rows are.
+            eval_metrics: The metrics from `metrics`.
+            features: The features, with the weights of the rows.
             logits: [D0, ... DN, logits_dimension].
             labels: The labels, in the form that the head expects.
             mode: One of `ModeKeys`; these heads ignore it. Defaults to `None`.
@@ -196,7 +195,7 @@ class Head(abc.ABC):
         update_ops: Sequence[Any] | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> EstimatorSpec | TPUEstimatorSpec:
-        """Returns what a model_fn returns to an Estimator.
+        """Returns the spec for a model_fn of an Estimator.
 
         Args:
             features: The features.
@@ -205,20 +204,20 @@ class Head(abc.ABC):
             labels: The labels; needed in modes `"train"` and `"eval"`. Defaults to `None`.
             optimizer: A Keras optimizer, a `tf.compat.v1.train.Optimizer`, one of the names 'Adagrad', 'Adam', 'Ftrl',
                 'RMSProp' and 'SGD', or a function without arguments that returns an optimizer. Defaults to `None`.
-            trainable_variables: What a Keras optimizer trains. Defaults to `None`, which a v1
-                optimizer takes as all trainable variables of the graph.
-            train_op_fn: Takes the loss and returns the train op; for training, either this or `optimizer` must be
-                given. Defaults to `None`.
-            update_ops: Ops that are run with every step, such as those of batch normalization.
+            trainable_variables: Variables that the optimizer trains. Defaults to `None`: for a v1
+                optimizer, all trainable variables of the graph; a Keras optimizer needs them.
+            train_op_fn: Takes the loss and returns the train op; training needs either this or `optimizer`. Defaults to
+                `None`.
+            update_ops: Ops that run with every step, such as those of batch normalization.
                 Defaults to `None`.
             regularization_losses: Scalars to add to the loss. Defaults to `None`.
 
         Returns:
-            The spec; inside of `on_cores()` a `TPUEstimatorSpec`.
+            The spec; inside `on_cores()`, a `TPUEstimatorSpec`.
 
         Raises:
-            ValueError: If what the mode needs is missing, or does not fit the head.
-            NotImplementedError: If a class of your own does not say how a spec is made.
+            ValueError: If an argument that the mode needs is missing or invalid.
+            NotImplementedError: If your own subclass does not implement it.
         """
         try:
             spec = self._create_tpu_estimator_spec(
@@ -246,11 +245,11 @@ class Head(abc.ABC):
         return spec if is_on_cores() else spec.as_estimator_spec()
 
     def create_tpu_estimator_spec(self, *args: Any, **kwargs: Any) -> TPUEstimatorSpec:
-        """Returns what a model_fn returns to a TPUEstimator.
+        """Returns the spec for a model_fn of a TPUEstimator.
 
-        Takes what `create_estimator_spec` does. Metrics are given as a function and its tensors,
-        so that they measure what all cores computed, and no summaries are made. An `optimizer`
-        for cores is a `CrossShardOptimizer`, or any optimizer inside of `on_cores()`.
+        The arguments are those of `create_estimator_spec`. Metrics are a function and its tensors,
+        so that they measure the rows of all cores, and there are no summaries. An `optimizer` for
+        cores is a `CrossShardOptimizer`, or any optimizer inside `on_cores()`.
 
         Returns:
             The spec.
@@ -261,7 +260,7 @@ class Head(abc.ABC):
         return self._create_tpu_estimator_spec(*args, **kwargs)
 
     def _create_tpu_estimator_spec(self, *args: Any, **kwargs: Any) -> TPUEstimatorSpec:
-        """Returns the spec of either kind of estimator; heads of your own may override it."""
+        """Returns the spec of either kind of estimator; your own heads may override it."""
         raise NotImplementedError(
             "TPUEstimatorSpec not available for this model head. "
             f"{type(self).__name__} has no _create_tpu_estimator_spec()."
@@ -275,12 +274,12 @@ class Head(abc.ABC):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> dict[str, tf.Tensor]:
-        """Returns what a step of training on one host writes: summary's name -> scalar."""
+        """Returns the scalar summaries of a training step on one host, by name."""
         del loss, features, logits, labels, regularization_losses
         return {}
 
     def _features_of_metrics(self, features: Any) -> Any:
-        """Returns the features that `update_metrics` needs: from TPU cores, each one costs time."""
+        """Returns the features that `update_metrics` needs; each costs transfer time from TPU cores."""
         return features
 
     def _summary_key(self, key: str) -> str:

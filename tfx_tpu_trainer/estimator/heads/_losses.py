@@ -1,6 +1,6 @@
-"""What a loss is made of: logits, labels and weights of shapes that go together, then one number.
+"""Checks logits, labels and weights of a loss, and reduces the rows' losses.
 
-Shapes are checked when they are known, else when the graph runs.
+Known shapes are checked at once, others when the graph runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ _LOSS_FN_ARGUMENTS = ("labels", "logits", "features", "loss_reduction")
 
 
 def check_reduction(reduction: Any, valid: Sequence[str] = _REDUCTIONS) -> str:
-    """Returns a loss reduction back if it is one that a head can use."""
+    """Checks a loss reduction and returns it."""
     if reduction not in valid:
         raise ValueError(
             f"Invalid loss_reduction: {reduction}. See `tf.losses.Reduction` for valid options: "
@@ -31,15 +31,14 @@ def check_reduction(reduction: Any, valid: Sequence[str] = _REDUCTIONS) -> str:
 
 def reduce_loss(losses: tf.Tensor, weights: tf.Tensor | None, reduction: str) -> tf.Tensor:
     """Sums weighted losses, or averages them over their number (not over the weights)."""
-    # A loss_fn may give any number type; as in the original it is reduced as float32.
+    # A loss_fn may return any number type; as in the original, it is reduced as float32.
     weighted = tf.cast(losses, tf.float32)
     if weights is not None:
         weighted *= weights
     total = tf.reduce_sum(weighted)
     if reduction != SUM:
-        # Losses 2 and 4 with weights 1 and 0 are 2 / 2 = 1, not 2 / 1: a row of weight 0 counts. A
-        # V1 head with SUM_BY_NONZERO_WEIGHTS divides by the number of weights that are not 0: 2 /
-        # 1.
+        # Losses 2 and 4 with weights 1 and 0 are 2 / 2 = 1: a row of weight 0 counts. A V1 head with
+        # SUM_BY_NONZERO_WEIGHTS divides by the number of nonzero weights: 2 / 1.
         total = tf.math.divide_no_nan(total, tf.cast(tf.size(weighted), tf.float32))
     return tf.cast(total, losses.dtype)
 
@@ -64,7 +63,7 @@ def check_loss_fn(loss_fn: Callable[..., Any] | None) -> None:
 
 
 def takes_features(loss_fn: Callable[..., Any] | None) -> bool:
-    """Tells whether a loss function wants the features."""
+    """Tells whether a loss function takes the features."""
     return loss_fn is not None and "features" in argument_names(loss_fn)
 
 
@@ -77,7 +76,7 @@ def call_loss_fn(
     dimension: int,
     reduction: str,
 ) -> tf.Tensor:
-    """Calls a user's loss function and checks what it returns."""
+    """Calls a user's loss function and checks its result."""
     available = {
         "labels": labels,
         "logits": logits,
@@ -96,12 +95,12 @@ def call_loss_fn(
 
 
 def total_regularization(regularization_losses: Sequence[tf.Tensor] | None) -> tf.Tensor | None:
-    """Adds up regularization losses; `None` where there are none."""
+    """Sums regularization losses; `None` without any."""
     return tf.math.add_n(list(regularization_losses)) if regularization_losses else None
 
 
 class WeightColumn:
-    """The feature that holds the weights of the rows, as a head's `weight_column` says."""
+    """The feature with the rows' weights, by a head's `weight_column`."""
 
     def __init__(self, column: Any) -> None:
         """Checks the column."""
@@ -182,7 +181,7 @@ class WeightColumn:
         return feature
 
 
-# How many values of a tensor an error in a session shows.
+# Number of a tensor's values that an error in a session shows.
 _SHOWN = 10
 
 
@@ -193,7 +192,7 @@ def required(
     shown: Mapping[str, Any],
     error: Callable[[str], Exception] = ValueError,
 ) -> tf.Tensor:
-    """Returns a tensor back, once a condition is seen to hold."""
+    """Returns a tensor that requires a condition."""
     if tf.executing_eagerly():
         if not condition:
             values = ", ".join(f"{name}: {value.numpy()}" for name, value in shown.items())
@@ -205,11 +204,11 @@ def required(
         return tf.identity(tensor)
 
 
-# All checks below go the same way: what the static shapes tell fails here, while the graph is made
-# and the user's line is on the stack; what they leave open becomes an assertion that the session
-# runs before the tensor's first use. Eagerly, shapes are always known.
+# All checks below work alike: a wrong static shape fails here, while the graph is made and the user's
+# line is on the stack; an unknown one becomes an assertion that the session runs before the tensor's
+# first use. Eagerly, shapes are always known.
 def check_logits(logits: Any, dimension: int) -> tf.Tensor:
-    """Returns logits as float32, of a shape that fits a head."""
+    """Checks the shape of logits and returns them as float32."""
     with v1.name_scope(None, "logits"):
         logits = tf.cast(logits, tf.float32)
         message = "logits shape must be [D0, D1, ... DN, logits_dimension]"
@@ -246,7 +245,7 @@ def check_labels_given(labels: Any) -> None:
 
 
 def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Returns labels of the shape that goes with the logits."""
+    """Returns dense labels of the shape that the logits require."""
     check_labels_given(labels)
     if isinstance(labels, (tf.SparseTensor, v1.SparseTensorValue)):
         raise ValueError(
@@ -263,7 +262,7 @@ def dense_labels(labels: Any, logits: tf.Tensor, dimension: int) -> tf.Tensor:
 
 
 def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.Tensor:
-    """Returns labels back, once their shape is seen to go with the logits."""
+    """Checks that the shape of labels matches the logits and returns them."""
     message = (
         f"labels shape must be [D0, D1, ... DN, {dimension}]. Suggested Fix: check your n_classes "
         "argument to the head and/or the shape of your label."
@@ -271,9 +270,9 @@ def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.
     rank = labels.shape.rank
     if rank is not None and rank < 2:
         short = f"labels must have rank at least 2.  Received rank {rank}, shape {labels.shape}."
-        # The original's words differ between the two.
-        told = (short, message) if tf.executing_eagerly() else (message, short)
-        raise ValueError(" ".join(told))
+        # The original's words differ between eager execution and graphs.
+        words = (short, message) if tf.executing_eagerly() else (message, short)
+        raise ValueError(" ".join(words))
     if rank is not None and labels.shape[-1] not in (None, dimension):
         raise ValueError(
             f"Mismatched label shape. Expected labels dimension={dimension}.  Received "
@@ -311,7 +310,7 @@ def matching_logits(
     broadcast: bool = False,
     given: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Returns a tensor back whose shape is that of the logits, except for the last axis."""
+    """Checks that a shape is that of the logits, except for the last axis, and returns the tensor."""
     given = tensor if given is None else given
     expected = [logits.shape[:-1].concatenate(dimension) for dimension in dimensions]
     if any(_known_equal(tensor.shape, shape) for shape in expected):
@@ -324,19 +323,19 @@ def matching_logits(
         _equal_shapes(shape, tf.concat([logits_shape[:-1], _axis(dimension, logits_shape)], axis=0))
         for dimension in dimensions
     ]
-    # Each part of an assertion's text stands in brackets of its own.
+    # An assertion prints each part in its own brackets.
     shown = [message.removesuffix(", "), "logits_shape: ", logits_shape]
     shown += [f"{what}_shape: ", tf.shape(given), hint]
     return _checked_when_run(tensor, tf.reduce_any(fits), shown)
 
 
 def _axis(dimension: int | None, logits_shape: tf.Tensor) -> Any:
-    """Returns a dimension as a shape of one axis: that of the logits where it is not known."""
+    """Returns a dimension as a shape of one axis; `None` is the last axis of the logits."""
     return logits_shape[-1:] if dimension is None else [dimension]
 
 
 def with_last_axis(tensor: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Adds an axis of one at the end where a tensor has one axis less than the logits."""
+    """Appends an axis of 1 to a tensor with one axis less than the logits."""
     rank, logits_rank = tensor.shape.rank, logits.shape.rank
     if rank is not None and logits_rank is not None and rank == logits_rank - 1:
         return tf.expand_dims(tensor, -1)

@@ -1,8 +1,7 @@
-"""What heads measure, each measure in two forms.
+"""The measures of heads, each as a Keras metric and as one of `tf.compat.v1.metrics`.
 
-Heads of `tf.estimator` measure with Keras metrics, those of `tf.compat.v1.estimator` with
-`tf.compat.v1.metrics`. The numbers are the same but for the areas under curves, where the two sum
-up differently.
+Heads of `tf.estimator` use Keras metrics, those of `tf.compat.v1.estimator` `tf.compat.v1.metrics`.
+The values are equal except for areas under curves, which the two approximate differently.
 """
 
 import dataclasses
@@ -18,21 +17,21 @@ from tfx_tpu_trainer.estimator.heads._head import MetricKeys
 
 v1 = tf.compat.v1
 
-# What no name scope may hold.
+# Characters that no name scope may have.
 _NOT_IN_A_SCOPE = re.compile(r"[^A-Za-z0-9_.\\/-]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasuredBatch:
-    """What a head measures of one batch."""
+    """The tensors of one batch that a head measures."""
 
     # The loss of each row, before weights, [D0, ... DN, dimension].
     losses: tf.Tensor
     # Of a shape that broadcasts to `losses`.
     weights: tf.Tensor | None
-    # As the loss sees them.
+    # As the loss takes them.
     labels: tf.Tensor
-    # Prediction key -> tensor; those that the head's measures need.
+    # The predictions that the head's measures need, by prediction key.
     predictions: Mapping[str, tf.Tensor]
     # Scalar or [1].
     regularization_loss: tf.Tensor | None = None
@@ -49,28 +48,28 @@ class Measure:
     key: str
     # A key of `_KERAS`.
     kind: str
-    # Picks what is measured: values to average, or predictions to compare.
+    # Picks the values to average, or the predictions to compare.
     values: Pick
-    # Picks what predictions are compared to.
+    # Picks the labels to compare with.
     labels: Pick = dataclasses.field(default=lambda seen: seen.labels)
-    # Predictions above it count as positive; without one they are classes.
+    # Predictions above it are positive; with `None`, predictions are classes.
     threshold: float | None = None
 
     def keras(self) -> Any:
         """Makes a Keras metric."""
-        # Keras 2's, which a graph can update, whatever `tf.keras` is; the import takes a second.
+        # Keras 2's metrics, which a graph can update, whatever `tf.keras` is; the import takes a second.
         from tf_keras import metrics
 
         return _KERAS[self.kind](metrics, self.threshold, scope_name(self.key))
 
-    # Keras's metrics branch on no tensor: converting their code would take seconds for nothing.
+    # Keras's metrics branch on no tensor, so converting their code would waste seconds.
     @tf.autograph.experimental.do_not_convert
     def update(self, metric: Any, seen: MeasuredBatch) -> None:
-        """Updates a metric that `keras` made with a batch."""
+        """Updates a metric from `keras` with a batch."""
         weights = _weights_of(self, seen)
         if self.kind in _AVERAGED:
             values = tf.cast(self.values(seen), tf.float32)
-            # Keras's Mean would leave it to the session; so it does with losses in the original.
+            # Keras's Mean would fail only in the session, as it does for losses in the original.
             if weights is not None and self.key != MetricKeys.LOSS_MEAN:
                 _check_broadcast(weights, values)
             metric.update_state(values, sample_weight=weights)
@@ -78,7 +77,7 @@ class Measure:
             metric.update_state(self.labels(seen), self.values(seen), sample_weight=weights)
 
     def streaming(self, seen: MeasuredBatch) -> tuple[tf.Tensor, Any]:
-        """Makes a metric of the v1 API: its value and its update."""
+        """Makes a metric of the v1 API: value and update."""
         given = {"weights": _weights_of(self, seen), "name": scope_name(self.key)}
         if self.kind in _AVERAGED:
             values = tf.cast(self.values(seen), tf.float32)
@@ -88,7 +87,7 @@ class Measure:
 
 
 def scope_name(key: str) -> str:
-    """Returns a metric's key as a name scope: names of classes may hold anything."""
+    """Returns a metric's key as a valid name scope, since class names may have any character."""
     return _NOT_IN_A_SCOPE.sub("_", key)
 
 
@@ -122,8 +121,8 @@ def _streaming_accuracy(
     labels: tf.Tensor, predictions: tf.Tensor, threshold: float | None, given: Mapping[str, Any]
 ) -> tuple[tf.Tensor, Any]:
     if threshold is not None:
-        # As in the original: here a probability equal to the threshold is positive, for precision
-        # and recall, and for all of Keras's metrics, it is not.
+        # As in the original, a probability equal to the threshold is positive here, but not for
+        # precision, recall and Keras's metrics.
         predictions = tf.cast(tf.greater_equal(predictions, threshold), tf.float32)
     return v1.metrics.accuracy(labels, predictions, **given)
 
@@ -158,7 +157,7 @@ def _accuracy_baseline() -> type:
     class AccuracyBaseline(Mean):
         """The accuracy of always predicting the more frequent of two classes.
 
-        It is updated with the labels: of their mean m, the baseline is the greater of m and 1 - m.
+        It is updated with the labels; with their mean m, it is the greater of m and 1 - m.
         """
 
         def result(self) -> Any:

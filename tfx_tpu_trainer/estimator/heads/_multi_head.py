@@ -1,4 +1,4 @@
-"""Several objectives at once."""
+"""A head of several objectives."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,10 +19,10 @@ v1 = tf.compat.v1
 class MultiHead(BuiltInHead):
     """Several heads on one model; mirrors `tf.estimator.MultiHead`.
 
-    The loss is the sum of the heads' losses, metrics end in the heads' names, predictions have
-    keys of two parts, (head's name, prediction key), and the first head is served by default.
-    Labels are a dict of head's name to labels. Logits may be such a dict too, or one tensor whose
-    last axis is cut up among the heads, in their order.
+    The loss is the sum of the heads' losses, metrics end in the heads' names, keys of predictions
+    are pairs (head's name, prediction key), and the first head is served by default. Labels are a
+    dict of head's name to labels. Logits are a dict too, or one tensor whose last axis is split
+    among the heads in their order.
 
     Examples:
         The first logit is for the fare, the second for the tip:
@@ -43,14 +43,14 @@ class MultiHead(BuiltInHead):
         """Checks the heads.
 
         Args:
-            heads: At least one head, each with a name of its own.
-            head_weights: What to multiply each head's loss with. Defaults to `None`: ones.
+            heads: At least one head, each with a unique name.
+            head_weights: Factors of the heads' losses. Defaults to `None`: ones.
 
         Raises:
-            ValueError: If there is no head, one has no name of its own, or there are not as many
+            ValueError: If there is no head, names are missing or not unique, or there are not as many
                 weights as heads.
-            TypeError: If `heads` is no list, or `head_weights` none of numbers.
-            AttributeError: If one of them is no head.
+            TypeError: If `heads` is not a list, or `head_weights` not a list of numbers.
+            AttributeError: If an item is not a head.
         """
         given, heads = heads, as_items("heads", heads, '[RegressionHead(name="fare")]')
         if not heads:
@@ -76,7 +76,7 @@ class MultiHead(BuiltInHead):
 
     @property
     def name(self) -> str:
-        """The heads' names, joined."""
+        """The joined names of the heads."""
         return "_".join(name for name, _ in self._named())
 
     @property
@@ -86,10 +86,10 @@ class MultiHead(BuiltInHead):
 
     @property
     def loss_reduction(self) -> str:
-        """That of the heads.
+        """The common loss reduction of the heads.
 
         Raises:
-            ValueError: If theirs are not all the same.
+            ValueError: If the heads have different ones.
         """
         reductions = [head.loss_reduction for head in self._heads]
         if len(set(reductions)) > 1:
@@ -111,7 +111,7 @@ class MultiHead(BuiltInHead):
         return self._merged(list(of_heads.values()), regularization_losses)
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[Any, tf.Tensor]:
-        """Returns (head's name, prediction key) -> prediction; see `Head.predictions`."""
+        """Returns predictions by (head's name, prediction key); see `Head.predictions`."""
         by_head = self._split_logits(logits)
         with v1.name_scope(None, "merge_pred"):
             return {
@@ -122,7 +122,7 @@ class MultiHead(BuiltInHead):
             }
 
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
-        """Makes the metrics of the loss of each head; `update_metrics` adds the heads' own."""
+        """Makes metrics of the heads' losses; `update_metrics` adds the heads' own metrics."""
         from tf_keras.metrics import Mean
 
         keys = [_loss_key(name) for name, _ in self._named()]
@@ -131,7 +131,7 @@ class MultiHead(BuiltInHead):
         with v1.name_scope(None, "merge_eval"):
             return {key: Mean(name=key) for key in keys}
 
-    # As in the original, these heads take no mode.
+    # Like the original's, these heads take no mode.
     def update_metrics(  # type: ignore[override]
         self,
         eval_metrics: dict[str, Any],
@@ -140,7 +140,7 @@ class MultiHead(BuiltInHead):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> dict[str, Any]:
-        """Updates metrics with a batch, and adds those of the heads; see `Head.update_metrics`."""
+        """Updates metrics with a batch and adds the heads' own; see `Head.update_metrics`."""
         by_head = self._split_logits(logits)
         regularization = _losses.total_regularization(regularization_losses)
         if regularization is not None:
@@ -167,7 +167,7 @@ class MultiHead(BuiltInHead):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> dict[str, tf.Tensor]:
-        """Returns the loss of each head, that of all, and what of it is regularization."""
+        """Returns the heads' losses, the total and its regularization."""
         of_heads = self._losses(labels, logits, features, ModeKeys.TRAIN)
         regularization = _losses.total_regularization(regularization_losses)
         written = {_loss_key(name): value for name, value in of_heads.items()}
@@ -179,7 +179,7 @@ class MultiHead(BuiltInHead):
     def _export_outputs(
         self, predictions: dict[Any, tf.Tensor], features: Any, logits: Any
     ) -> dict[str, ExportOutput]:
-        """Returns every head's signatures, and one predict signature of all predictions."""
+        """Returns the heads' signatures, and a predict signature of all predictions."""
         del predictions
         exported: dict[str, ExportOutput] = {}
         merged = {}

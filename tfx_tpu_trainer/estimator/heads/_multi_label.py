@@ -1,4 +1,4 @@
-"""Any number of classes for each row."""
+"""A head that predicts any number of classes for each row."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._number_checks import as_items
-from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput
+from tfx_tpu_trainer.estimator.export._outputs import ExportOutput
 from tfx_tpu_trainer.estimator.heads import _classes, _losses
 from tfx_tpu_trainer.estimator.heads._classification import AT_THRESHOLD
-from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys
+from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys
 from tfx_tpu_trainer.estimator.heads._metrics import Measure, Pick
 from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
 
@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 _KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, PredictionKeys.CLASSES)
 
-# Measured for a class: key by id, key by name, kind.
+# Measures of a class: key by id, key by name, kind.
 _OF_CLASS = (
     (MetricKeys.PROBABILITY_MEAN_AT_CLASS, MetricKeys.PROBABILITY_MEAN_AT_NAME, "mean"),
     (MetricKeys.AUC_AT_CLASS, MetricKeys.AUC_AT_NAME, "auc"),
@@ -65,14 +65,14 @@ class MultiLabelHead(SingleHead):
             label_vocabulary: The labels' strings, in the order of their ids. Defaults to `None`.
             loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
             loss_fn: Takes `labels` (zeros and ones) and `logits`, and `features` and
-                `loss_reduction` if it names them; gives the rows' losses, [D0, ... DN, 1].
+                `loss_reduction` if it names them; returns the rows' losses, [D0, ... DN, 1].
                 Defaults to `None`.
-            classes_for_class_based_metrics: Ids, or strings of the vocabulary, of the classes
-                that are measured on their own too. Defaults to `None`.
-            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+            classes_for_class_based_metrics: Ids, or strings of the vocabulary, of the classes that
+                also have their own metrics. Defaults to `None`.
+            name: Suffix of the names of metrics and summaries. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument is not what it must be.
+            ValueError: If an argument is invalid.
             TypeError: If `weight_column` is neither a name nor a numeric column.
         """
         super().__init__(
@@ -189,14 +189,7 @@ class MultiLabelHead(SingleHead):
     def _export_outputs(
         self, predictions: dict[str, tf.Tensor], features: Any, logits: Any
     ) -> dict[str, ExportOutput]:
-        classifier = _classes.classification_output(
-            predictions[PredictionKeys.PROBABILITIES], self._n_classes, self._label_vocabulary
-        )
-        return {
-            SignatureKeys.DEFAULT: classifier,
-            SignatureKeys.CLASSIFY: classifier,
-            SignatureKeys.PREDICT: PredictOutput(predictions),
-        }
+        return _classes.classification_outputs(predictions, self._n_classes, self._label_vocabulary)
 
 
 def _probabilities(seen: Any) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Numbers for each row."""
+"""Heads that predict numbers for each row."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -48,19 +48,19 @@ class RegressionHead(SingleHead):
         """Checks the arguments.
 
         Args:
-            label_dimension: Numbers of each row. Defaults to 1.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
             weight_column: Name of the feature that holds the weights, or a
                 `tf.feature_column.numeric_column`. Defaults to `None`.
             loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
             loss_fn: Takes `labels` and `logits`, and `features` and `loss_reduction` if it names
-                them; gives the losses, [D0, ... DN, label_dimension]. Defaults to `None`.
-            inverse_link_fn: Turns logits into predictions. Defaults to `None`: they are the same.
-            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+                them; returns the losses, [D0, ... DN, label_dimension]. Defaults to `None`.
+            inverse_link_fn: Maps logits to predictions. Defaults to `None`: predictions are logits.
+            name: Suffix of the names of metrics and summaries. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument is not what it must be.
-            TypeError: If `weight_column` is neither a name nor a numeric column, `label_dimension` no
-                whole number, or a function can't be called.
+            ValueError: If an argument is invalid.
+            TypeError: If `weight_column` is neither a name nor a numeric column, `label_dimension` is not
+                a whole number, or a function is not callable.
         """
         if not holds("label_dimension", label_dimension, lambda number: number >= 1):
             raise ValueError(f"Invalid label_dimension {label_dimension}: it must be 1 or more.")
@@ -155,15 +155,15 @@ class PoissonRegressionHead(RegressionHead):
         """Checks the arguments.
 
         Args:
-            label_dimension: Numbers of each row. Defaults to 1.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
             weight_column: As in `RegressionHead`. Defaults to `None`.
             loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
-            compute_full_loss: Whether the loss includes the term that the model can't change,
-                log(labels!) by Stirling's formula. Defaults to `True`.
-            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+            compute_full_loss: Whether the loss includes the constant term, log(labels!) by Stirling's
+                formula. Defaults to `True`.
+            name: Suffix of the names of metrics and summaries. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument is not what it must be.
+            ValueError: If an argument is invalid.
             TypeError: If `weight_column` is neither a name nor a numeric column.
         """
         super().__init__(
@@ -207,10 +207,10 @@ class LogisticRegressionHead(RegressionHead):
         Args:
             weight_column: As in `RegressionHead`. Defaults to `None`.
             loss_reduction: `"sum_over_batch_size"` or `"sum"`. Defaults to the former.
-            name: Put at the end of the names of metrics and summaries. Defaults to `None`.
+            name: Suffix of the names of metrics and summaries. Defaults to `None`.
 
         Raises:
-            ValueError: If an argument is not what it must be.
+            ValueError: If an argument is invalid.
             TypeError: If `weight_column` is neither a name nor a numeric column.
         """
         super().__init__(

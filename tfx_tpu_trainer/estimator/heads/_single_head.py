@@ -1,4 +1,4 @@
-"""How the heads of this package make a spec, and what those of one objective have in common."""
+"""Bases of the heads: from logits to a spec, and the parts that heads of one objective share."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -25,19 +25,19 @@ _REGULARIZATION = Measure(
 
 
 class BuiltInHead(Head):
-    """A head of this package: the steps from logits to the spec of each mode, the same for one head and for several."""
+    """A head of this package: makes the spec of each mode from the logits."""
 
-    # Name of the scope of all ops, and its name where that is `None`.
+    # Name of the scope of all ops, and the default name.
     _scope: tuple[str | None, str]
 
     @abc.abstractmethod
     def _export_outputs(
         self, predictions: dict[Any, tf.Tensor], features: Any, logits: Any
     ) -> dict[str, ExportOutput]:
-        """Returns the signatures: name -> output."""
+        """Returns the export outputs by signature name."""
 
     def _split_logits(self, logits: Any) -> Any:
-        """Returns the logits as `predictions` and `loss` take them."""
+        """Returns the logits in the form that `predictions` and `loss` take."""
         return logits
 
     def _create_tpu_estimator_spec(
@@ -99,23 +99,23 @@ class BuiltInHead(Head):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-        """Returns the metrics as a TPUEstimatorSpec wants them: a function and its tensors."""
-        # On cores, the function is called outside of them with the tensors of all cores put together:
-        # it may hold no tensor but those that it is given.
+        """Returns the metrics of a TPUEstimatorSpec: a function and its tensors."""
+        # On cores, the function is called on the host with the concatenated tensors of all cores, so it
+        # may use no other tensor.
         tensors = {"logits": logits, "labels": labels}
         needed = self._features_of_metrics(features)
         if needed:
             tensors["features"] = needed
         regularization = _losses.total_regularization(regularization_losses)
         if regularization is not None:
-            # Tensors of cores are put together along an axis.
+            # Tensors of cores are concatenated along an axis.
             tensors["regularization"] = tf.reshape(regularization, [1])
 
         def metric_fn(
             logits: Any, labels: Any, features: Any = None, regularization: tf.Tensor | None = None
         ) -> dict[str, Any]:
-            # Every core sends the same number, as regularization looks at variables alone; the mean
-            # over the cores is that number.
+            # Regularization depends only on variables, so all cores send the same number, which is
+            # also the mean.
             total = None if regularization is None else [tf.reduce_mean(regularization)]
             return self.update_metrics(
                 eval_metrics=self.metrics(regularization_losses=total),
@@ -129,13 +129,9 @@ class BuiltInHead(Head):
 
 
 class SingleHead(BuiltInHead):
-    """A head of one objective.
+    """A head of one objective; subclasses define labels, losses, predictions, metrics and exports."""
 
-    Subclasses say what the labels are, how a row's loss is computed, what is predicted, measured
-    and exported; how all that becomes a spec is said here.
-    """
-
-    # Whether every logit may have a weight of its own.
+    # Whether each logit may have its own weight.
     _weights_per_logit = False
 
     def __init__(
@@ -146,7 +142,7 @@ class SingleHead(BuiltInHead):
         loss_fn: Callable[..., Any] | None,
         name: str | None,
     ) -> None:
-        """Checks and keeps what all heads have."""
+        """Checks and keeps the arguments of all heads."""
         self._weights = None if weight_column is None else WeightColumn(weight_column)
         self._loss_reduction = self._check_loss_reduction(loss_reduction)
         _losses.check_loss_fn(loss_fn)
@@ -161,24 +157,24 @@ class SingleHead(BuiltInHead):
 
     @property
     def loss_reduction(self) -> str:
-        """How the losses of the rows become one."""
+        """How the losses of the rows are reduced to one."""
         return self._loss_reduction
 
     @abc.abstractmethod
     def _processed_labels(self, logits: tf.Tensor, labels: Any) -> tf.Tensor:
-        """Returns labels as the loss wants them."""
+        """Returns labels in the form that the loss takes."""
 
     @abc.abstractmethod
     def _own_losses(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """Returns the loss of each row, [D0, ... DN, loss dimension], where there is no loss_fn."""
+        """Returns the loss of each row, [D0, ... DN, loss dimension], without a loss_fn."""
 
     @abc.abstractmethod
     def _measures(self) -> tuple[Measure, ...]:
-        """Returns what is measured; regularization is added to it."""
+        """Returns the measures, to which regularization is added."""
 
     @abc.abstractmethod
     def _predictions_to_measure(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the predictions that the measures look at."""
+        """Returns the predictions that the measures read."""
 
     @property
     def _loss_dimension(self) -> int:
@@ -199,7 +195,7 @@ class SingleHead(BuiltInHead):
         mode: str | None = None,
         regularization_losses: Sequence[tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """Returns the loss that training makes small; see `Head.loss`."""
+        """Returns the loss to minimize; see `Head.loss`."""
         del mode
         with v1.name_scope(None, "losses"):
             logits = _losses.check_logits(logits, self.logits_dimension)
@@ -209,14 +205,14 @@ class SingleHead(BuiltInHead):
             return loss if regularization is None else loss + regularization
 
     def metrics(self, regularization_losses: Sequence[tf.Tensor] | None = None) -> dict[str, Any]:
-        """Makes metrics that have seen nothing yet; see `Head.metrics`."""
+        """Makes metrics without data; see `Head.metrics`."""
         with v1.name_scope(None, "metrics"):
             return {
                 self._summary_key(measure.key): measure.keras()
                 for measure in self._all_measures(bool(regularization_losses))
             }
 
-    # As in the original, these heads take no mode.
+    # Like the original's, these heads take no mode.
     def update_metrics(  # type: ignore[override]
         self,
         eval_metrics: dict[str, Any],
@@ -239,7 +235,7 @@ class SingleHead(BuiltInHead):
         labels: Any,
         regularization_losses: Sequence[tf.Tensor] | None,
     ) -> dict[str, tf.Tensor]:
-        """Returns the loss, and what of it is regularization."""
+        """Returns the loss and its regularization."""
         del features, logits, labels
         regularization = _losses.total_regularization(regularization_losses)
         written = {self._summary_key(MetricKeys.LOSS): loss}
@@ -256,7 +252,7 @@ class SingleHead(BuiltInHead):
     def _rows(
         self, logits: tf.Tensor, labels: Any, features: Mapping[str, Any] | None
     ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor]:
-        """Returns the rows' losses, their weights, and the labels as the loss sees them."""
+        """Returns the rows' losses, their weights and the processed labels."""
         processed = self._processed_labels(logits, labels)
         if self._loss_fn is None:
             rows = self._own_losses(logits, processed)

@@ -1,4 +1,4 @@
-"""From a loss and an optimizer, however it is given, to the op that makes one step of training."""
+"""Makes the op of a training step from a loss and an optimizer, instance, name or function."""
 
 import concurrent.futures
 import copy
@@ -24,7 +24,7 @@ def minimize(
     global_step: tf.Variable | None,
     loss_reduction: str,
 ) -> tf.Operation:
-    """Returns the op that makes a loss smaller."""
+    """Returns the op that minimizes a loss."""
     if isinstance(optimizer, v1.train.Optimizer):
         chosen = _for_cores(optimizer, loss_reduction) if is_on_cores() else optimizer
         if variables is None:
@@ -51,18 +51,18 @@ def minimize(
         return v1.assign_add(global_step, 1).op
 
 
-# A Keras optimizer counts its steps in `iterations`, a variable that it makes when it is first read.
-# As in the original, the global step is to be that variable, so that a checkpoint has one count and
-# Adam's bias correction goes on where it was after a restart. An optimizer that has made its own
-# already, because a program read `iterations`, keeps it, and the global step is raised besides.
+# A Keras optimizer counts its steps in `iterations`, a variable that it makes at the first read. As in
+# the original, the global step becomes that variable, so that a checkpoint has one count and Adam's
+# bias correction continues after a restart. An optimizer that already has its own, because a program
+# read `iterations`, keeps it, and the global step is raised separately.
 def _has_own_count(optimizer: Any, global_step: tf.Variable) -> bool:
-    """Makes the global step an optimizer's count of steps; tells whether it has another one already."""
+    """Makes the global step an optimizer's count of steps; returns whether it keeps another one."""
     try:
         optimizer.iterations = global_step
     except RuntimeError:
         return optimizer.iterations is not global_step
     except AttributeError:
-        # Keras 3's can't be set: a `get_updates` of one must count by itself.
+        # Keras 3's can't be set, so a `get_updates` of it must raise the global step itself.
         return False
     return False
 
@@ -82,7 +82,7 @@ def _check_variables(variables: Any) -> list[tf.Variable]:
 
 
 def _check_variables_of_v1(optimizer: v1.train.Optimizer, variables: Any) -> None:
-    """Checks what a v1 optimizer trains; the original takes none of these, and says so first."""
+    """Checks a v1 optimizer's variables; the original's message for a v1 optimizer comes first."""
     if variables is not None and not (isinstance(variables, (list, tuple)) and variables):
         raise ValueError(
             "The given optimizer is not a tf.keras.optimizers.Optimizer instance. Received "
@@ -104,7 +104,7 @@ def head_train_op(
     """Returns the train op of a head of `tf.estimator`."""
     if update_ops is not None and not isinstance(update_ops, (list, tuple)):
         raise ValueError(f"update_ops should be a list or a tuple. Given type: {type(update_ops)}.")
-    # The names of an optimizer's variables begin with this scope, in checkpoints of the original.
+    # In checkpoints of the original, names of an optimizer's variables begin with this scope.
     with v1.name_scope(""), v1.name_scope("training"):
         if check_one_is_given(optimizer, train_op_fn) is train_op_fn:
             train_op = train_op_fn(loss)
@@ -125,7 +125,7 @@ def head_train_op(
 
 
 def check_one_is_given(optimizer: Any, train_op_fn: Any) -> Any:
-    """Returns whichever of the two is given."""
+    """Checks that exactly one of the two is given, and returns it."""
     if optimizer is not None and train_op_fn is not None:
         raise ValueError(
             "train_op_fn and optimizer cannot both be set: "
@@ -144,7 +144,7 @@ def _for_cores(optimizer: v1.train.Optimizer, loss_reduction: str) -> v1.train.O
 
 
 def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
-    """Returns the loss that a Keras optimizer minimizes: it sums gradients over a strategy's replicas."""
+    """Returns the loss for a Keras optimizer, which sums gradients over a strategy's replicas."""
     # On cores the loss stays as it is: a CrossShardOptimizer divides the gradients.
     replicas = 1 if is_on_cores() else tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1 and loss_reduction == _losses.SUM_OVER_BATCH_SIZE:
@@ -168,7 +168,7 @@ _V1_CLASSES: Final = {
     "SGD": v1.train.GradientDescentOptimizer,
 }
 
-# What today's Keras optimizers can do and those that work in a graph cannot.
+# Settings of today's Keras optimizers that those for graphs lack.
 _ONLY_EAGER: Final = ("weight_decay", "use_ema", "loss_scale_factor", "gradient_accumulation_steps")
 _NO_PART_OF_THE_MATHS: Final = (
     *_ONLY_EAGER,
@@ -213,7 +213,7 @@ def optimizer_instance(
 
 
 def _own(optimizer: Any) -> Any:
-    """Makes of a Keras optimizer the model's own, which works in the default graph."""
+    """Makes the model's own copy of a Keras optimizer, which works in the default graph."""
     from tf_keras.optimizers import legacy
 
     if isinstance(optimizer, legacy.Optimizer):
@@ -222,11 +222,7 @@ def _own(optimizer: Any) -> Any:
 
 
 def makes_its_updates(optimizer: Any) -> bool:
-    """Tells whether an optimizer is of a user's class that says itself what a step does.
-
-    Heads call `get_updates(loss, variables)` of Keras 2's legacy optimizers; a subclass may give
-    its own, and so may one of today's optimizers, which have none.
-    """
+    """Tells whether an optimizer's class has its own `get_updates`, which heads call for a step."""
     from tf_keras.optimizers import legacy
 
     own = getattr(type(optimizer), "get_updates", None)
@@ -255,10 +251,7 @@ def v1_optimizer_instance(optimizer: Any, learning_rate: Any = None) -> v1.train
 
 
 class KerasOptimizer(v1.train.Optimizer):
-    """A legacy Keras optimizer in the shape of a v1 one, so that others can be wrapped around it.
-
-    It counts steps itself, in its `iterations`: `global_step` of `apply_gradients` is left alone.
-    """
+    """A legacy Keras optimizer as a v1 one, to be wrapped; it counts steps in its own `iterations`."""
 
     def __init__(self, optimizer: Any) -> None:
         """Wraps an optimizer."""
@@ -296,12 +289,12 @@ def _of_this_graph(optimizer: Any) -> Any:
     """Returns an optimizer without variables, or one whose variables are of the default graph."""
     from tf_keras.optimizers import legacy
 
-    # The base's `weights`, not a subclass's: that one may read `iterations`, and so make the
-    # variable that the global step is to be.
+    # The base's `weights`: a subclass's may read `iterations`, and so make the variable that the
+    # global step is to replace.
     variables = legacy.Optimizer.weights.fget(optimizer)
     if not variables:
         fresh = copy.copy(optimizer)
-        # What building fills in, such as the dictionary of slots, must not be shared.
+        # Containers that building fills, such as the dictionary of slots, must not be shared.
         for name, value in vars(optimizer).items():
             if type(value) in (dict, list):
                 vars(fresh)[name] = copy.copy(value)
@@ -316,7 +309,7 @@ def _of_this_graph(optimizer: Any) -> Any:
 
 
 def _is_todays_keras(optimizer: Any) -> bool:
-    """Tells whether it is an optimizer of Keras 3, or one of Keras 2.11 and later."""
+    """Tells whether an optimizer is of Keras 3, or of Keras 2.11 and later."""
     for name in ("keras", "tf_keras"):
         optimizers = getattr(sys.modules.get(name), "optimizers", None)
         if optimizers is not None and isinstance(optimizer, optimizers.Optimizer):
@@ -325,7 +318,7 @@ def _is_todays_keras(optimizer: Any) -> bool:
 
 
 def _as_legacy(optimizer: Any) -> Any:
-    """Makes the legacy optimizer with the same settings: only those can be used in a graph."""
+    """Makes the legacy optimizer with the same settings, which works in a graph."""
     from tf_keras.optimizers import legacy
 
     name = type(optimizer).__name__
@@ -350,15 +343,14 @@ def _as_legacy(optimizer: Any) -> Any:
     }
     rate = known.get("learning_rate")
     if isinstance(rate, dict):
-        # A schedule. Today's form has `module` and `registered_name` besides, which legacy configs
-        # lack.
+        # A schedule, whose config today has `module` and `registered_name`, unlike legacy ones.
         known["learning_rate"] = {key: rate[key] for key in ("class_name", "config")}
     return cls.from_config(known)
 
 
 def _settings(optimizer: Any) -> dict[str, Any]:
-    # The learning rate is an eager variable, which can only be read outside of the graph that is
-    # the default one here; a thread of its own has none.
+    # The learning rate is an eager variable, which can't be read inside the default graph; another
+    # thread has none.
     with concurrent.futures.ThreadPoolExecutor(1) as outside:
         try:
             return outside.submit(optimizer.get_config).result()

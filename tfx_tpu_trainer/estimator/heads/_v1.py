@@ -1,8 +1,8 @@
 """The heads of `tf.compat.v1.estimator`'s canned estimators.
 
-The same heads with what was different then: losses are summed by default, metrics are those of
-`tf.compat.v1.metrics`, optimizers are `tf.compat.v1.train`'s, ops to run with each step come from
-the graph's `UPDATE_OPS`, and the average loss is among the summaries.
+They differ from the heads of `tf.estimator`: losses are summed by default, metrics are those of
+`tf.compat.v1.metrics`, optimizers those of `tf.compat.v1.train`, each step also runs the graph's
+`UPDATE_OPS`, and the average loss is among the summaries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +29,10 @@ _REDUCTIONS = tuple(
 
 
 class _V1Head(SingleHead):
-    """What is different in all V1 heads."""
+    """The differences that all V1 heads share."""
 
     def __init__(self, *arguments: Any, loss_reduction: str = SUM, **named: Any) -> None:
-        """Takes the arguments of the head of `tf.estimator`; `loss_reduction` by name only."""
+        """Takes the arguments of the head of `tf.estimator`, `loss_reduction` only by name."""
         super().__init__(*arguments, loss_reduction=loss_reduction, **named)
 
     def _check_loss_reduction(self, reduction: Any) -> str:
@@ -75,7 +75,7 @@ class _V1Head(SingleHead):
         written = super()._summaries(loss, features, logits, labels, regularization_losses)
         if self._loss_reduction == SUM:
             seen = self._look_at(features, logits, labels, None)
-            # Divided by the weights, as the metric of that name is: not by the number of rows.
+            # Divided by the weights, like the metric of that name, not by the number of rows.
             weights = tf.ones_like(seen.losses)
             weights = weights if seen.weights is None else weights * seen.weights
             total = tf.reduce_sum(seen.losses * weights)
@@ -98,7 +98,7 @@ class _V1Head(SingleHead):
         if seen.weights is not None:
             tensors["weights"] = seen.weights
         if seen.regularization_loss is not None:
-            # Tensors of cores are put together along an axis.
+            # Tensors of cores are concatenated along an axis.
             tensors["regularization_loss"] = tf.reshape(seen.regularization_loss, [1])
         return self._streaming_metrics, tensors
 
@@ -128,7 +128,7 @@ class BinaryClassHead(_V1Head, _classification.BinaryClassHead):
     """The head of a V1 classifier of two classes; see `heads.BinaryClassHead`."""
 
     def __init__(self, *arguments: Any, label_vocabulary: Any = None, **named: Any) -> None:
-        """Checks the vocabulary first, which is a TypeError in the original's V1 head."""
+        """Checks the vocabulary, with the TypeError of the original's V1 head."""
         if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
             raise TypeError(
                 f"label_vocabulary should be a list or tuple. Given type: {type(label_vocabulary)}."
@@ -150,7 +150,7 @@ def classification_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str = SUM,
 ) -> SingleHead:
-    """Returns the head of a V1 classifier: of two classes or of more."""
+    """Returns the head of a V1 classifier of two or more classes."""
     if n_classes == 2:
         return BinaryClassHead(
             weight_column, label_vocabulary=label_vocabulary, loss_reduction=loss_reduction

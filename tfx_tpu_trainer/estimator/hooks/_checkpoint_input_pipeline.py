@@ -1,4 +1,4 @@
-"""The hook that saves the position of a training input in separate checkpoints, as in `tf.data.experimental`."""
+"""Saves the position of a training input in separate checkpoints, as `tf.data.experimental` does."""
 
 import os
 from typing import Any
@@ -14,11 +14,11 @@ _POLICIES = ("warn", "ignore", "fail")
 
 
 class CheckpointInputPipelineHook(v1.train.SessionRunHook):
-    """Saves where the input stands, as often as checkpoints; mirrors `tf.data.experimental`'s.
+    """Saves the input's position as often as checkpoints; mirrors `tf.data.experimental`'s hook.
 
-    Each session resumes from the latest position, whatever the step of its checkpoint is: a training that was killed
-    between a position and its checkpoint, or that another call trained on without the hook, reads other rows than one
-    that nobody touched. `RunConfig(save_input_position=True)` has none of that.
+    Each session resumes from the latest position, whatever the step of its checkpoint is. So a training that was killed
+    between a position and its checkpoint, or continued without the hook, reads other rows than an uninterrupted one.
+    `RunConfig(save_input_position=True)` has no such gaps.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor
@@ -35,17 +35,16 @@ class CheckpointInputPipelineHook(v1.train.SessionRunHook):
     """
 
     def __init__(self, estimator: Any, external_state_policy: str | None = None) -> None:
-        """Takes the folder, and how often to save, from an estimator.
+        """Takes folder and interval from an estimator.
 
         Args:
             estimator: The estimator that trains. Positions are `input.ckpt-*` in its model_dir, or
                 `input_<task type>_<task>.ckpt-*` where several tasks train.
-            external_state_policy: What to do where the input calls random ops or Python code, whose
-                state can't be saved: `"fail"`, `"warn"` or `"ignore"` it. Defaults to `None`:
-                `"fail"`.
+            external_state_policy: How to treat random ops and Python code in the input, whose state
+                can't be saved: `"fail"`, `"warn"` or `"ignore"`. Defaults to `None`: `"fail"`.
 
         Raises:
-            ValueError: If the policy is another one, or the estimator saves no checkpoints.
+            ValueError: If the policy is none of these, or the estimator saves no checkpoints.
         """
         policy = external_state_policy or "fail"
         if policy not in _POLICIES:
@@ -81,12 +80,12 @@ class CheckpointInputPipelineHook(v1.train.SessionRunHook):
             )
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Waits for the iterators to be started, which other hooks may do."""
+        """Waits for the iterators to be initialized, which other hooks may do."""
         del session, coord
         self._begun = False
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
-        """Goes on from the latest position before the first step, or saves the first one."""
+        """Restores the latest position before the first step, or saves the first one."""
         if self._saver is None or self._begun:
             return
         self._begun = True

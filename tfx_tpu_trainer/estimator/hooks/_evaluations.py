@@ -1,4 +1,4 @@
-"""Evaluations that belong to a training: made in its session, and read from the events that they left."""
+"""Evaluates in a training's session, and reads the metrics of evaluations from their events."""
 
 import os
 from collections import defaultdict
@@ -12,6 +12,7 @@ from tfx_tpu_trainer.estimator import _spec_checks
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._number_checks import holds
+from tfx_tpu_trainer.estimator._runs import build_evaluation
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -20,9 +21,9 @@ _logger = tf.get_logger()
 class InMemoryEvaluatorHook(v1.train.SessionRunHook):
     """Evaluates before, during and after training; mirrors the original of that name.
 
-    The values go from session to session, so that `model_dir` has the checkpoints of its own
-    schedule only. What a saver or an `init_fn` of the model's own would restore, and what is saved
-    beside variables, can't be handed over so.
+    The variables' values go from session to session, so `model_dir` has the checkpoints of its own
+    schedule only. A model with its own saver or `init_fn`, or with saved objects other than
+    variables, can't be evaluated this way.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs
@@ -46,7 +47,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
-        """Takes what `Estimator.evaluate` takes.
+        """Takes the arguments of `Estimator.evaluate`.
 
         Args:
             estimator: The estimator that is trained.
@@ -57,8 +58,8 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
             every_n_iter: Session calls of training between evaluations. Defaults to 100.
 
         Raises:
-            ValueError: If every_n_iter or steps is not positive, or there is more than one process.
-            TypeError: If an argument is of another type.
+            ValueError: If every_n_iter or steps is not positive, or the cluster has more than one task.
+            TypeError: If an argument has the wrong type.
         """
         if not isinstance(estimator, Estimator):
             raise TypeError(
@@ -81,15 +82,10 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         self._every_n_iter = whole_steps(every_n_iter)
 
     def begin(self) -> None:
-        """Checks that the model can be evaluated without a checkpoint, before a session is made.
-
-        Raises:
-            ValueError: If its scaffold for evaluation has a saver or an init_fn, or something
-                is saved beside its variables.
-        """
+        """Checks, before a session is made, that the model can be evaluated without a checkpoint."""
         self._calls = 0
         _check_no_saveables()
-        scaffold = self._estimator._evaluation_scaffold(self._input_fn, self._steps)
+        scaffold = build_evaluation(self._estimator, self._input_fn, self._steps)
         for part in ("saver", "init_fn"):
             if getattr(scaffold, part) is not None:
                 raise ValueError(
@@ -141,8 +137,8 @@ def _check_no_saveables() -> None:
 
 def read_events(pattern: str) -> Iterator[tuple[int, dict[str, float]]]:
     """Reads the scalars of event files."""
-    # By name, which is by time: names of event files have the seconds since the epoch in front. So
-    # of a step that was evaluated twice, the later values win.
+    # Names of event files begin with the seconds since the epoch, so sorting by name sorts by time:
+    # the later values of a step that was evaluated twice win.
     for path in sorted(tf.io.gfile.glob(pattern)):
         try:
             for event in v1.train.summary_iterator(path):

@@ -1,4 +1,4 @@
-"""Hooks that end training: early, by what evaluations have found, and at a step that is on disk."""
+"""Hooks that end training: early, by the metrics of evaluations, or at a saved step."""
 
 import operator
 import time
@@ -17,7 +17,7 @@ from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# Returns why training shall end, from a metric's values by step; `None` if it shall not.
+# Returns why training should end, from a metric's values by step; `None` to go on.
 _Question = Callable[[Sequence[tuple[int, float]]], str | None]
 
 
@@ -29,15 +29,16 @@ def make_early_stopping_hook(
 ) -> v1.train.SessionRunHook:
     """Makes a hook that ends training; mirrors `tf.estimator.experimental.make_early_stopping_hook`.
 
-    The chief asks should_stop_fn and shares the answer in a variable of the model, where the other
-    workers see it. An evaluator of its own process is not stopped.
+    The chief calls should_stop_fn and shares the result with the other workers in a variable of the
+    model. An evaluator in its own process goes on.
 
-    With `RunConfig(save_input_position=True)` and `run_every_steps` it asks where the global step
-    passes a multiple of that, so that a training which is started again stops where it would have
-    stopped. Else it asks in the first session call, as the original, and then again and again.
+    With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called where
+    the global step passes a multiple of `run_every_steps`, so that a resumed training stops at the
+    same step. Otherwise it is called in the first session call, as by the original, and then
+    periodically.
 
     Examples:
-        The third question is answered with yes:
+        The third call returns `True`:
 
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs
         >>> import numpy as np
@@ -54,16 +55,15 @@ def make_early_stopping_hook(
 
     Args:
         estimator: The estimator that is trained.
-        should_stop_fn: Tells whether training shall end; without arguments.
-        run_every_secs: Seconds between questions. Defaults to 60; must be `None` with
-            run_every_steps.
-        run_every_steps: Steps between questions. Defaults to `None`.
+        should_stop_fn: Takes no arguments; returns whether training should end.
+        run_every_secs: Seconds between calls. Defaults to 60; must be `None` with run_every_steps.
+        run_every_steps: Steps between calls. Defaults to `None`.
 
     Returns:
         The hook.
 
     Raises:
-        TypeError: If an argument is of another type.
+        TypeError: If an argument has the wrong type.
         ValueError: If both intervals are set.
     """
     if not isinstance(estimator, Estimator):
@@ -105,8 +105,8 @@ def stop_if_higher_hook(
         threshold: The bound.
         eval_dir: Folder of the evaluation's events. Defaults to `estimator.eval_dir()`.
         min_steps: Evaluations of earlier steps do not count. Defaults to 0.
-        run_every_secs: Seconds between looks. Defaults to 60.
-        run_every_steps: Steps between looks. Defaults to `None`.
+        run_every_secs: Seconds between checks. Defaults to 60.
+        run_every_steps: Steps between checks. Defaults to `None`.
 
     Returns:
         The hook.
@@ -148,8 +148,8 @@ def stop_if_no_increase_hook(
         max_steps_without_increase: Steps after the best evaluation.
         eval_dir: Folder of the evaluation's events. Defaults to `estimator.eval_dir()`.
         min_steps: Evaluations of earlier steps do not count. Defaults to 0.
-        run_every_secs: Seconds between looks. Defaults to 60.
-        run_every_steps: Steps between looks. Defaults to `None`.
+        run_every_secs: Seconds between checks. Defaults to 60.
+        run_every_steps: Steps between checks. Defaults to `None`.
 
     Returns:
         The hook.
@@ -177,7 +177,7 @@ def stop_if_no_decrease_hook(
 def _crossed(
     metric_name: str, threshold: float, is_past: Callable[[float, float], bool], words: str
 ) -> _Question:
-    """Makes the question whether a metric has ever been past a threshold."""
+    """Returns a condition: has the metric ever passed the threshold?"""
     check_is_number("threshold", threshold)
 
     def question(values: Sequence[tuple[int, float]]) -> str | None:
@@ -195,7 +195,7 @@ def _crossed(
 def _stalled(
     metric_name: str, max_steps: int, is_better: Callable[[float, float], bool], word: str
 ) -> _Question:
-    """Makes the question whether a metric's best value is some steps old."""
+    """Returns a condition: has the metric's best value been some steps ago?"""
     check_is_number(f"max_steps_without_{word}", max_steps)
 
     def question(values: Sequence[tuple[int, float]]) -> str | None:
@@ -203,8 +203,8 @@ def _stalled(
         for step, value in values:
             if best is None or is_better(value, best[1]):
                 best = (step, value)
-            # Looked at after each evaluation, not at the end: a metric that stalled once and then
-            # got better still ends the training, as in the original.
+            # Checked after each evaluation: a metric that stalled once and then improved still ends
+            # the training, as in the original.
             if step - best[0] >= max_steps:
                 return (
                     f'No {word} in metric "{metric_name}" for {step - best[0]} steps, which is '
@@ -222,7 +222,7 @@ def _asked(
     eval_dir: str | None,
     min_steps: int,
 ) -> Callable[[], bool]:
-    """Makes a should_stop_fn that asks of all evaluations so far, which it reads anew each time."""
+    """Returns a should_stop_fn that checks all evaluations so far, and reads them at each call."""
     check_is_number("min_steps", min_steps)
 
     def should_stop() -> bool:
@@ -245,7 +245,7 @@ def _asked(
 
 
 def _stop_variable() -> tf.Variable:
-    """Makes the variable in which the chief tells the workers; named as the original's."""
+    """Makes the variable that signals the workers, under the original's name."""
     with v1.variable_scope("signal_early_stopping", reuse=v1.AUTO_REUSE):
         return v1.get_variable(
             "STOP",
@@ -258,7 +258,7 @@ def _stop_variable() -> tf.Variable:
 
 
 class _AskingHook(v1.train.SessionRunHook):
-    """Tells the workers what it was told."""
+    """Calls should_stop_fn and signals the workers."""
 
     def __init__(self, should_stop_fn: Callable[[], bool]) -> None:
         self._should_stop_fn = should_stop_fn
@@ -276,12 +276,11 @@ class _AskingHook(v1.train.SessionRunHook):
 
 
 class _StopAtMultiplesHook(_AskingHook):
-    """Asks where the global step passes a multiple of a period, wherever the session has begun."""
+    """Calls should_stop_fn where the global step passes a multiple of a period."""
 
-    # Every 100 steps, with 40 steps in a session call: asked after steps 120, 200, 320, ... A
-    # training that is killed at 280 and resumes from a checkpoint of 240 asks at 320 again, as it
-    # would have. With a timer that starts at the session's first step it would ask at 280, and may
-    # stop elsewhere.
+    # Every 100 steps, with 40 steps in a session call: called after steps 120, 200, 320, ... A
+    # training that is killed at 280 and resumes from a checkpoint of 240 calls at 320 again. A timer
+    # that starts at the session's first step would call at 280, and might stop at another step.
 
     def __init__(
         self, should_stop_fn: Callable[[], bool], every_steps: int, *, alone: bool
@@ -292,11 +291,11 @@ class _StopAtMultiplesHook(_AskingHook):
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
         self._step = int(session.run(self._global_step))
-        # Resumed at a multiple: the session before ended there, either before it asked or because
-        # the answer was yes. Both times the question is due now.
+        # Resumed at a multiple: the session before ended there, either before the call or because of
+        # its result. In both cases a call is due now.
         self._is_due = self._step > 0 and self._step % self._every_steps == 0
         # Only alone: other workers, which have started too, would wait for this one's part of their
-        # next step. With others it is asked after the first step instead.
+        # next step. With others, the call follows the first step.
         if self._is_due and self._alone and self._is_time_to_stop(session, self._step):
             coord.request_stop()
 
@@ -304,8 +303,8 @@ class _StopAtMultiplesHook(_AskingHook):
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
         del run_values
-        # Read by a call of its own: fetched beside the train op, the step is that before the call
-        # or that after it, as it happens.
+        # A separate call reads the step: fetched with the train op, it could be the one before or
+        # after.
         former, self._step = self._step, int(run_context.session.run(self._global_step))
         passed = self._step // self._every_steps > former // self._every_steps
         is_due, self._is_due = passed or (self._is_due and not self._alone), False
@@ -314,7 +313,7 @@ class _StopAtMultiplesHook(_AskingHook):
 
 
 class _StopHook(_AskingHook):
-    """Asks in the first session call, and then again and again."""
+    """Calls should_stop_fn in the first session call, and then periodically."""
 
     def __init__(
         self,
@@ -328,9 +327,8 @@ class _StopHook(_AskingHook):
 
     def begin(self) -> None:
         super().begin()
-        # One hook may serve two calls of train. Without the reset the second would not ask in its
-        # first session call: the step fetched there may be the one at which the first call asked
-        # last.
+        # One hook may serve two calls of train. Without the reset, the timer of the second may have
+        # triggered at the step of its first session call already.
         self._timer.reset()
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
@@ -349,7 +347,7 @@ class _StopHook(_AskingHook):
 
 
 class _FollowChiefHook(v1.train.SessionRunHook):
-    """Stops when the chief has said so."""
+    """Stops when the chief requests it."""
 
     def begin(self) -> None:
         self._stop = _stop_variable()
@@ -371,21 +369,20 @@ def make_stop_at_checkpoint_step_hook(
 ) -> v1.train.SessionRunHook:
     """Makes a hook that stops at a step; mirrors the original of that name.
 
-    The chief stops at the step; a worker continues until a checkpoint of it is written, so that nobody leaves before
-    the chief has saved.
+    The chief stops at the step; a worker continues until the chief has written its checkpoint.
 
     Args:
         estimator: The estimator that is trained.
         last_step: Global step to stop at.
-        wait_after_file_check_secs: Seconds that a worker waits between two looks at the model
-            folder. Defaults to 30.
+        wait_after_file_check_secs: Seconds between a worker's checks of the model folder. Defaults to
+            30.
 
     Returns:
         The hook.
 
     Raises:
-        ValueError: If there is no last step.
-        TypeError: If a number is none.
+        ValueError: If last_step is `None`.
+        TypeError: If an argument is not a number.
     """
     if last_step is None:
         raise ValueError("last_step must be specified; got None.")
@@ -423,7 +420,7 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
             )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:
-        """Asks for the global step."""
+        """Fetches the global step."""
         del run_context
         return v1.train.SessionRunArgs(self._global_step)
 

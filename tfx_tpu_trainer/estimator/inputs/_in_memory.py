@@ -1,4 +1,4 @@
-"""Input functions of rows that are held in memory: numpy arrays and pandas data frames."""
+"""Input functions that read numpy arrays and pandas data frames in memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,10 +39,10 @@ def numpy_input_fn(
         [ 5 15] [0 0]
 
     Args:
-        x: An array, or feature name -> array.
-        y: The label, an array or name -> array. Defaults to `None`: features only.
+        x: An array, or a dict of feature name to array.
+        y: The labels, an array or a dict of name to array. Defaults to `None`: features only.
         batch_size: Rows of a batch. Defaults to 128.
-        num_epochs: How often each row is read. Defaults to 1; `None` for without end.
+        num_epochs: How often each row is read. Defaults to 1; `None` reads without end.
         shuffle: Whether the order is random; must be given.
         queue_capacity: How many rows are mixed at a time. Defaults to 1000.
         num_threads: Number of readers. Defaults to 1.
@@ -51,9 +51,9 @@ def numpy_input_fn(
         A function without arguments; it returns features, or features and labels.
 
     Raises:
-        ValueError: If `shuffle` is not a bool. The function raises it for arrays that are empty or
-            differ in length, or names that features and labels share.
-        TypeError: The function raises it if `x` is neither an array nor a dict.
+        ValueError: If `shuffle` is not a bool. The returned function raises it for empty arrays, other
+            lengths, or names that features and labels share.
+        TypeError: The returned function raises it if `x` is neither an array nor a dict.
     """
     check_shuffle(shuffle)
     reading = reading_of(batch_size, num_epochs, shuffle, queue_capacity, num_threads)
@@ -119,19 +119,19 @@ def pandas_input_fn(
 ) -> Callable[[], Any]:
     """Returns an input_fn of a data frame; mirrors `tf.compat.v1.estimator.inputs.pandas_input_fn`.
 
-    As `numpy_input_fn`, it feeds the host only.
+    Like `numpy_input_fn`, it feeds only the host.
 
     Args:
         x: `pandas.DataFrame` of the features.
         y: `pandas.Series` or `DataFrame` of the labels, with the index of `x`. Defaults to
             `None`: features only.
         batch_size: Rows of a batch. Defaults to 128.
-        num_epochs: How often each row is read. Defaults to 1; `None` for without end.
+        num_epochs: How often each row is read. Defaults to 1; `None` reads without end.
         shuffle: Whether the order is random; must be given.
         queue_capacity: How many rows are mixed at a time. Defaults to 1000; `None` for about as
             many as `x` has.
         num_threads: Number of readers. Defaults to 1.
-        target_column: What a `Series` is called; no feature may have this name. Defaults to
+        target_column: Name of the labels of a `Series`, which no feature may have. Defaults to
             "target".
 
     Returns:
@@ -142,7 +142,7 @@ def pandas_input_fn(
         ValueError: If `shuffle` is not a bool, a feature is called `target_column`, or the indexes
             differ.
         AttributeError: If `x` is not a DataFrame.
-        TypeError: If `target_column` is not a string, or a number is none.
+        TypeError: If `target_column` is not a string, or a numeric argument is not a number.
     """
     check_shuffle(shuffle)
     if not isinstance(target_column, str):
@@ -186,7 +186,7 @@ def _columns_of_labels(x: Any, y: Any, target_column: str) -> dict[str, np.ndarr
 
 
 class Reading(NamedTuple):
-    """In which order rows are read, and how many at once."""
+    """The order in which rows are read, and how many at once."""
 
     batch_size: int
     # How often a reader reads each row; `None` for without end.
@@ -194,15 +194,14 @@ class Reading(NamedTuple):
     shuffle: bool
     # How many rows are mixed at a time.
     queue_capacity: int
-    # How many readers there are. One thread reads for all of them: only how often rows come and how
-    # they are mixed is as if there were several.
+    # Number of readers. One thread reads for all; rows repeat and mix as if there were several.
     num_threads: int
 
 
 def reading_of(
     batch_size: Any, num_epochs: Any, shuffle: Any, queue_capacity: Any, num_threads: Any
 ) -> Reading:
-    """Returns a `Reading` of what a program gives."""
+    """Checks the numbers and returns a `Reading`."""
     for name, number in (
         ("batch_size", batch_size),
         ("num_epochs", num_epochs),
@@ -214,7 +213,7 @@ def reading_of(
 
 
 def check_shuffle(shuffle: Any) -> None:
-    """Checks that it was said whether rows are shuffled."""
+    """Checks that `shuffle` is a bool."""
     if not isinstance(shuffle, bool):
         raise ValueError(
             "shuffle must be provided and explicitly set as boolean (it is recommended to set it "
@@ -225,8 +224,8 @@ def check_shuffle(shuffle: Any) -> None:
 def batches(columns: Sequence[np.ndarray], reading: Reading) -> list[tf.Tensor]:
     """Returns the tensors of the next batch.
 
-    The rows stay outside of the graph, which is written to the model's folder. With a number of
-    epochs the last batch may be short; without, all are full and cross the ends of the data.
+    The rows stay outside the graph, which is written to the model's folder. With a number of epochs,
+    the last batch may be short; without, all are full and cross the end of the data.
     """
     rows = len(columns[0])
     _warn_of_threads(reading)
@@ -246,8 +245,8 @@ def _indices(rows: int, reading: Reading) -> tf.data.Dataset:
     if not reading.shuffle:
         return tf.data.Dataset.range(rows).repeat(epochs)
 
-    # A shuffle buffer of 1,000 rows mixes neighbours: of a million rows sorted by label, the first
-    # batches would have one label. So a reader begins at a random row and goes round.
+    # A shuffle buffer of 1,000 rows mixes neighbours: the first batches of a million rows sorted by
+    # label would have one label. So a reader begins at a random row and wraps around.
     def from_anywhere(start: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.range(rows).repeat(epochs).map(lambda row: (row + start) % rows)
 
@@ -260,8 +259,8 @@ def _indices(rows: int, reading: Reading) -> tf.data.Dataset:
 def _rows(
     columns: Sequence[np.ndarray], dtypes: Sequence[tf.DType], index: tf.Tensor
 ) -> tuple[tf.Tensor, ...]:
-    # A numpy_function holds the arrays by reference. As constants they would stand in the graph,
-    # which is saved with each checkpoint and can't exceed 2 GiB.
+    # A numpy_function holds the arrays by reference. Constants would be part of the graph, which is
+    # saved with each checkpoint and can't exceed 2 GiB.
     def pick(rows: np.ndarray) -> list[np.ndarray]:
         return [column[rows] for column in columns]
 

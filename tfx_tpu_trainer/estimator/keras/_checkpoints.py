@@ -31,20 +31,19 @@ def checkpoint_of(
     stand_ins: StandIns,
     optimizer: TracedOptimizer | GraphOptimizer | None = None,
 ) -> tf.train.Checkpoint:
-    """Returns the objects of a Keras model with graph variables in the place of Keras's.
+    """Returns the objects of a Keras model with graph variables in place of Keras's.
 
-    What is saved with it is read by `tf.train.Checkpoint(model)` and `model.load_weights`, and the
-    other way round, except for the global step, which is there as `estimator_global_step`, and for
-    variables that Keras does not save either, such as the state of Keras 3's seed generators: they
-    are below `estimator_variables`.
+    `tf.train.Checkpoint(model)` and `model.load_weights` read its checkpoints, and the other way
+    round. The global step is saved as `estimator_global_step`, and variables that Keras does not save,
+    such as the state of Keras 3's seed generators, below `estimator_variables`.
     """
     mirror = _Mirror(model, stand_ins)
     children = dict(eagerly(mirror.children_of, model.model))
     if isinstance(optimizer, TracedOptimizer):
-        # Never through the optimizer, which is not there in evaluation: a variable is saved under
-        # the shortest path to it.
+        # A variable is saved under the shortest path to it, which must not lead through the optimizer,
+        # since evaluation has none.
         own = _Mirror(model, stand_ins, left_out=mirror.reached)
-        # As Keras has it: several are below `optimizer` by their places.
+        # As in Keras, several are below `optimizer` by their indices.
         trained_by = getattr(optimizer.optimizer, "optimizers", optimizer.optimizer)
         of_optimizer = eagerly(own.children_of, trained_by)
         children["optimizer"] = _with_children(tf.train.Checkpoint(), of_optimizer)
@@ -69,7 +68,7 @@ def _saved(optimizer: GraphOptimizer) -> Any:
 
 
 def write_first_checkpoint(model: KerasModel, config: RunConfig, *, of_objects: bool) -> str:
-    """Saves the values that a Keras model has now, unless that was done before."""
+    """Saves the current values of a Keras model, unless they were saved before."""
     folder = os.path.join(str(config.model_dir), _FOLDER)
     written = tf.train.latest_checkpoint(folder)
     if written:
@@ -93,22 +92,22 @@ def write_first_checkpoint(model: KerasModel, config: RunConfig, *, of_objects: 
 
 
 def remove_first_values(model_dir: str) -> None:
-    """Removes the checkpoint of a Keras model's own values, which a training that has ended needs no more."""
+    """Removes the checkpoint of a Keras model's own values, which a finished training no longer needs."""
     folder = os.path.join(model_dir, _FOLDER)
     if tf.io.gfile.isdir(folder):
         tf.io.gfile.rmtree(folder)
 
 
 class _Mirror:
-    """The object graph of a Keras model, made again of graph variables, as far as it leads to any."""
+    """Mirrors the object graph of a Keras model with graph variables."""
 
     # An object-based checkpoint names a value by the path of attributes to it, such as
     # layer_with_weights-0/kernel. `model.load_weights` finds the values if the paths are Keras's,
-    # whatever the objects are. So each object that leads to a variable becomes an empty
+    # whatever the objects are. So each object with a path to a variable becomes an empty
     # tf.train.Checkpoint with the same attributes, and each variable its graph variable.
     # Example: model -> dense -> kernel (eager) becomes Checkpoint -> Checkpoint -> kernel (graph).
-    # Objects may lead to each other in circles (a layer to its model), hence the passes over sets
-    # instead of a recursion. What leads to no variable, such as a function, is left out.
+    # Objects may form cycles (a layer and its model), hence passes over sets instead of a recursion.
+    # Objects without a path to a variable, such as functions, are left out.
 
     def __init__(
         self, model: KerasModel, stand_ins: StandIns, left_out: Collection[int] = ()
@@ -119,7 +118,7 @@ class _Mirror:
         self.reached: set[int] = set()
 
     def children_of(self, root: Any) -> dict[str, Any]:
-        """Returns name -> node or graph variable of what an object tracks."""
+        """Returns an object's children by name, as nodes or graph variables."""
         children = self._children_from(root)
         made: dict[int, Any] = {key: tf.train.Checkpoint() for key in self._leading(children)}
 
@@ -142,7 +141,7 @@ class _Mirror:
         return named(root)
 
     def _children_from(self, root: Any) -> dict[int, dict[str, Any]]:
-        """Returns `id` -> children of an object and of all that it leads to."""
+        """Returns the children, by `id`, of an object and of all its descendants."""
         children: dict[int, dict[str, Any]] = {}
         pending = [root]
         while pending:
@@ -158,7 +157,7 @@ class _Mirror:
         return children
 
     def _leading(self, children: Mapping[int, Mapping[str, Any]]) -> set[int]:
-        """Returns the objects that lead to a variable with a stand-in; functions don't, for one."""
+        """Returns the objects with a path to a variable that has a stand-in."""
         leading: set[int] = set()
         before = -1
         while before != len(leading):

@@ -1,4 +1,4 @@
-"""A pass of a Keras model, to be traced: its inputs, its outputs with masks and logits, its loss, its training step."""
+"""The passes of a Keras model that are traced: prediction, evaluation and training step."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _ACTIVATIONS: Final[Mapping[str, Callable[..., tf.Tensor]]] = {
 
 
 class MissingKeysError(KeyError):
-    """Features, labels or sample weights lack what the model asks for."""
+    """Features, labels or sample weights lack keys of the model."""
 
     def __str__(self) -> str:
-        """The message as it is; a KeyError would quote it."""
+        """Returns the message without the quotes of a KeyError."""
         return str(self.args[0])
 
 
 def split_weights(features: Any) -> tuple[Any, Any]:
-    """Takes features and sample weights apart."""
+    """Splits features from sample weights."""
     if isinstance(features, Mapping) and set(features) == _WITH_WEIGHTS:
         return as_tensors(features["features"]), _as_tensor(features["sample_weights"])
     return as_tensors(features), None
@@ -51,8 +51,8 @@ def model_inputs(keras_model: KerasModel, features: Any) -> Any:
     structure = keras_model.input_structure
     names = keras_model.input_names
     if isinstance(features, Mapping) and isinstance(structure, Mapping):
-        # Keras(inputs={"a": Input(name="x")}) is called with the key "a", though its layer is "x":
-        # the model's own keys win where the features have all of them.
+        # A model of inputs={"a": Input(name="x")} is called with the key "a", though its layer is "x":
+        # the model's own keys win if the features have all of them.
         names = sorted(structure) if set(structure) <= set(features) else names
     tensors = _in_order(features, names, "features", "inputs")
     if len(tensors) != len(names):
@@ -71,7 +71,7 @@ def model_labels(names: Sequence[str], outputs: Any, labels: Any) -> Any:
         names = sorted(outputs)
     tensors = _in_order(labels, names, "labels", "outputs")
     if not isinstance(labels, (Mapping, list, tuple)):
-        # As with Keras, lone labels are those of all outputs.
+        # As in Keras, a single label is that of all outputs.
         tensors = tensors * len(names)
     if len(tensors) != len(names):
         raise ValueError(
@@ -119,7 +119,7 @@ def _in_order(given: Any, names: Sequence[str], what: str, of_model: str) -> lis
 
 
 def as_tensors(structure: Any) -> Any:
-    """Returns a structure with tensors for arrays, numbers and nested lists of numbers."""
+    """Converts arrays, numbers and nested lists of numbers in a structure to tensors."""
     if isinstance(structure, Mapping):
         return {key: _as_tensor(value) for key, value in structure.items()}
     if isinstance(structure, (list, tuple)) and not isinstance(structure, _SPARSE):
@@ -145,21 +145,20 @@ def _is_plain(leaf: Any) -> bool:
 class MasksAndLogits:
     """Masks and logits of a model's outputs, in the order of `tf.nest.flatten`.
 
-    Losses and metrics weigh rows with the mask. The crossentropies compute with the logits in the
-    output's place, whichever activation made the output of them: `binary_crossentropy` of a softmax
-    takes the softmax's logits for a sigmoid's. So a metric that sees probabilities alone gives
-    other numbers than `model.evaluate`.
+    Losses and metrics weight rows by the mask. Crossentropies use the logits in place of the output,
+    whatever the activation: `binary_crossentropy` of a softmax takes the softmax's logits for a
+    sigmoid's. So a metric that is given only probabilities differs from `model.evaluate`.
     """
 
     masks: list[tf.Tensor | None]
     logits: list[tf.Tensor | None]
-    # Of an output without Keras's mark that a softmax or a sigmoid op made, that op's type: Keras
-    # looks at the op then. `None` for others.
+    # The type of the softmax or sigmoid op of an output without Keras's mark, which Keras reads then;
+    # `None` for others.
     activations: list[str | None]
 
     @classmethod
     def of(cls, outputs: Any) -> MasksAndLogits:
-        """Reads what Keras hung on the outputs."""
+        """Reads Keras's marks from the outputs."""
         flat = tf.nest.flatten(outputs)
         logits, activations = [], []
         for output in flat:
@@ -174,22 +173,21 @@ class MasksAndLogits:
 
     @property
     def tensors(self) -> list[Any]:
-        """The tensors, as `with_tensors` takes them."""
+        """The tensors, in the form that `with_tensors` takes."""
         return [self.masks, self.logits]
 
     def with_tensors(self, tensors: list[Any]) -> MasksAndLogits:
-        """Returns the marks with others, such as copies, in the place of their tensors."""
+        """Returns the marks with other tensors, such as copies."""
         masks, logits = tensors
         return MasksAndLogits(list(masks), list(logits), self.activations)
 
     def put(self, outputs: Any) -> Any:
-        """Hangs the marks on outputs."""
+        """Sets the marks on outputs."""
         marked = []
         for output, mask, logits, activation in zip(
             tf.nest.flatten(outputs), self.masks, self.logits, self.activations
         ):
-            # An output that Keras recognizes by its op must be made by such an op in this graph
-            # too.
+            # An output that Keras recognizes by its op needs such an op in this graph too.
             made = _ACTIVATIONS[activation](logits) if activation else output
             if mask is not None:
                 put_mask(made, mask)
@@ -204,38 +202,38 @@ class Replicas:
     """The copies of a model that train together: cores, or replicas of a strategy."""
 
     number: int
-    # Whether optimizers of a graph sum gradients themselves, as they do where `tf.distribute` shows
-    # them a strategy.
+    # Whether optimizers of a graph sum gradients themselves, as under a visible `tf.distribute`
+    # strategy.
     optimizers_sum: bool
 
     @classmethod
     def of_this_call(cls) -> Replicas:
-        """Tells what the code that calls a model_fn has announced."""
+        """Returns the replicas of the running model_fn."""
         shown = tf.distribute.get_strategy().num_replicas_in_sync
         return cls(max(shown, tf_private.number_of_replicas()), shown > 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """What a traced pass gives; all tensors are of the trace."""
+    """The results of a traced pass; all tensors are of the trace."""
 
     outputs: Any  # The outputs, in the model's own structure.
     names: list[str]  # Their names, in the order of `tf.nest.flatten`.
-    marks: MasksAndLogits  # What Keras hung on them.
+    marks: MasksAndLogits  # Keras's marks on them.
     loss: tf.Tensor | None = None  # The total loss; `None` in mode `"infer"`.
-    # Of each trainable variable the gradient or `None`; empty where Keras's own optimizer applies
-    # them within the trace, or nothing is trained.
+    # The gradient, or `None`, of each trainable variable; empty if Keras's own optimizer applies them
+    # in the trace, or nothing is trained.
     gradients: Sequence[Any] = ()
 
 
 def predict(model: KerasModel, features: Any) -> Forward:
-    """Computes the outputs as for a prediction."""
+    """Computes the outputs of a prediction."""
     outputs = model.call(model_inputs(model, features), training=False)
     return _forward(model, outputs)
 
 
 def evaluate(model: KerasModel, features: Any, labels: Any, weights: Any) -> Forward:
-    """Computes outputs and loss as for an evaluation."""
+    """Computes outputs and loss of an evaluation."""
     outputs, loss = _with_loss(model, features, labels, weights, training=False)
     return dataclasses.replace(_forward(model, outputs), loss=loss)
 
@@ -249,23 +247,9 @@ def train(
     optimizer: Any,
     replicas: Replicas,
 ) -> Forward:
-    """Makes a training step.
+    """Makes a training step; without a built Keras optimizer, the caller applies the gradients.
 
-    Args:
-        model: The model.
-        features: Features.
-        labels: Labels, or `None`.
-        weights: Sample weights, or `None`.
-        optimizer: One of Keras's own that works in a `tf.function`, built; `None` leaves applying
-            the gradients to the caller.
-        replicas: Over which gradients are combined: averaged where the losses are means over rows, else summed.
-
-    Returns:
-        What the step gives.
-
-    Raises:
-        ValueError: If there is nothing to train, or some losses are means and others sums, and there
-            are several replicas.
+    Replicas average the gradients if the losses are means over rows, and sum them otherwise.
     """
     variables = model.trainable_variables
     if not variables:
@@ -277,8 +261,7 @@ def train(
         outputs, loss = _with_loss(model, features, labels, weights, training=True)
         objective = loss
         if replicas.number > 1 and _sums(model):
-            # Regularization is in each replica's loss, and a sum over two replicas would have it
-            # twice.
+            # Each replica's loss has the regularization, which the sum must have only once.
             once = model.regularization()
             objective = loss - once + once / replicas.number
         scaled = optimizer.scale_loss(objective) if hasattr(optimizer, "scale_loss") else objective
@@ -288,8 +271,8 @@ def train(
     else:
         gradients = tape.gradient(scaled, variables)
     if replicas.number > 1:
-        # Gradients of means are divided by the number of replicas, then all are summed: here, or by
-        # an optimizer that sums by itself.
+        # Gradients of means are divided by the number of replicas, then summed: here, or by an
+        # optimizer that sums itself.
         share = 1 if _sums(model) else replicas.number
         left_out = optimizer is None and replicas.optimizers_sum
         gradients = [

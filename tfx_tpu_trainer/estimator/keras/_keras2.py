@@ -1,9 +1,9 @@
-"""Models of Keras 2, the package tf_keras, and those that were made in a graph.
+"""Models of Keras 2, the package tf_keras, including those that were made in a graph.
 
-Keras 2 has two of each class, for eager execution and for graphs, and the one name `Dense` stands for the
-one that fits whoever made a layer last: it exchanges the bases of the class. So a program that makes
-layers in a graph, as every model_fn does, breaks the layers that were made eagerly before.
-A model of a graph is made again eagerly, and then traced as any other.
+Keras 2 has two of each class, for eager execution and for graphs, and exchanges the bases of a class
+such as `Dense` whenever a layer is made in the other mode. So a program that makes layers in a graph,
+as every model_fn does, breaks the layers that were made eagerly before. A model of a graph is made
+again eagerly, and then traced like any other.
 """
 
 import contextlib
@@ -37,22 +37,22 @@ class Keras2Model(KerasModel):
 
     @property
     def input_names(self) -> list[str]:
-        """The names of its input layers."""
+        """The names of the input layers."""
         return list(self.model.input_names)
 
     @property
     def known_output_names(self) -> Sequence[str] | None:
-        """The names of its output layers."""
+        """The names of the output layers."""
         import tf_keras
 
         names = self.model.output_names
         if names is None and isinstance(self.model, tf_keras.Sequential) and self.model.layers:
-            # With TensorFlow 2's behaviour off it stays without, having no input shape.
+            # With TensorFlow 2's behaviour off it has no input shape, and so no output names.
             return [self.model.layers[-1].name]
         return names
 
     def parts_to_optimize(self) -> list[tuple[Any, list[Any]]]:
-        """Returns each optimizer of the caller's with the variables that it trains."""
+        """Returns the caller's optimizers, each with the variables that it trains."""
         import tf_keras
 
         model, optimizers = self.model, self.optimizer
@@ -66,17 +66,17 @@ class Keras2Model(KerasModel):
         return [(each, list(part.trainable_variables)) for each, part in zip(optimizers, parts)]
 
     def check_custom_objects(self) -> None:
-        """Checks that Keras knows the classes and functions that the layers' configs name.
+        """Checks that Keras knows the classes and functions in the layers' configs.
 
-        The model itself is made of no config. But one whose names Keras does not know can't be
-        saved and loaded either, and the original, which makes layers of their configs, refuses it.
+        This model is not made from its config. But a model with unknown names can't be saved and
+        loaded, and the original, which makes layers from their configs, refuses it.
         """
         for layer in _layers_of(self.model) if self.is_functional else ():
             try:
                 with self.custom_scope():
                     type(layer).from_config(layer.get_config())
             except Exception as error:
-                # What can't be made again for other reasons need not be.
+                # Layers that can't be made again for other reasons need not be.
                 if _UNKNOWN.search(str(error)):
                     kind = TypeError if isinstance(error, TypeError) else ValueError
                     raise kind(
@@ -91,22 +91,21 @@ class Keras2Model(KerasModel):
         return tf_keras.utils.custom_object_scope(self.custom_objects)
 
     def call(self, features: Any, *, training: bool) -> Any:
-        """Computes the outputs, of inputs of any shape that the layers take.
+        """Computes the outputs for any shape of inputs that the layers take, as the original does.
 
-        As in the original, which calls the layers one by one: a `Dense` of a model whose inputs are
-        [2, 3] takes [2, 5, 3] as well.
+        A `Dense` layer of a model with inputs [2, 3] takes [2, 5, 3] as well.
         """
         with inputs_of_any_shape(self.model):
             try:
                 return self.model(features, training=training)
             except Exception as error:
                 if error.args and isinstance(error.args[0], str):
-                    told = _WRAPPED.sub("", error.args[0], count=1) + self._misfit(features)
-                    error.args = (told, *error.args[1:])
+                    message = _WRAPPED.sub("", error.args[0], count=1) + self._misfit(features)
+                    error.args = (message, *error.args[1:])
                 raise
 
     def _misfit(self, features: Any) -> str:
-        """Returns a sentence about the shape that the model was made for; empty where the inputs fit."""
+        """Names the shape that the model was made for; returns "" if the inputs fit."""
         made_for = [tensor.shape for tensor in self.model.inputs] if self.is_functional else []
         shapes = [tensor.shape for tensor in tf.nest.flatten(features)]
         if all(shape.is_compatible_with(other) for shape, other in zip(shapes, made_for)):
@@ -142,11 +141,11 @@ class Keras2Model(KerasModel):
         return results
 
     def metric_container(self) -> Any:
-        """Returns what holds the compiled metrics."""
+        """Returns the container of the compiled metrics."""
         return self.model.compiled_metrics
 
     def variables(self) -> list[Named]:
-        """Returns the model's variables, those of metrics left out."""
+        """Returns the model's variables without those of metrics."""
         of_metrics = {id(v) for metric in self.model.metrics for v in metric.variables}
         trained = {id(variable) for variable in self.model.trainable_weights}
         return [
@@ -161,13 +160,13 @@ class Keras2Model(KerasModel):
 
 
 def _layers_of(model: Any) -> Iterator[Any]:
-    """Yields the layers of a model and of the models in it, without those that hold a table."""
+    """Yields the layers of a model and of the models in it, without those with a table."""
     import tf_keras
 
     for layer in model.layers:
         if isinstance(layer, tf_keras.Model):
             yield from _layers_of(layer)
-        # StringLookup and its like keep a table, and from_config would make another one.
+        # from_config would make another table for StringLookup and similar layers.
         elif not hasattr(layer, "vocabulary_size"):
             yield layer
 
@@ -268,7 +267,7 @@ def _keras_classes(model: Any) -> set[Any]:
 
 
 def _settings_of(optimizer: Any) -> tuple[Any, Any]:
-    """Returns an optimizer and its config, as the graph that it was made in has it."""
+    """Returns an optimizer and its config in the graph that it was made in."""
     inner = getattr(optimizer, "optimizer", None)
     if isinstance(inner, v1.train.Optimizer):
         return inner, None

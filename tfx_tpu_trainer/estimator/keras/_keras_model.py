@@ -1,4 +1,4 @@
-"""What an estimator needs of a Keras model: the interface to both Keras versions, and that to Keras 3."""
+"""The interface of an estimator to Keras models, and its implementation for Keras 3."""
 
 import abc
 import contextlib
@@ -13,25 +13,25 @@ import tensorflow as tf
 class Named(NamedTuple):
     """A variable of a model or an optimizer."""
 
-    name: str  # Its name with Keras; several may have the same.
+    name: str  # Keras's name; several variables may share one.
     variable: Any
     trainable: bool  # Whether training changes it.
 
 
 class Crossentropy(NamedTuple):
-    """The loss of a model that classifies."""
+    """The loss of a classifier."""
 
-    binary: bool  # Whether the output is one value for two classes, and not one for each class.
-    from_logits: bool  # Whether the output is a logit, and not a probability.
+    binary: bool  # Whether the output is one value for two classes, instead of one for each class.
+    from_logits: bool  # Whether the output is a logit, instead of a probability.
 
 
 class KerasModel(abc.ABC):
-    """A compiled Keras model. What it computes is called while it is traced.
+    """A compiled Keras model, whose methods are called in a trace.
 
     Attributes:
         model: The caller's model.
-        custom_objects: Name -> class or function, for what is made from a config.
-        metric_names: Names of the compiled metrics where they are not the model's own; or `None`.
+        custom_objects: Classes and functions by name, for objects that are made from a config.
+        metric_names: Names of the compiled metrics if they differ from the model's; or `None`.
     """
 
     def __init__(self, model: Any, custom_objects: Mapping[str, Any] | None) -> None:
@@ -42,21 +42,21 @@ class KerasModel(abc.ABC):
 
     @abc.abstractmethod
     def in_use(self) -> contextlib.AbstractContextManager[None]:
-        """Makes the model usable within: all that touches it runs in such a block."""
+        """Makes the model usable inside; all code that uses it runs in this context."""
 
     @property
     def optimizer(self) -> Any:
-        """The caller's optimizer; `None` where the model was not compiled."""
+        """The caller's optimizer; `None` if the model is not compiled."""
         return getattr(self.model, "optimizer", None)
 
     @property
     def is_functional(self) -> bool:
-        """Whether its inputs are known from its layers: a functional or a sequential model."""
+        """Whether the layers define the inputs: a functional or sequential model."""
         return getattr(self.model, "inputs", None) is not None
 
     @property
     def is_built(self) -> bool:
-        """Whether it has its variables."""
+        """Whether the model has its variables."""
         return bool(self.model.built)
 
     @property
@@ -84,11 +84,11 @@ class KerasModel(abc.ABC):
     @property
     @abc.abstractmethod
     def known_output_names(self) -> Sequence[str] | None:
-        """The names of a functional model's outputs; `None` where there are none."""
+        """The names of a functional model's outputs, or `None`."""
 
     @abc.abstractmethod
     def check_custom_objects(self) -> None:
-        """Checks that Keras knows what the layers' configs name, where the original does."""
+        """Checks, as the original does, that Keras knows the names in the layers' configs."""
 
     @abc.abstractmethod
     def custom_scope(self) -> contextlib.AbstractContextManager[Any]:
@@ -105,7 +105,7 @@ class KerasModel(abc.ABC):
         """Computes the loss, regularization included, after `call`."""
 
     def regularization(self) -> tf.Tensor:
-        """Returns the part of the loss that does not come from labels, after `call`."""
+        """Returns the part of the loss that is independent of labels, after `call`."""
         return tf.add_n([tf.cast(loss, tf.float32) for loss in self.model.losses] or [0.0])
 
     @property
@@ -116,7 +116,7 @@ class KerasModel(abc.ABC):
 
     @property
     def crossentropy(self) -> Crossentropy | None:
-        """The compiled loss of a lone output; `None` where it is no crossentropy."""
+        """The compiled crossentropy of a single output; `None` for other losses."""
         losses = [loss for loss in tf.nest.flatten(self.model.loss) if loss is not None]
         if len(losses) != 1:
             return None
@@ -134,19 +134,19 @@ class KerasModel(abc.ABC):
 
     @abc.abstractmethod
     def metric_results(self) -> dict[str, tf.Tensor]:
-        """Returns the compiled metrics by their Keras names, once they were updated."""
+        """Returns the updated compiled metrics by their Keras names."""
 
     @abc.abstractmethod
     def metric_container(self) -> Any:
-        """Returns what holds the compiled metrics: has `metrics` and `reset_state`; or `None`."""
+        """Returns the container of the compiled metrics, with `metrics` and `reset_state`; or `None`."""
 
     @abc.abstractmethod
     def variables(self) -> list[Named]:
-        """Returns the model's variables, those of metrics left out."""
+        """Returns the model's variables without those of metrics."""
 
     @property
     def trainable_variables(self) -> list[Any]:
-        """What training changes, as Keras has it."""
+        """Keras's trainable variables."""
         return list(self.model.trainable_variables)
 
     @abc.abstractmethod
@@ -154,7 +154,7 @@ class KerasModel(abc.ABC):
         """Returns the `tf.Variable` of one of Keras's variables."""
 
     def parts_to_optimize(self) -> list[tuple[Any, list[Any]]]:
-        """Returns each optimizer of the caller's with the variables that it trains."""
+        """Returns the caller's optimizers, each with the variables that it trains."""
         optimizer = self.optimizer
         if isinstance(optimizer, (list, tuple)):
             raise ValueError(
@@ -165,7 +165,7 @@ class KerasModel(abc.ABC):
         return [(optimizer, self.trainable_variables)]
 
     def fresh_optimizer(self, optimizer: Any) -> Any:
-        """Makes an optimizer with the settings of the caller's and without its state."""
+        """Makes an optimizer with the settings of the caller's, but without its state."""
         try:
             with self.custom_scope():
                 return type(optimizer).from_config(optimizer.get_config())
@@ -179,13 +179,13 @@ class KerasModel(abc.ABC):
             ) from error
 
     def fresh_metric_values(self) -> dict[int, np.ndarray]:
-        """Returns what the metrics' variables are after a reset; the caller's keep their values."""
+        """Returns the values of the metrics' variables after a reset; the caller's keep theirs."""
         container = self.metric_container()
         variables = [
             self.raw(variable) for metric in container.metrics for variable in metric.variables
         ]
-        # Only a reset tells what a metric starts from (a Mean at 0, others elsewhere), and the
-        # metrics are the caller's: their values are put back.
+        # Only a reset shows the first values of a metric (0 for a Mean, others elsewhere), and the
+        # metrics are the caller's, so their values are restored.
         kept = [variable.numpy() for variable in variables]
         container.reset_state()
         fresh = {id(variable.handle): variable.numpy() for variable in variables}
@@ -203,24 +203,24 @@ class Keras3Model(KerasModel):
     """A model of Keras 3."""
 
     def in_use(self) -> contextlib.AbstractContextManager[None]:
-        """Does nothing: Keras 3 has one class of each name."""
+        """Does nothing, since Keras 3 has one class of each name."""
         return contextlib.nullcontext()
 
     @property
     def input_names(self) -> list[str]:
-        """The names of its inputs."""
+        """The names of the inputs."""
         return [tensor.name for tensor in self.model.inputs]
 
     @property
     def known_output_names(self) -> Sequence[str] | None:
-        """The names of its output layers."""
+        """The names of the output layers."""
         names = getattr(self.model, "output_names", None)
         if names is None and self.is_functional:
             return [self.model.layers[-1].name]
         return names
 
     def check_custom_objects(self) -> None:
-        """Checks nothing: there is no original to be like."""
+        """Checks nothing, since the original has no Keras 3."""
 
     def custom_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Makes the custom objects known to Keras."""
@@ -258,14 +258,14 @@ class Keras3Model(KerasModel):
         return results
 
     def metric_container(self) -> Any:
-        """Returns what holds the compiled metrics; `None` where none were compiled."""
+        """Returns the container of the compiled metrics; `None` without any."""
         for metric in self.model.metrics:
             if metric.name == "compile_metrics" and hasattr(metric, "metrics"):
                 return metric
         return None
 
     def variables(self) -> list[Named]:
-        """Returns the model's variables, those of metrics left out."""
+        """Returns the model's variables without those of metrics."""
         trained = {id(variable) for variable in self.model.trainable_variables}
         of_metrics = {id(variable) for variable in self.model.metrics_variables}
         return [
@@ -275,5 +275,5 @@ class Keras3Model(KerasModel):
         ]
 
     def raw(self, variable: Any) -> tf.Variable:
-        """Returns the `tf.Variable` inside of Keras's variable."""
+        """Returns the `tf.Variable` inside a Keras variable."""
         return variable.value if hasattr(variable, "path") else variable

@@ -45,14 +45,12 @@ class KerasModelFn:
 
     model: KerasModel
     of_objects: bool  # Whether checkpoints are object-based.
-    # Name of a metric with Keras -> name to evaluate it under, or `None`.
+    # Names in `evaluate` by Keras's names of metrics, or `None`.
     metric_names_map: Mapping[str, str] | None
-    # Name of an output -> class of its `ExportOutput`, or `None`.
+    # Classes of `ExportOutput` by names of outputs, or `None`.
     export_outputs: Mapping[str, Any] | None
     has_first_checkpoint: bool  # Whether a checkpoint gives the variables their first values.
-    with_classes: bool = (
-        False  # Whether predictions of a lone classifying output have its classes too.
-    )
+    with_classes: bool = False  # Whether predictions of a single classifying output have classes.
 
     def for_estimator(self) -> Callable[..., Any]:
         """Returns the model_fn of an Estimator."""
@@ -83,7 +81,7 @@ class KerasModelFn:
         optimizer = None
         if mode == ModeKeys.TRAIN:
             if not model.is_built:
-                # A model without an input shape gets its variables at its first call, and the
+                # A model without an input shape gets its variables in its first call, and the
                 # optimizer must be built for them before the step is traced.
                 trace(functools.partial(_forward.predict, model), features)
             optimizer = make_optimizer(model)
@@ -124,14 +122,14 @@ class KerasModelFn:
 
 @dataclasses.dataclass(frozen=True)
 class _SpecParts:
-    """What a spec is made of."""
+    """The parts of a spec."""
 
-    predictions: dict[str, tf.Tensor]  # Name of an output -> tensor.
+    predictions: dict[str, tf.Tensor]  # Tensors by names of outputs.
     loss: tf.Tensor | None
     train_op: tf.Operation | None  # The op of a training step, or `None`.
     # The metrics as `TPUEstimatorSpec.eval_metrics`, or `None`.
     metrics: tuple[Callable[..., Any], dict[str, tf.Tensor]] | None
-    export_outputs: Mapping[str, Any]  # Signature name -> output.
+    export_outputs: Mapping[str, Any]  # Outputs by signature name.
     # Returns the objects to save; `None` saves variables by name.
     checkpoint: Callable[[], tf.train.Checkpoint] | None
 
@@ -171,12 +169,12 @@ def _place(
     model: KerasModel,
     optimizer: TracedOptimizer | GraphOptimizer | None,
 ) -> tuple[_forward.Forward, tf.Operation | None]:
-    """Copies a traced pass into the default graph; returns it there, with the op of a training step."""
-    # Three kinds of optimizers end in one train_op. A traced one has applied its gradients within
-    # the trace: its assignments are among the updates, and its count of steps is the global step.
-    # One of a graph gets the copied gradients here. And a traced one that does not write its count
-    # in every step (it skips a step whose scaled loss overflows) leaves the global step to be
-    # raised here. Invariant: each run of the train_op raises the global step by exactly one.
+    """Copies a traced pass into the default graph; returns the copy and the op of a training step."""
+    # Three kinds of optimizers end in one train_op. A traced one has applied its gradients in the
+    # trace: its assignments are among the updates, and its count of steps is the global step. An
+    # optimizer of a graph gets the copied gradients here. A traced one that does not write its count
+    # in every step (it skips a step whose scaled loss overflows) needs the global step raised here.
+    # Invariant: each run of the train_op raises the global step by exactly one.
     stand_ins = graph_model.stand_ins
     counts_steps = False
     updates: list[tf.Operation] = []
@@ -193,8 +191,8 @@ def _place(
     there = [tensor for tensor in tensors if tensor is not None]
     after = None
     if optimizer is not None:
-        # The op that counts steps reads no batch. In the session call that finds the input ended,
-        # it would run all the same, so everything that touches a variable waits for an input.
+        # The op that counts steps reads no batch, and would run in the session call that finds the end
+        # of the input. So every op that uses a variable waits for an input.
         after = next((tf.identity(tensor) for tensor in traced.inputs.values()), None)
     copies = traced.copy(
         [*there, *updates],
@@ -229,7 +227,7 @@ def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:
 
 
 def _is_written(traced: Trace, variable: tf.Variable) -> bool:
-    """Tells whether each step of a trace changes a variable, and not in a branch only."""
+    """Tells whether each step of a trace changes a variable, not only in a branch."""
     return any(
         op.type in _WRITES and any(handle is variable.handle for handle in traced.handles_of(op))
         for op in traced.updates
@@ -239,9 +237,9 @@ def _is_written(traced: Trace, variable: tf.Variable) -> bool:
 def _updates_of_the_model(
     traced: Trace, stand_ins: StandIns, model: KerasModel
 ) -> list[tf.Operation]:
-    """Returns the updates of a trace without those of metrics alone, which training has no use for."""
-    # Computing a loss with Keras updates metrics, such as the mean of each loss. An op that
-    # has no handle (a print, a py_function) stays, as does one that also writes a model's variable.
+    """Returns the updates of a trace without those of metrics only, which training does not need."""
+    # Keras's loss updates metrics, such as the mean of each loss. An op without a handle (a print, a
+    # py_function) stays, as does one that also writes a model's variable.
     of_metrics = {
         id(model.raw(variable).handle)
         for metric in model.model.metrics
@@ -293,15 +291,12 @@ def _metrics_of(
     weights: Any,
     metric_names_map: Mapping[str, str] | None,
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, tf.Tensor]] | None:
-    """Returns the compiled metrics as `TPUEstimatorSpec.eval_metrics`.
-
-    The function may be called with other tensors than these, such as those of all cores.
-    """
+    """Returns the compiled metrics as `TPUEstimatorSpec.eval_metrics`, also for tensors of all cores."""
     if labels is None or model.metric_container() is None:
         return None
     structure = (labels, forward.outputs, weights, forward.marks.tensors)
     flat = tf.nest.flatten(structure, expand_composites=True)
-    # By these names whoever reads the rows of an evaluation tells labels from predictions.
+    # These names tell readers of an evaluation's rows which are labels and which predictions.
     loss = model.crossentropy
     outputs = "logits" if loss is not None and loss.from_logits else "predictions"
     names = [
@@ -327,8 +322,8 @@ def _metric_ops(
     given: tuple[Any, ...],
     metric_names_map: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    # Traced apart, so that a value can be fetched without an update. What joins them are the
-    # stand-ins: an eager variable that both touch has one local variable in this graph.
+    # Traced separately, so that a value can be fetched without an update. Both share the stand-ins: an
+    # eager variable of both has one local variable in this graph.
     updates = trace(update_state, *given)
     values = trace(model.metric_results)
     renamed = _renamed(list(values.results), metric_names_map)

@@ -1,4 +1,4 @@
-"""The optimizer of a compiled Keras model, as one that trains in an estimator's graph."""
+"""Makes optimizers of compiled Keras models that train in an estimator's graph."""
 
 import dataclasses
 import sys
@@ -17,10 +17,10 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class TracedOptimizer:
-    """An optimizer of today's Keras, built, and traced with the step: its variables are eager ones."""
+    """A built optimizer of today's Keras, traced with the step; its variables are eager."""
 
     optimizer: Any
-    # What it tracks, the model's own variables among them; the count of its steps is left out.
+    # Its tracked variables, including the model's, without its count of steps.
     variables: Sequence[Named]
     iterations: Any  # The count of its steps.
 
@@ -37,7 +37,7 @@ class TracedOptimizer:
 
 @dataclasses.dataclass(frozen=True)
 class GraphOptimizer:
-    """One that works in graphs: of `tf.compat.v1.train`, or a legacy one of Keras 2."""
+    """An optimizer for graphs: of `tf.compat.v1.train`, or a legacy one of Keras 2."""
 
     optimizer: Any
 
@@ -53,8 +53,8 @@ class GraphOptimizer:
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if isinstance(self.optimizer, v1.train.Optimizer):
             return self.optimizer.apply_gradients(pairs, global_step=global_step)
-        # Else `keras_optimizers_train` would take the optimizer's variables away at the end of
-        # model_fn, and an object-based checkpoint could not find them.
+        # Otherwise `keras_optimizers_train` would remove the optimizer's variables at the end of
+        # model_fn, and an object-based checkpoint would lack them.
         is_of_this_call(self.optimizer)
         if global_step is not None:
             self.optimizer.iterations = global_step
@@ -63,11 +63,11 @@ class GraphOptimizer:
 
 @dataclasses.dataclass(frozen=True)
 class GraphOptimizers(GraphOptimizer):
-    """Several of them, each for a part of the variables."""
+    """Several optimizers, each for a part of the variables."""
 
     # The optimizers; `optimizer` is the first, which counts the steps.
     parts: Sequence[GraphOptimizer]
-    belongs: Sequence[int]  # Of each variable in the model's order, the place of its optimizer.
+    belongs: Sequence[int]  # Index of the optimizer of each variable, in the model's order.
 
     def apply_part(
         self, pairs: Sequence[tuple[Any, tf.Variable]], global_step: tf.Variable | None
@@ -85,7 +85,7 @@ class GraphOptimizers(GraphOptimizer):
 
 
 class _PartWise(tf.Module):
-    """Several optimizers of today's Keras as one: each applies the gradients of its part."""
+    """Several optimizers of today's Keras as one; each applies the gradients of its part."""
 
     def __init__(self, optimizers: Sequence[Any], belongs: Sequence[int]) -> None:
         super().__init__(name="part_wise")
@@ -100,7 +100,7 @@ class _PartWise(tf.Module):
 
 
 def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
-    """Returns an optimizer for one graph with the settings of the model's own, which stays as it is."""
+    """Returns an optimizer for one graph with the settings of the model's own, which stays unchanged."""
     parts = model.parts_to_optimize()
     made = [_made(model, optimizer, variables) for optimizer, variables in parts]
     if len(made) == 1:
@@ -121,8 +121,8 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
         )
     if in_graphs:
         return GraphOptimizers(in_graphs[0].optimizer, in_graphs, belongs)
-    # The global step stands for the first optimizer's count of steps. The others' counts are
-    # variables like any other, or Adam's bias correction would start again after a restart.
+    # The global step stands for the first optimizer's count of steps. The other counts are saved
+    # variables, or Adam's bias correction would start again after a restart.
     counters = [
         Named(f"training/{number}/iteration", each.iterations, False)
         for number, each in enumerate(traced)
@@ -177,7 +177,7 @@ def _is_legacy(optimizer: Any) -> bool:
 
 
 def _unwrapped(optimizer: v1.train.Optimizer) -> v1.train.Optimizer:
-    """Returns the optimizer in a CrossShardOptimizer: gradients of cores are combined before."""
+    """Refuses a CrossShardOptimizer, since gradients of cores are combined before."""
     if isinstance(optimizer, v1.tpu.CrossShardOptimizer):
         raise ValueError(
             "The Keras model is compiled with a CrossShardOptimizer. Compile it with the "

@@ -1,9 +1,9 @@
-"""Loads a saved Keras model, after checking what its file would run, import, read elsewhere and expand to.
+"""Loads a saved Keras model after checking which code its file would run, which files it reads, and its size.
 
-Keras makes a model's layers from a config in the file. A Lambda layer's is Python bytecode, and any config may name a
-function of any module, which Keras imports. Its `safe_mode` is not asked of HDF5 files and SavedModels, and lets named
-functions pass, among them the one that switches `safe_mode` off. So all configs are read here first, and nothing in
-them is run.
+Keras makes layers from a config in the file. That of a Lambda layer has Python bytecode, and any config may name a
+function of any module, which Keras imports. Its `safe_mode` does not apply to HDF5 files and SavedModels, and accepts
+named functions, among them the one that switches `safe_mode` off. So this module checks all configs first, without
+running anything.
 """
 
 import builtins
@@ -28,12 +28,12 @@ _logger = tf.get_logger()
 
 _WEB_ADDRESS: Final = "https://storage.googleapis.com/"
 
-# What a file may expand to: so many times its bytes, or so many bytes if that is more.
+# Limits of an expanded file: a multiple of its bytes, or this number of bytes if that is more.
 _EXPANDS_AT_MOST: Final = 20
 _EXPANDS_AT_LEAST: Final = 64 * 2**20
 
 _CODE_LAYERS: Final = ("Lambda", "TorchModuleWrapper")
-# Keras, and what newer versions of it import too.
+# Keras, and packages that newer versions of it import.
 _OWN_PACKAGES: Final = ("keras", "tf_keras", "keras_hub", "keras_cv", "keras_nlp")
 
 
@@ -88,8 +88,8 @@ def _check_file(
     is_folder, checked = os.path.isdir(path), path
     if is_folder:
         library, configs = "tf_keras", _configs_of_folder(path)
-    # Told apart as Keras does it: a file that is both an archive and HDF5 would else be checked as
-    # the one and loaded as the other.
+    # Distinguished as Keras does: otherwise a file that is both an archive and HDF5 could be checked
+    # as one and loaded as the other.
     elif path.endswith(".keras") and zipfile.is_zipfile(path):
         library, configs, checked = _read_archive(path, scratch)
     else:
@@ -102,7 +102,7 @@ def _check_file(
 
 
 class _Check:
-    """Refuses what a config would run or import."""
+    """Refuses configs that would run or import code."""
 
     def __init__(
         self, path: str, custom_objects: Mapping[str, Any], library: str, *, imports: bool
@@ -113,8 +113,8 @@ class _Check:
         self._imports = imports
 
     def walk(self, config: Any) -> None:
-        """Looks at a config and all that it holds."""
-        # A list instead of a recursion: a file may nest configs as deep as it likes.
+        """Checks a config and all nested ones."""
+        # A list instead of a recursion, since a file may nest configs to any depth.
         waiting: list[tuple[Any, str]] = [(config, "")]
         while waiting:
             value, layer = waiting.pop()
@@ -128,7 +128,7 @@ class _Check:
                 waiting.extend((each, layer) for each in value)
 
     def _check(self, config: Mapping[str, Any], layer: str) -> None:
-        # Layers of Keras 2 with a function have its kind in another key: "function_type": "lambda".
+        # Layers of Keras 2 have the kind of a function in another key: "function_type": "lambda".
         if any(key.endswith("_type") and kind == "lambda" for key, kind in config.items()):
             self._refuse_code(layer)
         name = config.get("class_name")
@@ -140,8 +140,7 @@ class _Check:
         short = name.rpartition(">")[2].rpartition(".")[2]
         inner = config.get("config")
         function = inner.get("function") if isinstance(inner, dict) else None
-        # Of a Lambda layer: Keras 3 writes {"class_name": "function", "config": name}, Keras 2 the
-        # name.
+        # For a Lambda layer, Keras 3 writes {"class_name": "function", "config": name}, Keras 2 the name.
         function = function.get("config") if isinstance(function, dict) else function
         if short in _CODE_LAYERS and not self._is_known(name) and not self._is_known(function):
             self._refuse_code(layer)
@@ -149,7 +148,7 @@ class _Check:
             self._check_module(config, name)
 
     def _is_known(self, name: Any) -> bool:
-        """Tells whether the program has given or registered a class or function of this name."""
+        """Tells whether the program gave or registered a class or function of this name."""
         return (
             isinstance(name, str)
             and self._saving.get_registered_object(name, self._given) is not None
@@ -166,8 +165,7 @@ class _Check:
         if class_name == "__typespec__":
             safe = package in (*_OWN_PACKAGES, "tensorflow")
         elif package == "builtins":
-            # Keras writes "builtins" for its own functions, but where it has none of the name it
-            # takes Python's, such as `eval`.
+            # Keras writes "builtins" for its own functions, but falls back to Python's, such as `eval`.
             safe = not (isinstance(name, str) and hasattr(builtins, name))
         else:
             safe = package in _OWN_PACKAGES
@@ -204,7 +202,7 @@ def _library_of(version: Any) -> str:
 
 
 def _read_archive(path: str, scratch: str) -> tuple[str, list[Any], str]:
-    """Reads a `.keras` file: its package, its config, and where it can be loaded from."""
+    """Reads a `.keras` file: its Keras package, its configs, and the path to load it from."""
     try:
         with zipfile.ZipFile(path) as archive:
             missing = {"metadata.json", "config.json"} - set(archive.namelist())
@@ -215,8 +213,8 @@ def _read_archive(path: str, scratch: str) -> tuple[str, list[Any], str]:
             for member in members:
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise _no_model(path, f"{member.filename!r} is neither stored nor deflated")
-            # Checked before anything is inflated. The sizes are what the archive says, and it may
-            # lie: hence the copy, of which each member is cut to its size.
+            # Checked before anything is inflated. The archive's directory may give wrong sizes: hence
+            # the copy, whose members are cut to these sizes.
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 checked = _stored_copy(archive, scratch)
         with zipfile.ZipFile(checked) as archive:
@@ -233,8 +231,8 @@ def _read_archive(path: str, scratch: str) -> tuple[str, list[Any], str]:
 def _stored_copy(archive: zipfile.ZipFile, folder: str) -> str:
     """Copies an archive without compression.
 
-    Keras reads a member at once, and Python then inflates up to 2 GiB before it cuts the result to
-    the size in the directory, which may say less than there is. Read in blocks, each is cut first.
+    Keras reads a member at once, and Python inflates up to 2 GiB before it cuts the result to the
+    size in the directory. Reading in blocks cuts each block first.
     """
     copy = os.path.join(folder, "model.keras")
     with zipfile.ZipFile(copy, "w") as stored:
@@ -279,7 +277,7 @@ def _read_hdf5(path: str) -> tuple[str, list[Any]]:
 
 
 def _check_arrays(path: str, file: Any, most: int) -> None:
-    """Checks the arrays of an HDF5 file: that they are in it, and what they take when they are read."""
+    """Checks that the arrays of an HDF5 file are in it, and their size in memory."""
     import h5py
 
     sizes: list[int] = []
@@ -316,7 +314,7 @@ def _check_expands(path: str, expanded: int, most: int) -> None:
 
 
 def _configs_of_folder(path: str) -> list[Any]:
-    """Reads the configs that Keras 2 puts beside a SavedModel, or into it."""
+    """Reads the configs that Keras 2 writes next to a SavedModel, or into it."""
     from tf_keras.protobuf import saved_metadata_pb2
 
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""The private names of TensorFlow and Keras that Keras models in a graph cannot do without.
+"""The private names of TensorFlow and Keras that Keras models in a graph need.
 
 | name | why | if it goes away |
 |---|---|---|
@@ -38,12 +38,12 @@ def put_mask(output: Any, mask: tf.Tensor) -> None:
 
 
 def logits_of(output: Any) -> tf.Tensor | None:
-    """Returns the logits that a Keras activation noted on its output."""
+    """Returns the logits that a Keras activation stored on its output."""
     return getattr(output, "_keras_logits", None)
 
 
 def put_logits(output: Any, logits: tf.Tensor) -> None:
-    """Notes logits on a tensor, as a Keras activation does."""
+    """Stores logits on a tensor, as a Keras activation does."""
     output._keras_logits = logits
 
 
@@ -53,13 +53,13 @@ def is_of_a_graph(model: Any) -> bool:
 
 
 def compile_arguments(model: Any) -> dict[str, Any]:
-    """Returns what a model of a graph was compiled with, but the optimizer."""
+    """Returns the compile arguments of a model of a graph, except the optimizer."""
     return dict(model._get_compile_args())
 
 
 @contextlib.contextmanager
 def inputs_of_any_shape(model: Any) -> Iterator[None]:
-    """Lets the layers of a functional Keras 2 model check shapes, not the model before them."""
+    """Lets the layers of a functional Keras 2 model check shapes instead of the model."""
     parts, name = vars(model), "_manual_input_spec"
     own = {name: parts[name]} if name in parts else {}
     parts[name] = None
@@ -76,12 +76,12 @@ def is_class_of_graphs(base: type) -> bool:
 
 
 def updates_of(graph: Any) -> Sequence[tf.Operation]:
-    """Returns the ops that a traced function must run for its effects."""
+    """Returns the ops with the effects of a traced function."""
     return graph.control_outputs
 
 
 def variables_of(graph: Any) -> Sequence[tf.Variable]:
-    """Returns the variables that a traced function touches."""
+    """Returns the variables that a traced function uses."""
     return graph.variables
 
 
@@ -89,10 +89,9 @@ _Result = TypeVar("_Result")
 
 
 def eagerly(function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Calls a function eagerly, wherever this is: in a graph, or with eager execution off.
+    """Calls a function eagerly, also from a graph or with eager execution off.
 
-    A model_fn is called with a graph as the default one, and no scope leads out of that. A thread
-    of its own has no graph, no `tf.distribute` strategy and no name scope.
+    It runs in another thread, which has no default graph, no `tf.distribute` strategy and no scope.
     """
 
     def call() -> _Result:

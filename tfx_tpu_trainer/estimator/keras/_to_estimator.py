@@ -1,4 +1,4 @@
-"""A compiled Keras model as an estimator: `model_to_estimator`, and `keras_to_estimator` for TPU cores."""
+"""Makes estimators of compiled Keras models: `model_to_estimator`, and `keras_to_estimator` for TPUs."""
 
 import os
 import re
@@ -42,8 +42,8 @@ def model_to_estimator(
 ) -> Estimator:
     """Makes an Estimator of a compiled Keras model; mirrors `tf.keras.estimator`'s.
 
-    The estimator starts from the model's current values, batch norm statistics included. The model itself is not
-    trained: its values and its optimizer stay as they are.
+    The estimator starts from the model's current values, including batch norm statistics. Training does not change the
+    model itself or its optimizer.
 
     Example:
     ```python
@@ -56,30 +56,31 @@ def model_to_estimator(
     Args:
         keras_model: A compiled model of Keras 2 (tf_keras) or Keras 3. Defaults to `None`; then
             `keras_model_path` must be given.
-        keras_model_path: A compiled model, saved: an HDF5 file, a `.keras` file, or a SavedModel of
+        keras_model_path: A saved compiled model: an HDF5 file, a `.keras` file, or a SavedModel of
             Keras 2. Defaults to `None`.
-        custom_objects: Name -> class or function of your own, for what is made from a config: the
-            saved model and the optimizer. Defaults to `None`.
+        custom_objects: Your own classes and functions by name, for objects that are made from a
+            config: the saved model and the optimizer. Defaults to `None`.
         model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a
             temporary folder.
         config: Configuration of the runs. Defaults to `RunConfig()`.
         checkpoint_format: `"checkpoint"`, the default: `tf.train.Checkpoint(model)` and
             `model.load_weights` read the estimator's checkpoints. `"saver"`: variables are saved by
             name.
-        metric_names_map: Name of a compiled metric -> name to evaluate it under, for all of them.
-            Defaults to `None`, the names that Keras gives.
-        export_outputs: Name of an output -> class of its export, such as `estimator.export.RegressionOutput`; each
-            becomes a signature. Defaults to `None`: one signature with all outputs, which is always exported.
-        safe_mode: Whether `keras_model_path` is refused where loading it would run Python code of the file, as Lambda
-            layers do, or import modules that it names. Defaults to `True`; give `False` if you trust the author of the
-            file. The original has no such argument.
+        metric_names_map: Maps the names of all compiled metrics to those in `evaluate`. Defaults to
+            `None`, Keras's names.
+        export_outputs: Maps names of outputs to classes of their exports, such as
+            `estimator.export.RegressionOutput`; each becomes a signature. Defaults to `None`: one signature with all
+            outputs, which is always exported.
+        safe_mode: Whether to refuse a `keras_model_path` whose file runs its own Python code, as Lambda layers do, or
+            import modules that it names. Defaults to `True`; give `False` if you trust the author of the file. The
+            original lacks this argument.
 
     Returns:
         The estimator.
 
     Raises:
         ValueError: If not exactly one of model and path is given, the model is not compiled, or an
-            argument does not hold.
+            argument is invalid.
     """
     model_fn, config, warm_start_from = _make_parts(
         keras_model,
@@ -136,10 +137,7 @@ def _make_parts(
     export_outputs: Mapping[str, Any] | None,
     safe_mode: bool,
 ) -> tuple[KerasModelFn, RunConfig, WarmStartSettings | None]:
-    """Checks the arguments of `model_to_estimator` and writes the first checkpoint.
-
-    Returns the model_fn, the complete configuration and how to start from the model's own values.
-    """
+    """Checks the arguments of `model_to_estimator`; returns model_fn, config and warm start settings."""
     _check_one_is_given(keras_model, keras_model_path)
     if checkpoint_format is not None and checkpoint_format not in _FORMATS:
         raise ValueError(
@@ -172,7 +170,7 @@ def _make_parts(
 def _first_values(
     model: KerasModel, config: RunConfig, *, of_objects: bool
 ) -> WarmStartSettings | None:
-    """Writes a checkpoint of the values that a model has; returns how to start from it."""
+    """Writes a checkpoint of a model's values; returns the settings to start from it."""
     if not model.is_built:
         _logger.info("The Keras model has no variables yet: it starts from newly initialized ones.")
         return None
@@ -182,9 +180,9 @@ def _first_values(
     names = [unused_name(each.name, taken) for each in model.variables()]
     return WarmStartSettings(
         write_first_checkpoint(model, config, of_objects=of_objects),
-        # A list of patterns selects among all variables, a single string among the trainable ones
-        # only, which leaves the statistics of a batch norm out. A pattern need match the beginning
-        # of a name alone: with the colon of "dense/kernel:0" it leaves "dense/kernel_1:0" out.
+        # A list of patterns selects among all variables, a string only among trainable ones, without
+        # the statistics of a batch norm. A pattern matches the beginning of a name: with the colon of
+        # "dense/kernel:0" it excludes "dense/kernel_1:0".
         vars_to_warm_start=[f"{re.escape(name)}:" for name in names],
     )
 
@@ -208,7 +206,7 @@ def _wrap(model: Any, custom_objects: Mapping[str, Any] | None) -> KerasModel:
 def _eager_model(
     model: Any, custom_objects: Mapping[str, Any] | None, session_config: tf.compat.v1.ConfigProto
 ) -> KerasModel:
-    """Wraps a model that can be traced: the given one, or an eager copy of a model of this graph."""
+    """Wraps a model to be traced: the given one, or an eager copy of a model of this graph."""
     if tf.executing_eagerly() or not is_of_a_graph(model):
         return _wrap(model, custom_objects)
     copy = _wrap(eager_copy(model, custom_objects, session_config), custom_objects)
@@ -231,7 +229,7 @@ def _check_one_is_given(keras_model: Any, keras_model_path: Any) -> None:
 
 
 def _check_is_compiled(model: Any) -> None:
-    """Checks that a model is one, and is compiled."""
+    """Checks that a model is a compiled Keras model."""
     _wrap(model, None)
     if not getattr(model, "optimizer", None):
         raise ValueError(
@@ -242,11 +240,11 @@ def _check_is_compiled(model: Any) -> None:
 
 
 def _check_can_be_traced(keras_model: KerasModel) -> None:
-    """Checks a model that becomes an estimator, and warns of what an estimator does not use."""
+    """Checks a model that becomes an estimator, and warns of unused parts."""
     model = keras_model.model
     if isinstance(keras_model.optimizer, (list, tuple)):
         keras_model.parts_to_optimize()
-    # Keras 2 raises where it is asked for the variables of a model that has none yet.
+    # Keras 2 raises an error for the variables of a model without any.
     variables = model.weights if keras_model.is_built else []
     of_a_graph = any(tf.is_symbolic_tensor(keras_model.raw(each).handle) for each in variables)
     if of_a_graph or is_of_a_graph(model):
@@ -265,13 +263,13 @@ def _check_can_be_traced(keras_model: KerasModel) -> None:
 
 
 def is_keras_model(model: Any) -> bool:
-    """Tells whether something is a model of Keras 2 or Keras 3."""
+    """Tells whether a value is a model of Keras 2 or Keras 3."""
     modules = (sys.modules.get(name) for name in _WRAPPERS)
     return any(module is not None and isinstance(model, module.Model) for module in modules)
 
 
 def keras_output_names(model: Any) -> list[str]:
-    """Returns the names by which labels are given to a model's outputs; none of a subclassed model."""
+    """Returns the label names of a model's outputs; none for a subclassed model."""
     wrapped = _wrap(model, None)
     outputs = getattr(model, "output", None) if wrapped.is_functional else None
     if isinstance(outputs, Mapping):
@@ -282,21 +280,21 @@ def keras_output_names(model: Any) -> list[str]:
 def keras_model_fn(
     keras_model: Any, config: TPURunConfig | None = None, *, warm_start_from: Any = None
 ) -> tuple[Callable[..., Any], Any]:
-    """Returns the model_fn of a compiled Keras model for a TPUEstimator, and what its training starts from.
+    """Returns the model_fn of a compiled Keras model for a TPUEstimator, and its warm start.
 
-    Predictions of a model with one output and a crossentropy have `classes` as well.
+    Predictions of a model with one output and a crossentropy also have `classes`.
 
     Args:
         keras_model: A compiled model of Keras 2 or Keras 3.
-        config: Configuration of the training, below whose `model_dir` the model's values are saved. Defaults to `None`:
+        config: Configuration of the training; the model's values are saved below its `model_dir`. Defaults to `None`:
             the model is never trained, and nothing is written.
-        warm_start_from: Where the values of trained variables come from. Defaults to `None`, the model's own.
+        warm_start_from: Source of the trained variables' first values. Defaults to `None`, the model's own.
 
     Returns:
         The model_fn and the `warm_start_from` of its estimator.
 
     Raises:
-        ValueError: If it is none, is not compiled, or can't be traced.
+        ValueError: If `keras_model` is not a Keras model, is not compiled, or can't be traced.
     """
     _check_is_compiled(keras_model)
     model = _eager_model(keras_model, None, None)
@@ -310,7 +308,8 @@ def keras_model_fn(
         of_objects=config is not None,
         metric_names_map=None,
         export_outputs=None,
-        # What another model's checkpoint lacks, such as the statistics of a batch norm, is in the graph.
+        # Variables that another model's checkpoint lacks, such as batch norm statistics, get their values
+        # from the graph.
         has_first_checkpoint=config is None or (model.is_built and warm_start_from is None),
         with_classes=True,
     )
@@ -334,11 +333,11 @@ def keras_to_estimator(
     predict_batch_size: int | None = None,
     **options: Any,
 ) -> TPUEstimator:
-    """Makes a TPUEstimator of a compiled Keras model; ours, the original has none.
+    """Makes a TPUEstimator of a compiled Keras model; the original has no such function.
 
-    Its optimizer combines the gradients of the cores: averaged where the losses are means over rows, as Keras's are by
-    default, and summed where they have `reduction="sum"`. So a step on several cores is the step of one core with all
-    rows, except for what looks at the other rows of its batch, such as a batch norm that is trained.
+    The optimizer averages the gradients of the cores if losses are means over rows, Keras's default, and sums them with
+    `reduction="sum"`. So a step on several cores equals a step of one core with all rows, except for layers that mix
+    the rows of a batch, such as a batch norm in training.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import keras_to_estimator, tpu
@@ -357,7 +356,7 @@ def keras_to_estimator(
         200 0.0
 
     Args:
-        keras_model: As in `model_to_estimator`, like all arguments up to `export_outputs`.
+        keras_model: As in `model_to_estimator`, like the arguments up to `safe_mode`.
         keras_model_path: See there.
         custom_objects: See there.
         model_dir: See there.
@@ -378,7 +377,7 @@ def keras_to_estimator(
         The estimator.
 
     Raises:
-        ValueError: If an argument does not hold.
+        ValueError: If an argument is invalid.
         TypeError: If a batch size is not an integer.
     """
     config = TPURunConfig() if config is None else config

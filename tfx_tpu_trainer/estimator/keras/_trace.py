@@ -1,4 +1,4 @@
-"""Keras code traced once, and copied into the default graph with variables that stand for the eager ones."""
+"""Traces Keras code once and copies it into the default graph, with variables in place of eager ones."""
 
 import dataclasses
 import re
@@ -23,19 +23,18 @@ _LOCAL: Final = (v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.METRIC_VARIABLES)
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """Keras code as a graph, and what it read."""
+    """Keras code as a graph, with its inputs, effects and variables."""
 
     graph: tf.Graph  # The graph of the traced function.
-    results: Any  # What the function returned, tensors of this graph.
-    inputs: Mapping[str, tf.Tensor]  # Placeholder of the graph -> the tensor that the caller gave.
-    # Placeholder of the graph -> the eager tensor that it is of: a variable's handle, a table's, or
-    # a constant.
+    results: Any  # The function's results, tensors of this graph.
+    inputs: Mapping[str, tf.Tensor]  # The caller's tensors by placeholder.
+    # Captured eager tensors by placeholder: handles of variables and tables, and constants.
     captured: Mapping[str, Any]
-    updates: Sequence[tf.Operation]  # Ops whose effects the function has, in any order.
-    variables: Sequence[tf.Variable]  # The eager variables that it touched.
+    updates: Sequence[tf.Operation]  # Ops with the function's effects, in any order.
+    variables: Sequence[tf.Variable]  # The eager variables that it used.
 
     def handles_of(self, op: tf.Operation) -> list[Any]:
-        """Returns the eager handles that an op is given."""
+        """Returns the eager handles among an op's inputs."""
         return [
             self.captured[tensor.name]
             for tensor in op.inputs
@@ -50,19 +49,19 @@ class Trace:
         name: str,
         after: tf.Tensor | None = None,
     ) -> list[Any]:
-        """Copies the nodes that some results need into the default graph."""
-        # A FuncGraph can't be imported as it is: its placeholders stand for eager tensors. Each
+        """Copies the nodes of some results into the default graph."""
+        # A FuncGraph can't be imported unchanged, since its placeholders stand for eager tensors. An
         # input of a copied node is one of three:
         #   - a placeholder of an argument -> the caller's tensor (`inputs`);
-        #   - a placeholder of a captured eager tensor -> what stands for it here (`captured`, e.g.
-        #     the handle of `dense/kernel:0` -> the handle of the graph variable of that name);
+        #   - a placeholder of a captured eager tensor -> its stand-in here (`captured`, e.g. the
+        #     handle of `dense/kernel:0` -> the handle of the graph variable of that name);
         #   - any other tensor -> the copy of the node that makes it.
         # The first two are written as inputs named "given/...", which the input_map fills in.
         # Invariant: the order of the nodes is that of the trace, and control inputs are kept, so
-        # that reads and assignments of a variable keep their order. With `after`, nothing that
-        # touches a variable runs before that tensor is there.
+        # that reads and assignments of a variable keep their order. With `after`, every op that
+        # uses a variable waits for that tensor.
         needed = set(upstream(fetches, given={*self.inputs, *self.captured}))
-        # In the order of their making, which the engine's copies keep as well.
+        # In the order of creation, which the engine's copies keep as well.
         nodes = [op for op in self.graph.get_operations() if op in needed]
         destination = v1.get_default_graph()
         known: dict[str, tf.Tensor] = {}
@@ -135,8 +134,8 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
         rest = iter(symbols)
         filled = [None if tensor is None else next(rest) for tensor in flat]
         packed = tf.nest.pack_sequence_as(arguments, filled, expand_composites=True)
-        # Kept aside, not returned: what a tf.function returns is made to wait for all of its
-        # effects, and whoever fetches the loss would run the updates of Keras's metrics too.
+        # Kept aside instead of returned: the results of a tf.function wait for all of its effects, so
+        # fetching the loss would run the updates of Keras's metrics too.
         results[:] = [function(*packed)]
 
     function_of_graph = tf.function(traced, autograph=False)
@@ -149,8 +148,8 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Trace:
         results=results[0],
         inputs={p.name: tensor for p, tensor in zip(placeholders, given)},
         captured={p.name: each for p, each in zip(placeholders[len(given) :], captured)},
-        # Reading a variable counts as an effect for TensorFlow, which orders it among assignments;
-        # the copies have that order by their control inputs.
+        # TensorFlow counts a read of a variable as an effect, to order it among assignments; the
+        # copies have that order by their control inputs.
         updates=[op for op in updates_of(graph) if op.type != _READ],
         variables=variables_of(graph),
     )
@@ -163,17 +162,14 @@ def _replacement(
 
 
 def keep_alive(graph: tf.Graph, traced: Any) -> None:
-    """Binds what a Python op of a traced function looks up to the graph that has its copy."""
+    """Keeps a traced function alive with the graph that has its copy."""
     # The op of a py_function holds a token; TensorFlow finds the Python function by it in a
     # registry of weak references, and only the traced graph keeps the function alive.
     graph.kept_keras_traces = [*getattr(graph, "kept_keras_traces", []), traced]
 
 
 class StandIns:
-    """Variables of the default graph, each in the place of an eager one.
-
-    Two variables are the same if they have the same handle: Keras wraps its variables.
-    """
+    """Variables of the default graph in place of eager ones, which are told apart by their handles."""
 
     def __init__(self) -> None:
         self._by_handle: dict[int, tf.Variable] = {}
@@ -205,15 +201,15 @@ class StandIns:
     def bind(self, eager: Any, variable: tf.Variable) -> None:
         """Makes a graph variable, such as the global step, the stand-in of an eager one."""
         self._by_handle[id(eager.handle)] = variable
-        # Kept alive: an `id` may be that of another object once the first is gone.
+        # Kept alive, since another object may get its `id` otherwise.
         self._eager.append(eager.handle)
 
     def of(self, eager: Any) -> tf.Variable | None:
-        """Returns the stand-in of a variable; `None` where it has none."""
+        """Returns the stand-in of a variable, or `None`."""
         return self._by_handle.get(id(eager.handle))
 
     def all(self) -> list[tf.Variable]:
-        """Returns all graph variables that stand for others."""
+        """Returns all stand-ins."""
         return list(self._by_handle.values())
 
     def has(self, handle: Any) -> bool:
@@ -221,14 +217,14 @@ class StandIns:
         return id(handle) in self._by_handle
 
     def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:
-        """Returns the default graph's tensor for what a trace captured."""
+        """Returns the default graph's tensor for a captured one."""
         if id(captured) in self._by_handle:
             return self._by_handle[id(captured)].handle
         if captured.dtype not in (tf.resource, tf.variant):
             return tf.constant(captured.numpy())
         for eager in trace.variables:
             if eager.handle is captured:
-                # No layer tracks it: a Lambda layer or a loss function closes over it.
+                # A Lambda layer or a loss function closes over it, so no layer tracks it.
                 name = f"untracked/{graph_name(eager.name)}"
                 return self.add(name, eager, first_value=eagerly(eager.numpy)).handle
         if id(captured) not in self._tables:
@@ -238,13 +234,13 @@ class StandIns:
 
 
 def graph_name(name: str) -> str:
-    """Returns a variable's name as one of a graph: without `:0` and what graphs don't allow."""
+    """Returns a variable's name as a valid graph name, without `:0`."""
     allowed = re.sub(r"[^A-Za-z0-9_.\\/-]", "_", name.partition(":")[0])
     return allowed if re.match(r"[A-Za-z0-9.]", allowed) else f"v{allowed}"
 
 
 def unused_name(name: str, taken: set[str]) -> str:
-    """Returns a graph variable's name that is not taken, and takes it."""
+    """Returns an unused graph variable's name and marks it as taken."""
     chosen = graph_name(name)
     count = 0
     while chosen in taken:
@@ -258,8 +254,8 @@ def _initializer(first_value: np.ndarray | None) -> Any:
     if first_value is None:
         return v1.zeros_initializer()
     first_value = np.asarray(first_value)
-    # A number instead of an array where all values are the same: the graph holds the constant, and
-    # a GraphDef must stay below 2 GiB.
+    # A number instead of an array of equal values: the graph has the constant, and a GraphDef must stay
+    # below 2 GiB.
     if first_value.size and np.all(first_value == first_value.flat[0]):
         return v1.constant_initializer(first_value.flat[0])
     return v1.constant_initializer(first_value)
@@ -279,7 +275,7 @@ def copy_table(handle: Any, trace: Trace) -> tf.Tensor:
             table_handle=handle, Tkeys=op.get_attr("Tin"), Tvalues=op.get_attr("Tout")
         )
     )
-    # What is not there is looked up with a default value of the model's own.
+    # The model's lookup has its own default for missing keys.
     default = tf.zeros((), values.dtype) if values.dtype != tf.string else tf.constant("")
     initializer = tf.lookup.KeyValueTensorInitializer(
         tf.constant(keys.numpy()), tf.constant(values.numpy())
@@ -288,13 +284,7 @@ def copy_table(handle: Any, trace: Trace) -> tf.Tensor:
 
 
 class GraphModel:
-    """Graph variables for all variables of a model, whether a mode needs them or not.
-
-    Attributes:
-        eager: The model's variables.
-        stand_ins: The variables that stand for them.
-        variables: The same, in the order of `eager`.
-    """
+    """Graph variables for all variables of a model, whether a mode needs them or not."""
 
     def __init__(self, model: KerasModel, *, with_values: bool = False) -> None:
         """Makes the variables."""

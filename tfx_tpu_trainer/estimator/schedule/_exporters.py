@@ -1,4 +1,4 @@
-"""Exporters: which of the models that `train_and_evaluate` evaluates are exported."""
+"""Exporters, which choose the evaluated models that `train_and_evaluate` exports."""
 
 import abc
 import os
@@ -34,22 +34,22 @@ class Exporter(abc.ABC):
         eval_result: Mapping[str, Any],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Exports the model, or not.
+        """Exports the model if this exporter chooses it.
 
         Args:
             estimator: The estimator that was evaluated.
             export_path: Folder of this exporter.
             checkpoint_path: The checkpoint that was evaluated.
-            eval_result: What `evaluate` returned for it.
+            eval_result: The metrics of its evaluation.
             is_the_final_export: Whether training has reached its last step.
 
         Returns:
-            Path of the export, or `None` if there is none.
+            Path of the export, or `None` without an export.
         """
 
 
 class SavedModelExporter(Exporter):
-    """An exporter by `export_saved_model`: what those of this package share."""
+    """An exporter that calls `export_saved_model`; the base of this package's exporters."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SavedModelExporter(Exporter):
 
 
 class FinalExporter(SavedModelExporter):
-    """Exports once, when training has reached `max_steps`; mirrors `tf.estimator.FinalExporter`.
+    """Exports once, when training reaches `max_steps`; mirrors `tf.estimator.FinalExporter`.
 
     Examples:
         Before the end it exports nothing:
@@ -101,12 +101,12 @@ class FinalExporter(SavedModelExporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
     ) -> None:
-        """Keeps how to export.
+        """Keeps the arguments of the export.
 
         Args:
             name: Name of the folder of the exports.
             serving_input_receiver_fn: Returns a `ServingInputReceiver`.
-            assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
+            assets_extra: Maps names below `assets.extra` to files to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
         """
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
@@ -148,12 +148,12 @@ class LatestExporter(SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        """Keeps how to export.
+        """Keeps the arguments of the export.
 
         Args:
             name: Name of the folder of the exports.
             serving_input_receiver_fn: Returns a `ServingInputReceiver`.
-            assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
+            assets_extra: Maps names below `assets.extra` to files to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
             exports_to_keep: Newest exports to keep. Defaults to 5; `None` keeps all.
 
@@ -189,10 +189,10 @@ def loss_smaller(
 
 
 class BestExporter(SavedModelExporter):
-    """Exports a model that is better than all before; mirrors `tf.estimator.BestExporter`.
+    """Exports each model that is better than all before; mirrors `tf.estimator.BestExporter`.
 
-    After a restart the best result is read from the evaluation's events, so that a worse model is
-    not exported again. (The original exports the first model after every restart.)
+    After a restart, the best result comes from the evaluation's events, so that a worse model is not
+    exported. (The original exports the first model after every restart.)
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import (
@@ -225,7 +225,7 @@ class BestExporter(SavedModelExporter):
         as_text: bool = False,
         exports_to_keep: int | None = 5,
     ) -> None:
-        """Keeps how to compare and how to export.
+        """Keeps the arguments of comparison and export.
 
         Args:
             name: Name of the folder of the exports. Defaults to `"best_exporter"`.
@@ -234,7 +234,7 @@ class BestExporter(SavedModelExporter):
                 Defaults to those of an unnamed one; `None` forgets the best at a restart.
             compare_fn: Takes `best_eval_result` and `current_eval_result`, and tells whether the
                 current one is better. Defaults to the smaller loss.
-            assets_extra: Name below `assets.extra` -> file to copy. Defaults to `None`.
+            assets_extra: Maps names below `assets.extra` to files to copy. Defaults to `None`.
             as_text: Whether the model is written as text. Defaults to `False`.
             exports_to_keep: Newest exports to keep. Defaults to 5; `None` keeps all.
 

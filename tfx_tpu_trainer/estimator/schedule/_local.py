@@ -1,4 +1,4 @@
-"""Training and evaluation in turn in one process, as a `TrainSpec` and an `EvalSpec` say."""
+"""Trains and evaluates in turn in one process, by a `TrainSpec` and an `EvalSpec`."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ class EvaluatedCheckpoint:
 
     Attributes:
         checkpoint_path: The checkpoint.
-        metrics: What `evaluate` returned.
-        exports: What each exporter returned, in their order.
+        metrics: The result of `evaluate`.
+        exports: The results of the exporters, in their order.
     """
 
     checkpoint_path: str
@@ -183,14 +183,14 @@ class EvaluationListener:
     """May stop `train_and_evaluate` before or after an evaluation."""
 
     def before_eval(self) -> bool:
-        """Tells whether to go on; `False` skips the evaluation and stops."""
+        """Returns whether to go on; `False` skips the evaluation and stops."""
         return True
 
     def after_eval(self, evaluated: EvaluatedCheckpoint | None) -> bool:
-        """Tells whether to go on.
+        """Returns whether to go on.
 
         Args:
-            evaluated: The evaluation; `None` where there was no new checkpoint.
+            evaluated: The evaluation; `None` if there was no new checkpoint.
         """
         del evaluated
         return True
@@ -207,14 +207,7 @@ class CheckpointEvaluator:
         max_steps: int | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes what to evaluate.
-
-        Args:
-            estimator: The estimator.
-            eval_spec: How to evaluate it.
-            max_steps: Global step that training goes to; evaluating it is the final time.
-            clock: Returns the time in seconds. Defaults to `time.monotonic`.
-        """
+        """Prepares evaluations of `estimator`; the one of global step `max_steps` is the last."""
         self._estimator = estimator
         self._eval_spec = eval_spec
         self._max_steps = max_steps
@@ -223,7 +216,7 @@ class CheckpointEvaluator:
         self._warned_at: float | None = None
 
     def awaited(self) -> str | None:
-        """Returns in words the checkpoint that is waited for; `None` where there is one to evaluate."""
+        """Describes the awaited checkpoint; `None` if there is one to evaluate."""
         path = self._estimator.latest_checkpoint()
         if path and path != self._seen:
             return None
@@ -234,11 +227,11 @@ class CheckpointEvaluator:
         """Evaluates the newest checkpoint and calls the exporters.
 
         Returns:
-            The evaluation, or `None` if there is no checkpoint, or none that is new.
+            The evaluation, or `None` if there is no new checkpoint.
 
         Raises:
             TypeError: If `evaluate` returned no dict.
-            ValueError: If it returned an empty one, or one without a global step.
+            ValueError: If the dict is empty, or lacks the global step.
         """
         path = self._estimator.latest_checkpoint()
         if not path:
@@ -280,7 +273,7 @@ class CheckpointEvaluator:
         return EvaluatedCheckpoint(path, metrics, exports)
 
     def _warn(self, message: str, *values: Any) -> None:
-        """Warns, once in ten minutes."""
+        """Warns at most once in ten minutes."""
         now = self._clock()
         if self._warned_at is None or now - self._warned_at > _WARNING_SECONDS:
             _logger.warning(message, *values)
@@ -310,8 +303,8 @@ def run_local(
 ) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None]:
     """Trains, and evaluates after each checkpoint but the first.
 
-    With `RunConfig(save_input_position=True)` it evaluates the first one too where the training that it continues with
-    was ended before it had done that.
+    With `RunConfig(save_input_position=True)`, a resumed training also evaluates its first checkpoint
+    if the training before ended without that evaluation.
     """
     config = estimator.config
     _logger.info(
@@ -323,8 +316,7 @@ def run_local(
     )
 
     def is_missing(step: int) -> bool:
-        # Without the input's position a continued training is another one anyway; the original's
-        # way is kept then.
+        # Without the input's position, a resumed training differs anyway, so the original's way is kept.
         goes_on = step > 0 and config.save_input_position
         return goes_on and step not in read_eval_metrics(estimator.eval_dir(eval_spec.name))
 
@@ -346,7 +338,7 @@ def run_local(
 
 
 class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
-    """Evaluates what was saved, unless the last evaluation started too short a time ago."""
+    """Evaluates each saved checkpoint, unless the last evaluation started too recently."""
 
     def __init__(
         self,
@@ -368,7 +360,7 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         self.last: EvaluatedCheckpoint | None = None
 
     def next_in_words(self) -> str:
-        """Returns when the next evaluation is, in words that follow "next evaluation"."""
+        """Describes when the next evaluation is, after the words "next evaluation"."""
         left = 0.0
         if self._started is not None:
             left = self._started + self._throttle_secs - self._clock()
@@ -377,14 +369,14 @@ class EvaluateAfterSaving(v1.train.CheckpointSaverListener):
         return f"with a checkpoint in {duration(left)} or later"
 
     def begin(self) -> None:
-        """Starts again: the first checkpoint is that of an untrained model, or was evaluated before."""
+        """Starts again: the first checkpoint is untrained, or was evaluated before."""
         self._first = True
 
     def after_save(self, session: v1.Session, global_step_value: int) -> bool | None:
         """Evaluates; returns `True` to stop training."""
         del session
-        # Training saves before its first step. That checkpoint is of an untrained model, or the last
-        # one of the run before, whose evaluation is done unless the run was killed in between.
+        # Training saves before its first step: an untrained model, or the last checkpoint of the run
+        # before, which was evaluated unless the run was killed in between.
         if self._first:
             self._first = False
             if not self._is_missing(int(global_step_value)):

@@ -35,8 +35,8 @@ def train_and_evaluate(
     """Trains, evaluates and exports; mirrors `tf.estimator.train_and_evaluate`.
 
     In one process, an evaluation follows each checkpoint. Where TF_CONFIG describes a cluster, this
-    process does its task's part: chief and workers train, a ps serves variables, the evaluator
-    waits for checkpoints and evaluates them until one is of `max_steps`.
+    process runs its own task: chief and workers train, a ps serves variables, and the evaluator
+    evaluates checkpoints as they appear, until it reaches `max_steps`.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import (
@@ -66,8 +66,8 @@ def train_and_evaluate(
         The last metrics and the exporters' results; `None` in a cluster.
 
     Raises:
-        TypeError: If an argument is of another type.
-        ValueError: If TF_CONFIG describes what can't be.
+        TypeError: If an argument has the wrong type.
+        ValueError: If TF_CONFIG is invalid.
     """
     return run_schedule(estimator, train_spec, eval_spec)
 
@@ -80,17 +80,17 @@ def run_schedule(
     listener: EvaluationListener | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Mapping[str, Any] | None, list[bytes | None] | None] | None:
-    """Does what `train_and_evaluate` does, with a listener.
+    """Runs `train_and_evaluate` with a listener.
 
     Args:
         estimator: The estimator.
         train_spec: How to train.
         eval_spec: How to evaluate, and what to export.
-        listener: May stop it before or after an evaluation. Defaults to `None`.
-        sleep: Waits some seconds. Defaults to `time.sleep`.
+        listener: May stop the schedule before or after an evaluation. Defaults to `None`.
+        sleep: Waits for some seconds. Defaults to `time.sleep`.
 
     Returns:
-        See `train_and_evaluate`.
+        The result of `train_and_evaluate`.
     """
     for name, value, kind in (
         ("eval_spec", eval_spec, EvalSpec),
@@ -129,11 +129,10 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
         config: The configuration of the run.
 
     Returns:
-        The server; `None` where the cluster is this process alone, which needs none.
+        The server; `None` for a cluster of this process alone, which needs none.
 
     Raises:
-        RuntimeError: If the configuration has no address of a master, or another process has
-            this one's port.
+        RuntimeError: If the configuration has no master's address, or another process uses the port.
     """
     cluster = config.cluster_spec
     if not config.master:
@@ -170,7 +169,7 @@ def start_server(config: RunConfig) -> tf.distribute.Server | None:
 
 
 def _absent_trainers(config: RunConfig) -> str | None:
-    """Names the tasks that should use a parameter server and do not answer; `None` where all do."""
+    """Names the training tasks that do not answer; `None` if all do."""
     cluster = config.cluster_spec
     absent = without_answer(
         {
@@ -216,13 +215,12 @@ def _train(
 ) -> None:
     """Trains as chief, master or worker; a master evaluates too."""
     config = estimator.config
-    # Before any waiting: the others wait for this server before they start.
+    # Started before any delay, since the other tasks wait for this server.
     server = None if kinds.connects_tasks(config) else start_server(config)
     listeners: tuple[v1.train.CheckpointSaverListener, ...] = ()
     if config.is_chief:
         listeners = train_spec.saving_listeners
-    # "master" is the chief of old clusters, which have no evaluator: it evaluates between its
-    # steps.
+    # "master" is the chief of old clusters, which have no evaluator, so it evaluates between steps.
     if config.task_type == TaskType.MASTER:
         evaluator = CheckpointEvaluator(estimator, eval_spec, max_steps=train_spec.max_steps)
         evaluations = EvaluateAfterSaving(evaluator, throttle_secs=eval_spec.throttle_secs)
@@ -245,10 +243,7 @@ def _train(
 
 
 def worker_delay(config: RunConfig) -> int:
-    """Returns the seconds that a task waits before it trains: workers start one after the other.
-
-    Those of a strategy that makes its steps together start together.
-    """
+    """Returns a task's delay in seconds: workers start one by one, those of a strategy together."""
     if config.task_type != TaskType.WORKER or config.is_chief:
         return 0
     if kinds.connects_tasks(config):
@@ -265,7 +260,7 @@ def _evaluate_until_the_end(
     listener: EvaluationListener | None,
     sleep: Callable[[float], None],
 ) -> None:
-    """Evaluates checkpoints as they come, until one is of the last step."""
+    """Evaluates checkpoints as they appear, until the last step."""
     listener = listener or EvaluationListener()
     evaluator = CheckpointEvaluator(estimator, eval_spec, max_steps=train_spec.max_steps)
     if eval_spec.start_delay_secs:
@@ -275,8 +270,7 @@ def _evaluate_until_the_end(
             change=f"Evaluations start after {eval_spec.start_delay_secs} s (EvalSpec(start_delay_secs=...)).",
         ):
             sleep(eval_spec.start_delay_secs)
-    # `idle` says what is waited for while no checkpoint comes, over any number of looks; it closes
-    # with the next evaluation.
+    # `idle` logs the wait for a checkpoint over any number of checks; the next evaluation closes it.
     waits = False
     with contextlib.ExitStack() as idle:
         while listener.before_eval():

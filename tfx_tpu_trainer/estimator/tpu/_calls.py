@@ -1,4 +1,4 @@
-"""The calls of a TPUEstimator: on cores, emulated or real, or as those of an Estimator."""
+"""The calls of a TPUEstimator: on TPU cores, real or emulated, on the host or under a strategy."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._callables import check_input_fn
-from tfx_tpu_trainer.estimator._calls import EstimatorCalls, ToldOfTraining
+from tfx_tpu_trainer.estimator._calls import EstimatorCalls, TrainingReports
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
 from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
@@ -51,17 +51,16 @@ _logger = tf.get_logger()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TPUCallSettings:
-    """What a TPUEstimator knows of its calls beyond a RunConfig.
+    """The settings of a TPUEstimator's calls that a RunConfig lacks.
 
     Attributes:
         on_cores: Mode -> whether it runs on TPU cores.
         batch_sizes: Mode -> global batch size, or `None`.
         batch_axis: The axis of each input tensor to split, or `None`.
         embedding_config_spec: Embeddings of the cores, or `None`.
-        report_period: How often cores report loss and throughput, as arguments of the hooks that
-            do; `None` switches them off.
-        report_steps: Steps between the reports of a training that is not on cores; `None` where
-            there are none.
+        report_period: How often cores report loss and throughput, as arguments of the reporting
+            hooks; `None` for never.
+        report_steps: Steps between the reports of a training that is not on cores; `None` for none.
     """
 
     on_cores: Mapping[str, bool]
@@ -73,12 +72,12 @@ class TPUCallSettings:
 
     @property
     def host_period(self) -> Mapping[str, Any] | None:
-        """How often a training that is not on cores reports; each of its session calls is a step."""
+        """How often a training on the host reports; each of its session calls is a step."""
         return None if self.report_steps is None else {"every_n_steps": self.report_steps}
 
 
 class TPUEstimatorCalls(EstimatorCalls):
-    """What a TPUEstimator asks before it runs anything."""
+    """The calls of a `TPUEstimator`: checked, bound to their functions, and placed."""
 
     _config: RunConfig
 
@@ -91,24 +90,12 @@ class TPUEstimatorCalls(EstimatorCalls):
         settings: TPUCallSettings,
         export_options: Mapping[str, Any],
     ) -> None:
-        """Takes what all calls share.
-
-        Args:
-            model_fn: The model.
-            config: The configuration of the runs, complete.
-            params: What the user's functions get as `params`, besides what is added to it.
-            settings: What the estimator was told of cores and batches.
-            export_options: Which graphs an export has, and by which version of the API.
-        """
         super().__init__(model_fn, config=config, params=params)
         self._settings = settings
         self._export_options = export_options
 
     def place(self, input_fn: Callable[..., Any], mode: str) -> Place:
-        """Returns the place of a call, and logs it unless it is this host.
-
-        It is found when a call runs, so that building and exporting need no TPU.
-        """
+        """Returns where a call runs, and logs it unless it is this host; only a call needs the TPU."""
         check_input_fn(input_fn)
         use_tpu, strategy = self._settings.on_cores[mode], self._strategy(mode)
         # Under TFX_TPU_TRAINER_EMULATE=1 emulation wins, whatever the config names.
@@ -190,7 +177,7 @@ class TPUEstimatorCalls(EstimatorCalls):
     def plan_training(
         self, input_fn: Callable[..., Any], *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans a training where it runs, with hooks that report its speed and its loss."""
+        """Plans a training where it runs, with hooks that report its speed and loss."""
         place = self.place(input_fn, ModeKeys.TRAIN)
         plan, hooks = place.plan_training(steps=steps, max_steps=max_steps)
         settings = self._settings
@@ -205,7 +192,7 @@ class TPUEstimatorCalls(EstimatorCalls):
             output_dir=self._config.model_dir if self._config.save_summary_steps else None,
         )
         if isinstance(place, OnHost):
-            # Its steps may be made in loops, of which the training itself knows the loss.
+            # Its steps may run in loops, whose loss only the training itself knows.
             plan = dataclasses.replace(plan, log_loss_every=period["every_n_steps"])
         else:
             hooks = [*hooks, self._loss_log(plan, period)]
@@ -214,7 +201,7 @@ class TPUEstimatorCalls(EstimatorCalls):
     def call_model_fn(
         self, features: Any, labels: Any, mode: str, config: Any | None = None
     ) -> Any:
-        """Calls model_fn on the host, with another configuration where one is given."""
+        """Calls model_fn on the host, with its own configuration or another one."""
         return self._bound_on_host(None, mode, config).call_model_fn(features, labels, {})
 
     def call_model_for_export(self, features: Any, labels: Any, mode: str, use_tpu: bool) -> Any:
@@ -224,18 +211,18 @@ class TPUEstimatorCalls(EstimatorCalls):
         return self._bound(None, mode).call_model_fn(features, labels, {"use_tpu": use_tpu})
 
     def export_options(self) -> dict[str, Any]:
-        """Returns which graphs an export has, and by which version of the API."""
+        """Returns which graphs an export has, and the version of the export API."""
         return dict(self._export_options)
 
-    def told_of_training(self) -> ToldOfTraining:
-        """Returns what is reported of a training."""
-        return ToldOfTraining(
+    def training_reports(self) -> TrainingReports:
+        """Returns what a training reports."""
+        return TrainingReports(
             every_steps=self._settings.report_steps,
             rows_per_step=self._settings.batch_sizes[ModeKeys.TRAIN],
         )
 
     def check_train_steps(self, steps: int | None, max_steps: int | None) -> None:
-        """Checks the steps of a training; on cores there must be some."""
+        """Checks the steps of a training; on cores they must be given."""
         super().check_train_steps(steps, max_steps)
         if not self._settings.on_cores[ModeKeys.TRAIN]:
             return
@@ -249,7 +236,7 @@ class TPUEstimatorCalls(EstimatorCalls):
                 check_positive_integer(value, name)
 
     def check_eval_steps(self, steps: int | None) -> None:
-        """Checks the steps of an evaluation; on cores they are whole."""
+        """Checks the steps of an evaluation; on cores they must be integers."""
         if not self._settings.on_cores[ModeKeys.EVAL] or steps is None:
             super().check_eval_steps(steps)
         else:
@@ -265,22 +252,22 @@ class TPUEstimatorCalls(EstimatorCalls):
         mode: str,
         config: Any = None,
         *,
-        told: Mapping[str, Any] = MappingProxyType({}),
+        added: Mapping[str, Any] = MappingProxyType({}),
     ) -> Call:
         return bind_call(
             input_fn,
             mode,
             model_fn=self._model_fn,
-            params={**self._params, **told},
+            params={**self._params, **added},
             config=config or self._config,
             needs_params=True,
         )
 
     def _bound_on_host(self, input_fn: Any, mode: str, config: Any = None) -> Call:
-        """Binds both functions to their batch size; model_fn gets to know that it runs on the host."""
+        """Binds both functions to their batch size, and model_fn to `use_tpu=False`."""
         batch_size = self._settings.batch_sizes[mode]
-        told = {} if batch_size is None else {"batch_size": batch_size}
-        call = self._bound(input_fn, mode, config, told=told)
+        added = {} if batch_size is None else {"batch_size": batch_size}
+        call = self._bound(input_fn, mode, config, added=added)
 
         def call_model_fn(features: Any, labels: Any, added: Mapping[str, Any], /) -> Any:
             if mode == ModeKeys.PREDICT:
@@ -312,7 +299,7 @@ class TPUEstimatorCalls(EstimatorCalls):
     def _loss_log(self, plan: TrainingPlan, period: Mapping[str, Any]) -> LossLogHook:
         loop = parse_iterations_per_loop(self._config.tpu_config.iterations_per_loop)
         if loop.unit == "count":
-            # The original's period is one of global steps for the rates, one of calls for the loss.
+            # As in the original, the rates' period counts global steps, the loss's session calls.
             period = {"every_n_calls": period["every_n_steps"]}
         return LossLogHook(
             plan.loss, steps_per_call=plan.steps_per_call, shows_step_reached=True, **period

@@ -1,4 +1,4 @@
-"""A `TPUClusterResolver` that explains a missing TPU in one line, and one for emulated TPU cores."""
+"""A `TPUClusterResolver` with a one-line error for a missing TPU, and one for emulated cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.layout import CORES_PER_HOST
 
 
 class TPUNotFoundError(urllib.error.URLError):
-    """A program named a TPU, and Google Cloud could not be asked for it."""
+    """A program named a TPU, and Google Cloud is not reachable."""
 
     def __str__(self) -> str:
         return str(self.reason)
@@ -25,11 +25,11 @@ class TPUNotFoundError(urllib.error.URLError):
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Finds a TPU by its name; mirrors `tf.distribute.cluster_resolver.TPUClusterResolver`.
 
-    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name is that of the emulated cores of this process.
+    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name stands for the emulated cores of this process.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TPUClusterResolver:
-        """Makes a resolver; where the environment emulates cores, it is the one for those."""
+        """Makes a resolver, that of emulated cores if the environment emulates them."""
         return super().__new__(EmulatedTPUClusterResolver if environment_emulates() else cls)
 
     def __init__(
@@ -39,16 +39,16 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         project: str | None = None,
         **options: Any,
     ) -> None:
-        """Asks Google Cloud for the TPU, unless it is named by an address or `"local"`.
+        """Looks up the TPU in Google Cloud, unless the name is an address or `"local"`.
 
         Args:
-            tpu: The TPU's name or address. Defaults to `None`: what the environment names.
+            tpu: The TPU's name or address. Defaults to `None`: that of the environment.
             zone: Its zone. Defaults to `None`, this machine's.
             project: Its project. Defaults to `None`, this machine's.
-            **options: Further arguments of TensorFlow's.
+            **options: Further arguments of TensorFlow's resolver.
 
         Raises:
-            TPUNotFoundError: If Google Cloud can't be asked.
+            TPUNotFoundError: If Google Cloud is not reachable.
         """
         try:
             super().__init__(tpu, zone, project, **options)
@@ -81,14 +81,14 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 class EmulatedTPUClusterResolver(TPUClusterResolver):
-    """Answers for the TPU that a program names while TPU cores are emulated.
+    """Stands for the TPU that a program names while TPU cores are emulated.
 
-    TensorFlow's own asks Google Cloud for the TPU's address in its constructor, and fails where
-    there is none. This one asks nobody: the cluster is this process.
+    TensorFlow's resolver looks up the TPU's address in Google Cloud, and fails elsewhere. Here the
+    cluster is this process.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> EmulatedTPUClusterResolver:
-        """Makes one, whatever the environment says."""
+        """Makes a resolver of emulated cores, whatever the environment."""
         return object.__new__(cls)
 
     def __init__(
@@ -99,16 +99,8 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
         job_name: str = "worker",
         **options: Any,
     ) -> None:
-        """Keeps the name; the other arguments are for Google Cloud, which is not asked.
-
-        Args:
-            tpu: The TPU's name or address. Defaults to `None`.
-            zone: Not used.
-            project: Not used.
-            job_name: Name of the job that has the TPU. Defaults to `"worker"`.
-            **options: Not used.
-        """
-        # For this name alone TensorFlow's constructor makes no client of Google Cloud.
+        """Keeps the TPU's name; only Google Cloud needs the other arguments."""
+        # Only for this name, TensorFlow's constructor makes no client of Google Cloud.
         super().__init__(tpu="local", job_name=job_name)
         self._named = tpu
 
@@ -119,24 +111,11 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
     def connect(
         tpu: str | None = None, zone: str | None = None, project: str | None = None
     ) -> EmulatedTPUClusterResolver:
-        """Returns a resolver; there is nothing to connect to.
-
-        Args:
-            tpu: The TPU's name or address. Defaults to `None`.
-            zone: Not used.
-            project: Not used.
-
-        Returns:
-            The resolver.
-        """
+        """Returns a resolver; there is nothing to connect to."""
         return EmulatedTPUClusterResolver(tpu, zone, project)
 
     def get_tpu_system_metadata(self) -> Any:
-        """Describes the emulated cores.
-
-        Returns:
-            A `tf.tpu.experimental.TPUSystemMetadata`, without devices.
-        """
+        """Returns a `tf.tpu.experimental.TPUSystemMetadata` of the emulated cores, without devices."""
         cores = emulated_replicas()
         return tf.tpu.experimental.TPUSystemMetadata(
             num_cores=cores,
@@ -152,14 +131,5 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
         task_id: int | None = None,
         config_proto: Any = None,
     ) -> dict[str, int]:
-        """Returns the number of cores of each host.
-
-        Args:
-            task_type: Not used.
-            task_id: Not used.
-            config_proto: Not used.
-
-        Returns:
-            `{"TPU": cores}`.
-        """
+        """Returns the number of cores of each host, as `{"TPU": cores}`."""
         return {"TPU": min(emulated_replicas(), CORES_PER_HOST)}

@@ -21,7 +21,7 @@ from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# What a TPUEstimator puts into params itself.
+# Params that a TPUEstimator sets itself.
 _RESERVED: Final = ("batch_size", "context", "use_tpu")
 _SHARED_SETTINGS: Final = (
     "tf_random_seed",
@@ -53,11 +53,11 @@ def from_estimator(
     gradients: Combination = "mean",
     **options: Any,
 ) -> TPUEstimator:
-    """Returns a TPUEstimator with the model of another estimator; ours, the original has none.
+    """Returns a TPUEstimator with the model of another estimator; the original has no such function.
 
-    On cores the optimizers of its model_fn combine their gradients: those of canned estimators and heads as the rows'
-    losses were, others as `gradients` says. Metrics of heads measure what all cores computed. Summaries are left out,
-    because they can't be read from cores.
+    On cores, the optimizers of model_fn combine their gradients: those of canned estimators and heads as the losses are
+    reduced, others by `gradients`. Metrics of heads measure the rows of all cores. Summaries are left out, because they
+    can't be read from cores.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineClassifier, tpu
@@ -73,21 +73,21 @@ def from_estimator(
         3
 
     Args:
-        estimator: Any `Estimator`. Its model folder, params and warm start are kept; `batch_size`,
-            `context` and `use_tpu` in its params are for its model_fn only.
+        estimator: Any `Estimator`. Its model folder, params and warm start are kept; only its own
+            model_fn sees `batch_size`, `context` and `use_tpu` in its params.
         config: Configuration of the runs. Defaults to `None`: that of the estimator. Its model
-            folder is used where the estimator was given none and has trained nothing yet.
+            folder is used if the estimator was given none and is not trained yet.
         gradients: How the cores' gradients are combined for a custom model_fn that uses no head: `"mean"`, the default,
             for a loss that is a mean over rows, or `"sum"`.
-        **options: `use_tpu`, batch sizes, and whatever else `TPUEstimator` takes.
+        **options: Further arguments of `TPUEstimator`, such as `use_tpu` and batch sizes.
 
     Returns:
         The TPUEstimator.
 
     Raises:
-        ValueError: If an argument does not hold. Its methods raise it on cores for features that
-            are strings, and for metrics that no head makes.
-        TypeError: If `estimator` is not an Estimator, or is one for TPUs already.
+        ValueError: If an argument is invalid. On cores, methods raise it for features that are strings,
+            and for metrics that no head makes.
+        TypeError: If `estimator` is not an Estimator, or is a TPUEstimator already.
     """
     if not isinstance(estimator, Estimator) or isinstance(estimator, TPUEstimator):
         raise TypeError(
@@ -125,7 +125,7 @@ def _model_dir_of(estimator: Estimator, config: RunConfig | None) -> str:
 def _config_of(estimator: Estimator) -> RunConfig:
     settings = {name: getattr(estimator.config, name) for name in _SHARED_SETTINGS}
     if settings["save_checkpoints_steps"] is not None:
-        # RunConfig takes one kind of interval; both `None`, without checkpoints, are passed on.
+        # RunConfig takes only one kind of interval; both `None`, for no checkpoints, are passed on.
         del settings["save_checkpoints_secs"]
     return RunConfig(model_dir=estimator.model_dir, **settings)
 
@@ -167,8 +167,8 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
         loss=spec.loss,
         train_op=spec.train_op,
         export_outputs=spec.export_outputs,
-        # It was made with the rest of the model. `make_host_scaffold`, which calls this, refuses it
-        # where one of its ops reads what only a core has.
+        # Made with the rest of the model. `make_host_scaffold`, which calls this, refuses a scaffold
+        # whose ops read a core's tensors.
         scaffold_fn=lambda: spec.scaffold,
         training_hooks=(*spec.training_hooks, *spec.training_chief_hooks),
         evaluation_hooks=spec.evaluation_hooks,
@@ -177,7 +177,7 @@ def _as_tpu_spec(spec: EstimatorSpec | TPUEstimatorSpec, mode: str) -> TPUEstima
 
 
 def check_combination(gradients: str) -> None:
-    """Checks how cores are to put gradients together."""
+    """Checks how cores combine gradients."""
     if gradients not in _COMBINATIONS:
         raise ValueError(
             f"gradients should be one of {_COMBINATIONS}; got {gradients!r}. Give 'mean' for a "
@@ -189,13 +189,12 @@ def check_combination(gradients: str) -> None:
 def summed_gradients(*, replicas: int, gradients: Combination) -> Iterator[None]:
     """Makes all optimizers that are used inside combine their gradients over the cores.
 
-    It does the work of `CrossShardOptimizer` where no optimizer can be wrapped, as a model_fn makes
-    its own. While this lasts, `apply_gradients` of the bases of all graph optimizers is another one,
-    in the whole process; gradients that were summed already are left as they are.
+    It replaces `CrossShardOptimizer` where no optimizer can be wrapped, since a model_fn makes its own.
+    Inside, `apply_gradients` of the bases of all graph optimizers is replaced in the whole process;
+    gradients that are summed already stay unchanged.
     """
-    # Gradients may pass through wrapped methods more than once, as those of a v1 optimizer inside of
-    # another one do. The first wrapper makes them the output of a CrossReplicaSum, by which the next
-    # ones know that nothing is left to do (`_summed`).
+    # Gradients may pass several wrapped methods, as those of a v1 optimizer inside another one do. The
+    # first one makes them the output of a CrossReplicaSum, which the next ones recognize (`_summed`).
     with contextlib.ExitStack() as stack:
         for base in _bases():
             stack.enter_context(_replaced(base, replicas, gradients))
@@ -208,7 +207,7 @@ def _bases() -> list[Any]:
 
 @contextlib.contextmanager
 def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None]:
-    # Put back as it was: a base that only inherits the method must not own a copy afterwards.
+    # A base that only inherits the method must not own a copy afterwards.
     inherited = "apply_gradients" not in vars(base)
     own: Callable[..., Any] = base.apply_gradients
 
@@ -234,9 +233,9 @@ def _replaced(base: Any, replicas: int, gradients: Combination) -> Iterator[None
 def _summed(gradient: Any, replicas: int, gradients: Combination) -> Any:
     if gradient is None:
         return None
-    # IndexedSlices become dense: each core has other rows, and a sum over cores needs one shape.
+    # IndexedSlices become dense, since each core has other rows and a sum over cores needs one shape.
     tensor = tf.convert_to_tensor(gradient)
-    # A head inside of `on_cores`, or a CrossShardOptimizer of the user, has summed it already.
+    # A head inside `on_cores`, or the user's CrossShardOptimizer, has summed it already.
     if tensor.op.type == SUM:
         return gradient
     return v1.tpu.cross_replica_sum(tensor / replicas if gradients == "mean" else tensor)
@@ -250,15 +249,15 @@ def export_estimator_savedmodel(
     as_text: bool = False,
     checkpoint_path: str | None = None,
 ) -> bytes:
-    """Exports the model of an Estimator, as a TPUEstimator of the same model_fn would.
+    """Exports the model of an Estimator as a TPUEstimator of the same model_fn does.
 
     Args:
         estimator: The estimator; its model_fn must take `params`.
-        export_dir_base: As of `TPUEstimator.export_saved_model`, like the others.
+        export_dir_base: As in `TPUEstimator.export_saved_model`, like the others.
         serving_input_receiver_fn: See there.
         assets_extra: See there. Defaults to `None`.
         as_text: See there. Defaults to `False`.
-        checkpoint_path: See there. Defaults to the latest of the estimator's.
+        checkpoint_path: See there. Defaults to the estimator's latest.
 
     Returns:
         The path of the export, which holds a graph for CPUs and one for TPUs.

@@ -44,16 +44,16 @@ class RunConfig(_run_config.RunConfig):
         Args:
             tpu_config: How the model runs on TPU cores. Defaults to `TPUConfig()`.
             evaluation_master: Address of the evaluation session's master. Defaults to `None`:
-                `master`, unless TF_CONFIG says otherwise.
+                `master`, unless TF_CONFIG has another one.
             master: Address of the training session's master; excludes `cluster`. Defaults to
-                `None`: what TF_CONFIG says, or this process.
+                `None`: that of TF_CONFIG, or this process.
             cluster: Resolver of the TPU cluster. Defaults to `None`.
             **kwargs: Arguments of `tfx_tpu_trainer.estimator.RunConfig`.
 
         Raises:
             ValueError: If both master and cluster are given, or cluster with a session_config
                 that has a cluster_def.
-            TypeError: If an argument is of another type.
+            TypeError: If an argument has the wrong type.
         """
         super().__init__(**kwargs)
         self._tpu_config = _checked_tpu_config(tpu_config)
@@ -93,7 +93,7 @@ class RunConfig(_run_config.RunConfig):
         return given
 
     def _configure_sessions_of_a_cluster(self) -> None:
-        """Leaves the session alone: a TPU run is one graph over all hosts, without filters."""
+        """Does nothing: a TPU run is one graph over all hosts, without filters."""
 
     def _merge_cluster(self, cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
         self._cluster_spec = cluster.cluster_spec()

@@ -1,4 +1,4 @@
-"""How a model is laid out over TPU cores."""
+"""The configuration of a model on TPU cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class InputPipelineConfig:
-    """How the rows of an input travel to the cores, as in the original."""
+    """How an input's rows reach the cores, with the original's values."""
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -41,7 +41,7 @@ class IterationsPerLoop(NamedTuple):
 
 
 def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLoop:
-    """Reads an `iterations_per_loop`."""
+    """Parses an `iterations_per_loop`."""
     if iterations_per_loop == "auto":
         return IterationsPerLoop(0, "auto")
     match = re.fullmatch(r"([1-9]\d*)([smh]?)", str(iterations_per_loop))
@@ -69,7 +69,7 @@ def check_integer(value: Any, name: str) -> None:
 
 
 def check_positive_integer(value: Any, name: str) -> None:
-    """Checks a number."""
+    """Checks that a value is a positive integer."""
     check_integer(value, name)
     if value <= 0:
         raise ValueError(f"{name} must be positive; got {value}.")
@@ -212,7 +212,7 @@ def _check_job_name(name: Any, what: str) -> None:
 
 def _tpu_job_name_of_tf_config() -> str | None:
     service = tf_config_of_environment().get("service")
-    # What else it may be is refused with the cluster, by RunConfig.
+    # RunConfig refuses other types, together with the cluster.
     name = service.get("tpu_worker_job_name") if isinstance(service, dict) else None
     if name:
         _check_job_name(name, "TF_CONFIG's service.tpu_worker_job_name")

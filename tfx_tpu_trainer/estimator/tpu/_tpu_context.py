@@ -1,4 +1,4 @@
-"""What `params["context"]` tells a user's functions of the TPU system."""
+"""The TPU system as a user's functions see it, in `params["context"]`."""
 
 import functools
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _THIS_HOST = "/replica:0/task:0/device:CPU:0"
 class TPUContext:
     """The layout of the TPU system, in `params["context"]` of input_fn and model_fn.
 
-    Mirrors the context of `tf.compat.v1.estimator.tpu`; it is not there with `use_tpu=False`.
+    Mirrors the context of `tf.compat.v1.estimator.tpu`; with `use_tpu=False` there is none.
     """
 
     def __init__(
@@ -34,16 +34,7 @@ class TPUContext:
         job: str | None = None,
         device_assignment: tf.tpu.experimental.DeviceAssignment | None = None,
     ) -> None:
-        """Describes a system.
-
-        Args:
-            layout: Replicas, cores and hosts.
-            input_mode: How the rows of the input travel to the replicas.
-            invocation: Which call of input_fn this is for. Defaults to `None`: for model_fn.
-            job: Name of the hosts' job. Defaults to `None`: this process.
-            device_assignment: The placement of replicas on a TPU's cores. Defaults to `None`: with model
-                parallelism, that on emulated ones.
-        """
+        """Describes a system to model_fn or, with `invocation`, to that call of input_fn."""
         self._layout = layout
         self._input_mode = input_mode
         self._invocation = invocation
@@ -52,17 +43,17 @@ class TPUContext:
 
     @property
     def num_replicas(self) -> int:
-        """Copies of the model."""
+        """Number of copies of the model."""
         return self._layout.num_replicas
 
     @property
     def num_hosts(self) -> int:
-        """Hosts of the system."""
+        """Number of hosts."""
         return self._layout.num_hosts
 
     @property
     def num_of_replicas_per_host(self) -> int:
-        """Replicas that one host feeds.
+        """Number of replicas that one host feeds.
 
         Raises:
             ValueError: If there is model parallelism.
@@ -76,10 +67,10 @@ class TPUContext:
 
     @property
     def current_host(self) -> int:
-        """Host that calls input_fn.
+        """Number of the host that calls input_fn.
 
         Raises:
-            RuntimeError: If it is requested in model_fn.
+            RuntimeError: If it is called from model_fn.
         """
         invocation = self._input_fn_invocation()
         if self._input_mode is InputMode.PER_SHARD_V1:
@@ -87,14 +78,14 @@ class TPUContext:
         return self._layout.host_of_replica(invocation) if self._layout.spans_hosts else invocation
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Tells which part of the input this call of input_fn returns.
+        """Returns which part of the input this call of input_fn returns.
 
         Returns:
             The device of the host, the number of this call, the number of calls in all, and how
             many replicas this call feeds.
 
         Raises:
-            RuntimeError: If it is requested in model_fn.
+            RuntimeError: If it is called from model_fn.
         """
         invocation = self._input_fn_invocation()
         calls = number_of_sources(self._input_mode, self._layout)
@@ -110,7 +101,7 @@ class TPUContext:
         """The placement of replicas on cores; `None` without model parallelism.
 
         Raises:
-            RuntimeError: If it is requested in input_fn.
+            RuntimeError: If it is called from input_fn.
         """
         if self._invocation is not None:
             raise RuntimeError(
@@ -154,11 +145,10 @@ IS_PADDING = "is_padding"
 
 
 class FeaturesWithPadding(dict):
-    """Features whose `features["is_padding"]` tells which rows are padding.
+    """Features whose `features["is_padding"]` marks the rows of padding.
 
-    The key is found when it is looked up, but not by iterating over the features: a model_fn
-    that makes a column of every feature must not find one more. The original's documentation
-    speaks of the key; its code never had it.
+    Only a lookup finds the key, not an iteration, since a model_fn that makes a column of every
+    feature must not get another one. The original documents the key but never had it.
     """
 
     def __init__(
@@ -169,7 +159,7 @@ class FeaturesWithPadding(dict):
         self._make_padding = make_padding
 
     def __missing__(self, key: str) -> tf.Tensor:
-        """Returns what is not one of the features."""
+        """Returns the padding for its key."""
         padding = None
         if key == IS_PADDING and self._make_padding is not None:
             padding = self._make_padding()
@@ -179,12 +169,12 @@ class FeaturesWithPadding(dict):
 
 
 def with_padding(features: Any, is_padding: tf.Tensor) -> Any:
-    """Returns features that know their padding; what is not a plain dict is given back as it is."""
+    """Returns features with padding; anything but a plain dict stays unchanged."""
     return _with(features, lambda: is_padding)
 
 
 def without_padding(features: Any) -> Any:
-    """Returns features none of whose rows are padding; what is not a plain dict stays as it is."""
+    """Returns features without rows of padding; anything but a plain dict stays unchanged."""
 
     def none_is_padding() -> tf.Tensor | None:
         rows = count_rows(features)

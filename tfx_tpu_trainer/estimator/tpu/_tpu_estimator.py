@@ -30,7 +30,7 @@ _RESERVED_PARAMS = ("batch_size", "context")
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """Who puts the TPU computation into an export: the engine (V1) or model_fn (V2)."""
+    """Whether the engine (V1) or model_fn (V2) puts the TPU computation into an export."""
 
     V1 = 1
     V2 = 2
@@ -39,8 +39,8 @@ class ExportSavedModelApiVersion(enum.Enum):
 class TPUEstimator(Estimator):
     """An `Estimator` with TPU support; mirrors `tf.compat.v1.estimator.tpu.TPUEstimator`.
 
-    The batch sizes are global; input_fn and model_fn find theirs in `params["batch_size"]`,
-    and model_fn where it runs in `params["use_tpu"]`.
+    Batch sizes are global; input_fn and model_fn read their share from `params["batch_size"]`, and
+    `params["use_tpu"]` tells model_fn whether it runs on cores.
 
     Examples:
         Two emulated cores, each with half of the four rows of a step:
@@ -93,13 +93,13 @@ class TPUEstimator(Estimator):
         """Checks the arguments and keeps copies of them.
 
         Args:
-            model_fn: Takes `features` and `params` and, if it likes, `labels`, `mode` and
+            model_fn: Takes `features` and `params`, and optionally `labels`, `mode` and
                 `config`; returns a `TPUEstimatorSpec` or `EstimatorSpec`.
             model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else
                 to a temporary folder.
             config: Configuration of the runs; must be given.
-            params: What model_fn and input_fn get as `params`, besides what is added to it;
-                `batch_size` and `context` are reserved. Defaults to `None`.
+            params: Passed to model_fn and input_fn as `params`, with more keys; `batch_size` and
+                `context` are reserved. Defaults to `None`.
             use_tpu: Whether the model runs on TPU cores. Defaults to `True`: emulated ones with
                 `RunConfig(master="emulated")` or TFX_TPU_TRAINER_EMULATE=1 in the environment.
             train_batch_size: Global batch size of training; needed with `use_tpu`.
@@ -110,14 +110,15 @@ class TPUEstimator(Estimator):
             eval_on_tpu: Whether evaluation runs on the cores too. Defaults to `True`.
             export_to_tpu: Whether an export has a graph for TPUs. Defaults to `True`.
             export_to_cpu: Whether an export has a graph for CPUs. Defaults to `True`.
-            warm_start_from: Where first values come from. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables'
+                first values. Defaults to `None`.
             embedding_config_spec: Embeddings of the cores, an
                 `experimental.EmbeddingConfigSpec`; on emulated ones. Defaults to `None`.
             export_saved_model_api_version: 1 or 2, or the enum. Defaults to V1.
 
         Raises:
-            ValueError: If an argument does not hold.
-            TypeError: If a batch size is not an integer, or another argument of the wrong type.
+            ValueError: If an argument is invalid.
+            TypeError: If a batch size is not an integer, or an argument has the wrong type.
         """
         if not isinstance(config, RunConfig):
             raise ValueError(
@@ -151,8 +152,8 @@ class TPUEstimator(Estimator):
         super().__init__(
             model_fn,
             model_dir=model_dir,
-            # With it each training session would get another ThroughputHook, one that takes a
-            # session call for a step. `_calls` adds those of the cores, whose period is kept below.
+            # It would add a ThroughputHook to each session that counts a session call as a step.
+            # `_calls` adds those of the cores, with the period below.
             config=config.replace(log_step_count_steps=None),
             params=params,
             warm_start_from=warm_start_from,
@@ -199,7 +200,7 @@ class TPUEstimator(Estimator):
 
 
 def call_settings(estimator: TPUEstimator) -> TPUCallSettings:
-    """Returns what an estimator was told of cores and batches, for a preflight."""
+    """Returns an estimator's settings of cores and batches, for a preflight."""
     return estimator._call_settings
 
 
@@ -231,7 +232,7 @@ def _check_model_parallelism(config: RunConfig) -> None:
 
 
 def _report_period(config: RunConfig) -> dict[str, int] | None:
-    """Returns how often loss and throughput are reported: the original divides by the loop's length."""
+    """Returns the period of loss and throughput, divided by the loop's length as in the original."""
     steps = whole_steps(config.log_step_count_steps)
     loop = parse_iterations_per_loop(config.tpu_config.iterations_per_loop)
     if steps is None:

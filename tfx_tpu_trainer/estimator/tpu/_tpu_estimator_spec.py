@@ -1,4 +1,4 @@
-"""What a model_fn returns to a TPUEstimator."""
+"""The result of a model_fn for a TPUEstimator."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ class _Fields(NamedTuple):
 class TPUEstimatorSpec(_Fields):
     """Ops and objects that a model_fn returns to a TPUEstimator.
 
-    Mirrors `tf.compat.v1.estimator.tpu.TPUEstimatorSpec`. What runs on the host, metrics and
-    host_call, is given as a pair of a function and its tensors, because it must be called
-    after the tensors of all cores are gathered.
+    Mirrors `tf.compat.v1.estimator.tpu.TPUEstimatorSpec`. Metrics and host_call run on the host, so
+    each is a pair of a function and its tensors, to be called with the tensors of all cores.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import tpu
@@ -118,8 +117,8 @@ class TPUEstimatorSpec(_Fields):
     def as_estimator_spec(self) -> EstimatorSpec:
         """Returns the `EstimatorSpec` of a run on the host.
 
-        Calls metric_fn, the host_call's function and scaffold_fn; a hook that runs the
-        host_call joins the hooks of every mode.
+        It calls metric_fn, the host_call's function and scaffold_fn; a hook of every mode runs the
+        host_call.
         """
         metrics = _host_function("eval_metrics", self.eval_metrics)
         host_call = _host_function("host_call", self.host_call)
@@ -138,20 +137,7 @@ class TPUEstimatorSpec(_Fields):
         )
 
     def as_template(self, *, mode: str, features: Any, labels: Any) -> ModelTemplate:
-        """Returns the engine's view of this spec, its host functions not yet called.
-
-        Args:
-            mode: The mode that model_fn was called in.
-            features: The features that model_fn was given.
-            labels: The labels that it was given, or `None`.
-
-        Returns:
-            The template, of the default graph.
-
-        Raises:
-            ValueError: If the mode lacks a field, or a field is not what it must be.
-            TypeError: If a field is of the wrong type.
-        """
+        """Returns the engine's view of this spec, whose host functions are not called yet."""
         return ModelTemplate(
             graph=v1.get_default_graph(),
             mode=mode,
@@ -176,14 +162,14 @@ class TPUEstimatorSpec(_Fields):
 def _host_function(name: str, pair: Any) -> HostFunction | None:
     if pair is None:
         return None
-    # Checked again: `_replace` of a named tuple makes a spec without calling `__new__`.
+    # Checked again, since `_replace` of a named tuple does not call `__new__`.
     _check_host_function(name, pair)
     function, tensors = pair
     return HostFunction(name, function, tensors)
 
 
 def _of_cores(function: HostFunction | None) -> HostFunction | None:
-    """Checks that cores can send what a host function is given: on the host it may be any value."""
+    """Checks that cores can send a host function's arguments; on the host they may be any value."""
     for value in () if function is None else tf.nest.flatten(function.tensors):
         if not tf.is_tensor(value):
             assert function is not None
@@ -233,7 +219,7 @@ def make_host_scaffold(
         )
     named = [getattr(scaffold, field) for field in _OP_FIELDS]
     nodes = [getattr(node, "op", node) for node in tf.nest.flatten(named)]
-    # Ops that scaffold_fn made, and those that it only names, such as a local_init_op of model_fn.
+    # Ops that scaffold_fn made or named, such as a local_init_op of model_fn.
     ops = [*graph.get_operations()[known:], *(op for op in nodes if isinstance(op, tf.Operation))]
     on_cores = {tensor.op for tensor in inputs if tensor is not None}
     for op in ops:

@@ -1,4 +1,4 @@
-"""The embeddings of a TPUEstimator: tables and features, the spec that holds them, and what it stands for on cores."""
+"""The embeddings of a TPUEstimator: tables, features, their spec, and its plan on cores."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class TableConfig:
         dimension: Length of a row.
         initializer: Variable initializer. Defaults to a truncated normal of standard deviation
             1 / sqrt(dimension).
-        combiner: What several ids of one row become: `"mean"` (default), `"sum"`, `"sqrtn"`, or
-            `None` for features of one dense id a row.
+        combiner: How the ids of one row are combined: `"mean"` (default), `"sum"`, `"sqrtn"`, or
+            `None` for features of one dense id per row.
         hot_id_replication: A hint to TPU hardware; emulated tables don't need it.
         learning_rate: Learning rate of this table; excludes `learning_rate_fn`. Defaults to
             `None`, that of the optimization parameters.
@@ -45,7 +45,7 @@ class TableConfig:
         optimization_parameters: The table's own optimizer. Defaults to `None`, that of the spec.
 
     Raises:
-        ValueError: If a value does not hold.
+        ValueError: If a value is invalid.
     """
 
     vocabulary_size: int
@@ -94,9 +94,9 @@ class FeatureConfig:
 
     Attributes:
         table_id: Name of the table to look up in.
-        max_sequence_length: Positions of a sequence to keep. Defaults to 0: no sequence, a row's
-            ids are combined.
-        weight_key: Name of the feature that weighs the ids. Defaults to `None`.
+        max_sequence_length: Positions of a sequence to keep. Defaults to 0: a row's ids are
+            combined.
+        weight_key: Name of the feature that weights the ids. Defaults to `None`.
 
     Raises:
         ValueError: If the length is not an integer or negative.
@@ -375,8 +375,8 @@ def _of_columns(
                 type(column).__name__,
             )
         # Two columns may share a table, as shared_embedding_columns do: the second sets the same
-        # TableConfig again. Two tables for one feature can't be told apart, since activations
-        # come back under the feature's name.
+        # TableConfig again. Two tables for one feature are refused, since activations are named after
+        # the feature.
         feature = column.get_feature_key_name()
         if feature in features:
             raise ValueError(

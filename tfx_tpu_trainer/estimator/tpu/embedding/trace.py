@@ -1,4 +1,4 @@
-"""Calls whose ids are looked up before model_fn: on cores, and beside the replicas of a strategy."""
+"""Looks up ids in embedding tables before model_fn, on cores and for the replicas of a strategy."""
 
 import copy
 import dataclasses
@@ -41,7 +41,7 @@ _TABLES: Mapping[Any, type[TPUTables]] = {
 
 
 def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -> CoreTrace:
-    """Traces a call as `trace_on_cores` does, with lookups between its two functions."""
+    """Traces a call like `trace_on_cores`, with lookups between input_fn and model_fn."""
     if run.system is not None:
         refuse_embeddings(spec, "in a TPU's session")
     plan = plan_embeddings(spec)
@@ -62,15 +62,11 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
 
 
 class EmbeddedModel:
-    """A model_fn whose ids are looked up before it, for one call of train, evaluate or predict.
+    """A model_fn with lookups before it, for one call of train, evaluate or predict.
 
-    While the model is built its activations are placeholders: the columns say only then what
-    their variables are called. Afterwards the lookups take their place, so that a copy of the
-    model looks up the ids of its own core.
-
-    Attributes:
-        lookups: What passes between the model and the tables, once it was called; `None` where
-            there is no table.
+    The model is built on placeholders, since its columns define the names of the tables' variables.
+    Then lookups replace the placeholders, so that a copy of the model looks up its own core's ids.
+    After the call, `lookups` has the tensors between model and tables; `None` without tables.
     """
 
     def __init__(
@@ -91,17 +87,15 @@ class EmbeddedModel:
         """Calls model_fn and connects it with its tables."""
         if not self._plan.tables:
             return self._call_model_fn(features, labels, added)
-        # The tables must be made after the model, in whose scopes they are named, yet the model
-        # needs what is looked up in them. So it is built on placeholders (stand-ins), and once its
-        # columns have said what the variables are called, each reader of a stand-in is given the
-        # lookup in its place. model_fn("word" = stand-in [rows, 16]) becomes
-        # model_fn("word" = rows of the table "emb/embedding_weights").
-        # The model's optimizer differentiates up to the stand-in: the tap notes that gradient, and
-        # the table's follows from it by the chain rule (`_table_gradients`). Invariant: no
+        # The tables must be made after the model, whose scopes define their names, yet the model needs
+        # their rows. So it is built on placeholders (stand-ins), and once its columns have defined the
+        # variables' names, each reader of a stand-in gets the lookup in its place.
+        # model_fn("word" = stand-in [rows, 16]) becomes model_fn("word" = rows of the table "emb/embedding_weights").
+        # The model's optimizer differentiates up to the stand-in: the tap records that gradient, and
+        # the table's follows by the chain rule (`_table_gradients`). Invariant: no
         # table exists while the model is built, so that the model's optimizer can't train one.
         tap = GradientTap() if self._mode == ModeKeys.TRAIN else None
-        # Read before the model raises it: in the first step it is 0, the number of steps made so
-        # far.
+        # Read before the model raises it, so it is 0 in the first step.
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
         given = copy.copy(features)
         taken = {name: self._ids.take(given, name) for name in self._plan.features}
@@ -109,8 +103,8 @@ class EmbeddedModel:
         for name, (ids, _) in taken.items():
             rows = features[name].shape[0]
             stand_in = self._stand_in(name, rows=rows)
-            # Never the stand-in itself: a model may return it as a prediction, and only what reads
-            # a stand-in is connected with the lookup below.
+            # Never the stand-in itself: a model may return it as a prediction, and only readers of a
+            # stand-in are connected with the lookup below.
             given[name] = tf.identity(stand_in) if tap is None else tap.tap(name, stand_in)
             stand_ins[name] = stand_in
             longest = self._plan.features[name].max_sequence_length
@@ -170,7 +164,7 @@ class EmbeddedModel:
         return ids, weights
 
     def _make_tables(self, used: Mapping[str, str]) -> dict[str, tf.Variable]:
-        """Makes the tables' variables, after the model so that its optimizer does not know them."""
+        """Makes the tables' variables, after the model so that its optimizer does not train them."""
         names = self._plan.variable_names(used)
         return {
             table: v1.get_variable(
@@ -219,13 +213,10 @@ class EmbeddedModel:
 
 
 class EmbeddedUnderStrategy:
-    """A call whose ids are looked up beside the replicas of a strategy.
+    """A call under a strategy whose ids are looked up outside the replicas.
 
-    On TPUs their own embedding hardware does that: the embedding cores of v2, v3 and v4, the
-    SparseCores of v5p and v6e. With replicas on other devices the host does.
-
-    Attributes:
-        call: The call, its functions wrapped.
+    On TPUs, embedding hardware does it: the embedding cores of v2, v3 and v4, the SparseCores of v5p
+    and v6e. With replicas on other devices, the host does. `call` has the wrapped functions.
     """
 
     def __init__(
@@ -246,7 +237,7 @@ class EmbeddedUnderStrategy:
             added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
         ) -> Any:
             returned = call.call_input_fn(added, input_context)
-            # What is no dataset is refused by the strategy's feed, in its own words.
+            # The strategy's feed refuses anything but a dataset.
             return (
                 ids.prepare_input(returned) if isinstance(returned, tf.data.Dataset) else returned
             )
@@ -256,11 +247,11 @@ class EmbeddedUnderStrategy:
         )
 
     def update(self) -> HostFunction | None:
-        """Returns what trains the tables, once the call was traced."""
+        """Returns the function that trains the tables, after the trace."""
         return None if self._model.lookups is None else self._model.lookups.update
 
     def make_tables(self) -> StrategyTables | None:
-        """Makes the tables in the graph of the trace; `None` where there are none."""
+        """Makes the tables in the graph of the trace, or `None` without any."""
         lookups, replicas = self._model.lookups, self._strategy.num_replicas_in_sync
         if lookups is None:
             return None
