@@ -175,7 +175,7 @@ lock: setup ## Resolve setup.py under the constraints of each line into requirem
 		--overrides requirements/overrides.in --overrides requirements/tpu-overrides.in --output-file requirements/tpu-image.lock
 	@$(LOCK_1_16) requirements/bootstrap.in --constraints requirements/dev.lock --output-file requirements/bootstrap.lock
 	@$(LOCK_1_16) $(ARGS) requirements/tools.in --output-file requirements/tools.lock
-	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file requirements/oracle.lock
+	@$(LOCK_1_16) $(ARGS) requirements/oracle.in --output-file tfx_tpu_trainer/workbench/prove/original.lock
 	@$(LOCK_1_16) $(ARGS) requirements/jax-oracle.in --output-file requirements/jax-oracle.lock
 	@$(LOCK_1_16) $(ARGS) --no-deps requirements/tables.in --output-file requirements/tables.lock
 	@$(LOCK_1_16) $(ARGS) requirements/xprof.in --output-file requirements/xprof.lock

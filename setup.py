@@ -87,6 +87,7 @@ setuptools.setup(
         "tfx_tpu_trainer.preflight": ["templates/*.j2"],
         "tfx_tpu_trainer.components.report": ["templates/*.j2"],
         "tfx_tpu_trainer.workbench.new": ["templates/**/*", "templates/**/.*"],
+        "tfx_tpu_trainer.workbench.prove": ["original.lock", "templates/*.j2"],
     },
     entry_points={"console_scripts": ["tfx-tpu-trainer = tfx_tpu_trainer.workbench.cli.main:main"]},
     zip_safe=False,

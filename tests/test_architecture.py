@@ -38,6 +38,15 @@ OTHER_WRITERS = {
     "pipelines/digits/data.py": {"TFRecordWriter": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/workbench/run/local_runner.py": {"open": "a log that grows"},
     "tfx_tpu_trainer/workbench/project/roots.py": {"open": "the file of a lock"},
+    "tfx_tpu_trainer/workbench/prove/environment.py": {
+        "open": "the file of a lock, and a log that grows",
+        "write_text": "last, and compared with the digest it should be",
+    },
+    "tfx_tpu_trainer/workbench/prove/proof.py": {"open": "a log that grows"},
+    "tfx_tpu_trainer/workbench/prove/recorder.py": dict.fromkeys(
+        ("copytree", "dump", "move", "open", "savez"),
+        "in a record's own folder, read when its process has ended",
+    ),
     "tfx_tpu_trainer/workbench/history/run_log.py": {"open": "a log that grows"},
     "tfx_tpu_trainer/components/trainer/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},
     "tfx_tpu_trainer/components/trainer/early_stopping.py": {

@@ -6,5 +6,6 @@ import TensorFlow.
 """
 
 from tfx_tpu_trainer.compat._installation import Installation, install, uninstall
+from tfx_tpu_trainer.compat._repairing import program_to_run
 
-__all__ = ["Installation", "install", "uninstall"]
+__all__ = ["Installation", "install", "program_to_run", "uninstall"]

@@ -1,6 +1,5 @@
 """`python -m tfx_tpu_trainer.compat PROGRAM [ARGS]`: runs a tf.estimator program unchanged."""
 
-import functools
 import importlib.util
 import os
 import sys
@@ -9,17 +8,8 @@ from collections.abc import Callable, Sequence
 import click
 
 from tfx_tpu_trainer._support.messages import printable
-from tfx_tpu_trainer.compat import _program
 from tfx_tpu_trainer.compat._installation import install
-from tfx_tpu_trainer.compat._repairs import (
-    OwnFiles,
-    RepairingFileLoader,
-    RepairingFinder,
-    Repairs,
-    files_of_module,
-    files_of_program,
-    serve_workers,
-)
+from tfx_tpu_trainer.compat._repairing import program_to_run
 
 _NAME = "python -m tfx_tpu_trainer.compat"
 # Repeated from estimator/places/choice.py, whose import would import TensorFlow.
@@ -92,17 +82,13 @@ def main(
         install(emulate=None if emulate is None else True)
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
-    repairs, make_loader = None, None
-    if repair or show_repairs or packages:
-        own = files_of_program(words[0]) if module is None else files_of_module(module)
-        roots = [root for package in packages for root in files_of_module(package).roots]
-        repairs = Repairs(OwnFiles([*own.roots, *roots]), shown=show_repairs)
-        sys.meta_path.insert(0, RepairingFinder(repairs))
-        make_loader = functools.partial(RepairingFileLoader, repairs=repairs)
-    serve_workers(repairs)
-    if module is None:
-        return functools.partial(_program.run_file, words[0], words[1:], make_loader=make_loader)
-    return functools.partial(_program.run_module, module, words)
+    return program_to_run(
+        words,
+        module=module,
+        repair=repair or show_repairs or bool(packages),
+        packages=packages,
+        shown=show_repairs,
+    )
 
 
 def separate(words: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from tfx_tpu_trainer.workbench.cli.compile import compile_command
 from tfx_tpu_trainer.workbench.cli.inspect import inspect
 from tfx_tpu_trainer.workbench.cli.predict import predict
 from tfx_tpu_trainer.workbench.cli.preflight import preflight
+from tfx_tpu_trainer.workbench.cli.prove import prove
 from tfx_tpu_trainer.workbench.cli.tune import tune
 
 _MOST_LINES = 20
@@ -136,6 +137,7 @@ for _command in (
     inspect,
     predict,
     preflight,
+    prove,
     runs.clean,
     runs.compare,
     runs.graph,
