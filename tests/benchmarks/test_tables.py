@@ -44,13 +44,24 @@ def test_the_constant_of_numbers_is_the_mean():
 
 
 @pytest.mark.parametrize(
-    ("project", "boosting", "is_worth_having"),
-    [(0.54, 0.5, True), (0.56, 0.5, False), (0.99, 1.2, True), (1.01, 1.2, False)],
+    ("project", "boosting", "verdict"),
+    [
+        (0.54, 0.5, "0.92"),
+        (0.56, 0.5, "0.88 below 0.9"),
+        (0.97, 1.2, "-"),
+        (1.01, 1.2, "- below 0.9"),
+    ],
 )
-def test_a_project_has_most_of_the_skill_of_boosting(project, boosting, is_worth_having):
-    found = tables.Compared((2, 1), 3, 1.0, constant=1.0, project=project, boosting=boosting)
-    assert found.skills == (pytest.approx(1 - project), pytest.approx(1 - boosting))
-    assert found.is_worth_having == is_worth_having
+def test_a_project_has_most_of_the_skill_of_boosting_over_all_splits(project, boosting, verdict):
+    splits = [
+        tables.Compared((1200, 1), 3, 1.0, constant=1.0, project=project + more, boosting=boosting)
+        for more in (-0.02, 0.02)
+    ]
+    line = tables.summary("wages", splits)
+    assert line[:5] == ["wages", "1,200 + 1", "3", "1 s", "2"]
+    mean = 1 - project
+    assert line[5] == f"{mean:.3f} ({mean - 0.02:.3f} to {mean + 0.02:.3f})"
+    assert line[-1] == verdict
 
 
 def test_the_splits_of_a_run_are_read_back(tmp_path):

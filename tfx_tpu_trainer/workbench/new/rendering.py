@@ -75,6 +75,7 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
             "label_deviation": repr(label.deviation),
             "integers": label.integers,
             "classes": _tuple([_literal(each) for each in label.classes]),
+            "shares": _tuple([f"{share:.6g}" for share in label.shares]),
             "classes_comment": ", ".join(
                 f"`{_prose(str(each))}`" for each in label.classes[:_SHOWN_CLASSES]
             )
@@ -88,7 +89,6 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
                 [_text(each.key) for each in decisions.numbers if each.missing]
                 + [_text(f"{each.key}_days") for each in decisions.dates if each.missing]
             ),
-            "buckets": decisions.training.buckets,
             "most_words": decisions.vocabulary.most,
             "fewest_rows": decisions.vocabulary.fewest_rows,
             "crosses": _tuple([f"({_text(one)}, {_text(two)})" for one, two in decisions.crosses]),
@@ -107,7 +107,6 @@ def context(target: Path, table: Table, decisions: Decisions) -> dict[str, Any]:
             "eval_batch_size": 512,
             "hidden_units": list(training.hidden_units),
             "dropout": training.dropout,
-            "learning_rate": training.learning_rate,
             "loss_to_beat": math.floor(label.loss_to_beat * 1000) / 1000,
         },
     }
