@@ -1,4 +1,4 @@
-"""An exported model: opened, described, checked, and made ready for a server. Nothing here knows TFX."""
+"""Loads, describes and checks an exported model, and prepares it for a server. Nothing here depends on TFX."""
 
 from tfx_tpu_trainer.serving._both_graphs import compare_graphs, inputs_to_ask
 from tfx_tpu_trainer.serving._check import (

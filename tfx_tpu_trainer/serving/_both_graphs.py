@@ -37,7 +37,7 @@ Inputs = Mapping[str, np.ndarray]
 
 SAME_BATCH = 1e-6
 """How far answers to the same batch may be apart, as a part of an output's largest absolute value."""
-# Other batches are summed up in another order; with 8 or 11 bits of a fraction that is seen.
+# Other batches sum in another order, which shows in 8 or 11 fraction bits.
 _OTHER_BATCH, _OTHER_BATCH_HALF = 1e-5, 1e-2
 _HALF = frozenset({tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum})
 
@@ -55,8 +55,8 @@ class _Request(NamedTuple):
 
     signature: str
     inputs: Inputs
-    rows: int | None  # How many; `None` where the inputs don't agree on it.
-    padded: int | None = None  # The size up to which a batch is padded for the TPU.
+    rows: int | None  # Their number; `None` if the inputs disagree on it.
+    padded: int | None = None  # The size to which the batch is padded for the TPU.
 
     def __str__(self) -> str:
         if self.padded:
@@ -119,12 +119,12 @@ def compare_graphs(
 
 
 class _Batching:
-    """How batches are made of requests to the metagraph for TPU hosts, and padded."""
+    """How requests to the metagraph for TPU hosts are batched and padded."""
 
     def __init__(self, meta_graph: v1.MetaGraphDef) -> None:
         nodes = list(all_nodes(meta_graph.graph_def))
         own = [node for node in nodes if node.op == "BatchFunction"]
-        self.is_own = bool(own)  # Else a server does it.
+        self.is_own = bool(own)  # Otherwise a server batches.
         sizes = {size for node in own for size in node.attr["allowed_batch_sizes"].list.i}
         self.sizes: Sequence[int] = sorted(sizes) if own else TPU_BATCHING.allowed_batch_sizes
         limits = [
@@ -132,7 +132,7 @@ class _Batching:
             for node in own
             if not node.attr["enable_large_batch_splitting"].b
         ]
-        self.limit = min(limits, default=None)  # Rows of a request at most.
+        self.limit = min(limits, default=None)  # The most rows of a request.
         half = any(attr.type in _HALF for node in nodes for attr in node.attr.values())
         self.tolerance = _OTHER_BATCH_HALF if half else _OTHER_BATCH
 
@@ -165,13 +165,13 @@ def _requests(
 
 
 def _by_batch(name: str, given: Inputs, count: int, batching: _Batching) -> Iterator[_Request]:
-    """Yields a request that needs no padding, and one of too few rows for each size."""
+    """Yields a request that needs no padding, and for each size one that needs it."""
     left = count % batching.sizes[-1] if batching.is_own and batching.sizes else 0
-    # Rows are taken again until the model's own batching has nothing to pad.
+    # Rows are repeated until the model's own batching has nothing to pad.
     whole = count - left + next(size for size in (0, *batching.sizes) if size >= left)
     yield _Request(name, _rows(given, np.arange(whole) % count), whole)
     for before, size in zip((0, *batching.sizes), batching.sizes, strict=False):
-        # Three rows at least, so that copies of one of them change a mean.
+        # At least three rows, so that copies of one of them change a mean.
         rows = min(max(before + 1, 3), size - 1)
         if 0 < rows <= count:
             yield _Request(name, _rows(given, np.arange(rows)), rows, size)
@@ -182,7 +182,7 @@ def _rows(inputs: Inputs, at: np.ndarray) -> Inputs:
 
 
 def _padded(request: _Request) -> _Request:
-    """Returns a request as a server pads it: with copies of a row."""
+    """Pads a request as a server does: with copies of a row."""
     if request.rows is None or request.padded is None:
         return request
     at = np.arange(request.padded)
@@ -244,7 +244,7 @@ def _compare(
                 largest, where = found.size, f" (of the output's largest value), in {place}"
     asked = ", ".join(dict.fromkeys(request.signature for request in requests))
     if problems:
-        # What differs without padding is no matter of padding.
+        # A difference without padding is not caused by padding.
         plain = [problem for problem in problems if problem[1].padded is None]
         _, request, text = max(plain or problems, key=lambda problem: problem[0])
         because = "" if plain else "; padding rows change the answers to others"
@@ -284,7 +284,7 @@ def inputs_to_ask(
             ) from None
         known = {name for row in rows for name in row}
         for name, signature in signatures.items():
-            # What no row has would be asked as missing, which not every model takes.
+            # A feature that no row has would be sent as missing, which some models reject.
             if len(signature.inputs) == 1 or known.issuperset(signature.inputs):
                 with contextlib.suppress(RequestError):
                     asked[name] = request_inputs(signature, examples)
@@ -293,7 +293,7 @@ def inputs_to_ask(
         {key: tf.make_ndarray(tensor) for key, tensor in log.predict_log.request.inputs.items()}
         for log in read_warmup(path)
     ]
-    # Warm-up requests are there by size: the last one is the largest.
+    # Warm-up requests are sorted by size; the last one is the largest.
     for name, signature in signatures.items():
         given = next(
             (each for each in reversed(warmup) if set(each) == set(signature.inputs)), None

@@ -1,4 +1,4 @@
-"""Checks an exported model before anybody pushes it, each metagraph in a fresh process; the report, and its file."""
+"""Checks an exported model before it is pushed, each metagraph in a fresh process; writes the report."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class ServingCheck:
         return tuple(check for check in self.checks if check.outcome == "failed")
 
     def summary(self) -> str:
-        """Says in one line what failed, or that nothing did."""
+        """Returns in one line what failed, or that nothing did."""
         if self.failures:
             said = "; ".join(f"{check.name}: {check.detail}" for check in self.failures)
         else:
             said = "; ".join(f"{check.name}: {check.outcome}" for check in self.checks)
-        # Names of tensors, and what ops say, are the model's.
+        # Tensor names and ops' messages come from the model.
         return printable(said)
 
     def to_json(self) -> dict[str, Any]:
@@ -106,10 +106,10 @@ class ServingCheck:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ServingCheck:
-        """Makes a report of what `to_json` gave."""
+        """Restores the report that `to_json` wrote."""
         return cls(
             tuple(Check(**check) for check in values["checks"]),
-            # Reports of the first versions have none.
+            # The first versions' reports have none.
             tuple(Latency(**latency) for latency in values.get("latencies", ())),
         )
 
@@ -225,8 +225,8 @@ def check_saved_model(
     saved_model = read_saved_model(path)
     on_host = meta_graph_with(saved_model, HOST_TAGS)
     on_tpu = meta_graph_with(saved_model, TPU_TAGS)
-    # What needs no rows begins first, since `sample` may take long: it predicts. The order of the report is
-    # the same whatever ends first.
+    # Checks without rows begin first, since `sample` may predict for a while. The order of the report does not depend
+    # on which ends first.
     with concurrent.futures.ThreadPoolExecutor() as pool:
 
         def begin(checks: Mapping[str, Callable[[], Finding]]) -> list[_Begun]:

@@ -1,4 +1,4 @@
-"""Compares what a model answers with what it should have answered, and says where they differ most."""
+"""Compares a model's answers with the expected ones, and finds the largest difference."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Finding(NamedTuple):
 class Difference(NamedTuple):
     """The largest difference between an answer and the expected one."""
 
-    problem: str  # What is wrong with the answer; empty if nothing.
-    size: float = 0.0  # As a part of the largest finite value that was expected.
+    problem: str  # The problem with the answer; empty if there is none.
+    size: float = 0.0  # Relative to the largest finite expected value.
     row: int = 0
 
 
@@ -107,13 +107,12 @@ def _row(values: np.ndarray, place: int) -> int:
 
 
 def _largest(answer: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """Returns the largest difference as a part of the largest finite value, and its flat index."""
+    """Returns the largest difference relative to the largest finite value, and its flat index."""
     same = (answer == expected) | ((answer != answer) & (expected != expected))
     if np.all(same):
         return 0.0, 0
     with np.errstate(invalid="ignore", over="ignore"):
-        # As complex numbers all types are alike: unsigned integers would wrap around at a
-        # difference.
+        # Converted to complex numbers, since a difference of unsigned integers would wrap around.
         apart = np.where(same, 0, np.abs(answer.astype(complex) - expected.astype(complex)))
     apart = np.where(np.isfinite(apart), apart, np.inf)
     finite = np.abs(expected[np.isfinite(expected)].astype(complex))
@@ -122,7 +121,7 @@ def _largest(answer: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
 
 def _as_bytes(values: np.ndarray) -> list[bytes]:
-    # Texts are objects in one place and fixed-width bytes in the other; booleans compare too.
+    # Text may be objects on one side and fixed-width bytes on the other; booleans compare, too.
     return [tf.compat.as_bytes(str(v) if isinstance(v, np.bool_) else v) for v in values.ravel()]
 
 

@@ -1,4 +1,4 @@
-"""What a metagraph holds, and where each op would run, read from its proto: quick, and safe where it can't run."""
+"""Reads from a metagraph's proto what it holds and where each op would run, without loading it."""
 
 import collections
 import dataclasses
@@ -16,13 +16,13 @@ from tfx_tpu_trainer.estimator.extending import (
 )
 from tfx_tpu_trainer.serving._saved_model_file import read_saved_model
 
-# TensorFlow keeps initialisers among the signatures, under names that start like this.
+# TensorFlow keeps initializers among the signatures, with names that begin like this.
 _INTERNAL_SIGNATURE_PREFIX = "__saved_model"
 
 _CALL = "TPUPartitionedCall"
 _BATCHES = "BatchFunction"
 
-# They pass values on, or hold a place for them: no work that a TPU could take from the host.
+# These pass values on, or hold their places: no work that a TPU could take over.
 _NO_WORK = frozenset(
     {"Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault"}
     | {"VarHandleOp", _BATCHES, *ops_on_tpu.SCAFFOLDING}
@@ -118,7 +118,7 @@ def describe_saved_model(path: str | bytes | os.PathLike[str]) -> tuple[MetaGrap
 
 
 def describe_meta_graph(meta_graph: tf.compat.v1.MetaGraphDef) -> MetaGraphDescription:
-    """Describes one metagraph of a SavedModel's proto."""
+    """Describes a metagraph proto of a SavedModel."""
     ops = [node.op for node in all_nodes(meta_graph.graph_def)]
     return MetaGraphDescription(
         tags=tuple(sorted(meta_graph.meta_info_def.tags)),
@@ -150,7 +150,7 @@ def _dtype_name(number: int) -> str:
     try:
         return tf.dtypes.as_dtype(number).name
     except TypeError:
-        # Of a newer TensorFlow than this.
+        # A type of a newer TensorFlow.
         return f"type {number}"
 
 
@@ -215,14 +215,14 @@ def place_ops(meta_graph: tf.compat.v1.MetaGraphDef) -> OpPlacement:
 
 
 class _Walk:
-    """Goes through nodes and the functions that they call, each once, and notes each node where it runs."""
+    """Visits nodes and the functions that they call, each once, and records where each runs."""
 
-    # The graph of a TPU host calls TPUPartitionedCall, itself or through a BatchFunction. The function of that call
-    # holds the nodes that tf.compat.v1.tpu.rewrite has marked, which the TPU runs, and others beside them, which the
-    # host runs. Marked nodes may be kept outside of the compilation in turn. In the graph, what gets data from the call
-    # is "after", and the rest "before". A function counts once for each place that it is called from.
-    # Example: ParseExample -> TPUPartitionedCall{MatMul (marked), AsString (outside)} -> Round: MatMul is on the TPU,
-    # AsString outside of the compilation, ParseExample before and Round after.
+    # The graph of a TPU host calls TPUPartitionedCall, directly or through a BatchFunction. The called function holds
+    # nodes marked by tf.compat.v1.tpu.rewrite, which the TPU runs, and others, which the host runs. Some marked nodes
+    # may be kept outside the compilation. In the graph, nodes that get data from the call are "after", and all others
+    # "before". A function counts once for each place that it is called from. Example: ParseExample ->
+    # TPUPartitionedCall{MatMul (marked), AsString (outside)} -> Round: MatMul is on the TPU, AsString outside the
+    # compilation, ParseExample before and Round after.
 
     def __init__(self, functions: Mapping[str, Any]) -> None:
         self._functions = functions
@@ -234,7 +234,7 @@ class _Walk:
         self._beside: list[str] = []
         self._refused: list[str] = []
         self._batch_sizes: tuple[int, ...] = ()
-        # The functions gone through, by place.
+        # The visited functions, by place.
         self._seen: dict[str, set[str]] = collections.defaultdict(set)
         self._calls: list[Any] = []
 
@@ -250,7 +250,7 @@ class _Walk:
         )
 
     def graph(self, nodes: Iterable[Any]) -> None:
-        """Notes the nodes of a graph, and of the functions that the host starts from it."""
+        """Records a graph's nodes, and the functions that the host starts from it."""
         self._host_nodes(nodes)
         while self._calls:
             node = self._calls.pop()
@@ -260,7 +260,7 @@ class _Walk:
                 self._host_nodes(self._functions[name].node_def, in_tpu_call=node.op == _CALL)
 
     def _host_nodes(self, nodes: Iterable[Any], *, in_tpu_call: bool = False) -> None:
-        """Notes nodes of one graph or function that the host starts."""
+        """Records the nodes of a graph or function that the host starts."""
         after = self._downstream(nodes)
         for node in nodes:
             if ops_on_tpu.ON_TPU_MARK in node.attr and node.op not in ops_on_tpu.SCAFFOLDING:
@@ -300,7 +300,7 @@ class _Walk:
                     self._before[inner.op] += 1
 
     def _downstream(self, nodes: Iterable[Any]) -> set[str]:
-        """Returns the names of the nodes that get data from the TPU, directly or not."""
+        """Returns the names of nodes that get data from the TPU, directly or indirectly."""
         consumers: dict[str, list[str]] = collections.defaultdict(list)
         for node in nodes:
             for source in node.input:
@@ -325,7 +325,7 @@ def _is_of_tpu(node: Any) -> bool:
 
 
 def needed_nodes(meta_graph: tf.compat.v1.MetaGraphDef) -> list[Any]:
-    """Returns the nodes that the signatures' outputs are computed from; without signatures, all."""
+    """Returns the nodes upstream of the signatures' outputs; all nodes without signatures."""
     by_name = {node.name: node for node in meta_graph.graph_def.node}
     pending = [
         _producer(name)
@@ -345,5 +345,5 @@ def needed_nodes(meta_graph: tf.compat.v1.MetaGraphDef) -> list[Any]:
 
 
 def _producer(source: str) -> str:
-    """Returns the node that a tensor or a control edge comes from."""
+    """Returns the node of a tensor or a control edge."""
     return source.removeprefix("^").split(":")[0]

@@ -46,16 +46,16 @@ from tfx_tpu_trainer.serving._saved_model_file import (
 
 v1 = tf.compat.v1
 
-# Packages whose import registers ops. A server has them built in; a fresh process must be told.
+# Packages whose import registers ops. A server has them built in; a fresh process must import them.
 _OP_LIBRARIES = ("struct2tensor", "tensorflow_decision_forests", "tensorflow_text")
 
 
-# What TensorFlow imports where it is installed and goes without where it is not: a quarter of the time that it takes to
-# import. A server has none of it; an op library may need it.
+# TensorFlow imports these if installed, and works without them; they take a quarter of its import time. A server has
+# none of them, but an op library may need them.
 _SPARED = ("googleapiclient", "keras", "pandas", "tf_keras")
 
-# The module is imported before the job is there. Without one the other process has ended, or needs nothing any more.
-# An entry of None says to Python that there is no such module.
+# The module is imported before its arguments arrive. If none come, the other process has ended, or needs nothing. An
+# entry of None tells Python that there is no such module.
 _RUN_MAIN = f"""{SAFE_PATH}import importlib, json
 spared = sys.argv[2:]
 sys.modules.update(dict.fromkeys(spared))
@@ -71,7 +71,7 @@ if job:
 
 
 class FreshProcessError(RuntimeError):
-    """A process that has not done its work; says why in one line."""
+    """A fresh process that failed; the message is one line."""
 
 
 class FreshProcess:
@@ -150,7 +150,7 @@ def _environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
-        # What is checked is the file, on the host: devices of the trainer are none of its business.
+        # The check is about the file on the host, not about the trainer's devices.
         "CUDA_VISIBLE_DEVICES": "",
     }
 
@@ -158,7 +158,7 @@ def _environment() -> dict[str, str]:
 def _reason(code: int, errors: str) -> str:
     if code < 0:
         return f"its process was killed by {signal.Signals(-code).name}"
-    # The last line that does not go on from another: an exception's first one.
+    # The last line without indentation is the exception's first line.
     lines = [line for line in errors.splitlines() if line.strip()]
     raised = [line for line in lines if line.split(":")[0].split(".")[-1].endswith("Error")]
     return (raised or lines or [f"its process ended with exit code {code}"])[-1].strip()
@@ -229,7 +229,7 @@ def with_direct_calls(loaded: Any) -> Any:
     first, at each call, and write an error message with all inputs printed in it before they take
     the right one. That costs several times what a small model does.
     """
-    # As tf.saved_model.load documents it: only what was loaded from a plain graph has it.
+    # Documented by tf.saved_model.load: only objects loaded from a plain graph have it.
     if hasattr(loaded, "prune"):
         loaded.signatures = {
             name: _direct(signature, loaded) for name, signature in loaded.signatures.items()
@@ -246,11 +246,11 @@ def _direct(signature: Any, loaded: Any) -> Any:
 
     try:
         function = call.get_concrete_function(**inputs)
-    # TypeError: an input is called `self`. ValueError: as parameters of a function, `a b` and `a-b` have one name. A
-    # server takes them and Python can't, which is no reason to refuse the model's other signatures.
+    # TypeError: an input is called `self`. ValueError: as a function's parameters, `a b` and `a-b` have the same name.
+    # A server accepts them, so that Python's limit is no reason to reject the model's other signatures.
     except (TypeError, ValueError):
         function = signature
-    # The variables live as long as the loaded object, of which callers may keep only a signature.
+    # Callers may keep only a signature, but variables live as long as the loaded object.
     function.loaded = loaded
     return function
 
@@ -277,27 +277,27 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Latency:
-    """How long a signature took to answer the check's request, in a session of the checking process."""
+    """How fast a signature answered the check's request, in a session of the checking process."""
 
-    signature: str  # its name
+    signature: str
     rows: int  # rows of the request
-    first_seconds: float  # the first answer, which may compile and allocate
-    median_seconds: float  # the median of those after it
-    repeats: int  # how many those were
+    first_seconds: float  # duration of the first answer, which may compile and allocate
+    median_seconds: float  # median duration of the following answers
+    repeats: int  # number of the following answers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loaded:
     """How far a fresh process got with a model."""
 
-    # What the `serve` metagraph answered; `None` where it could not, or was not asked.
+    # The `serve` metagraph's answers; `None` if it failed, or was not asked.
     answers: Answers | None = None
-    no_answers: str | None = None  # why it could not be loaded and asked; `None` where it could
-    # Why the other metagraph's graph could not be loaded; `None` where it could.
+    no_answers: str | None = None  # why it could not be loaded and asked; `None` if it could
+    # Why the other metagraph's graph could not be loaded; `None` if it could.
     no_graph: str | None = None
-    # Whether both metagraphs answer alike; `None` where that was not asked, or it did not get there.
+    # Whether both metagraphs answer alike; `None` if they were not compared.
     alike: Finding | None = None
-    latencies: tuple[Latency, ...] = ()  # how long the answers took
+    latencies: tuple[Latency, ...] = ()  # how fast it answered
 
 
 def load_fresh(
@@ -372,22 +372,22 @@ def load_fresh(
 
 
 def _read_json(path: str) -> Any:
-    # A process that ended after its answers may have left none.
+    # A process that ended after its answers may have left an empty file.
     if not os.path.exists(path) or not os.path.getsize(path):
         return {}
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 
 
-# A request is sent so often, and for so long, to see how long an answer takes once everything is warm.
+# Repetitions, or seconds of them, to measure an answer after the warm-up.
 _REPEATS, _REPEAT_SECONDS = 10, 0.25
 
 
 def answers(
     path: str, logs: list[Any], took: dict[str, dict[str, float]]
 ) -> Iterator[predict_pb2.PredictResponse]:
-    """Answers requests by the `serve` metagraph, as TensorFlow Serving runs it: in a session."""
-    # A generator that is left half-way keeps what it is in: the graph must not be the default at a yield.
+    """Answers requests by the `serve` metagraph in a session, as TensorFlow Serving does."""
+    # A generator left half-way keeps its contexts open, so that no graph may be the default at a yield.
     with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
         load = without_notice(v1.saved_model.load)
         with session.graph.as_default():
@@ -409,7 +409,7 @@ def answers(
 
 
 def timed(answer: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """Answers a request, and again for a while; returns the first answer and the seconds."""
+    """Answers a request repeatedly; returns the first answer and the durations."""
     begun = time.perf_counter()
     answered = answer()
     seconds = [time.perf_counter() - begun]
@@ -426,7 +426,7 @@ def timed(answer: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def load_graph(path: str, tags: list[str]) -> None:
-    """Loads a metagraph's graph, and finds the tensors of its signatures."""
+    """Loads a metagraph's graph, and finds its signatures' tensors."""
     meta_graph = meta_graph_with(read_saved_model(path), tags)
     if meta_graph is None:
         raise ValueError(f"{path} has no metagraph with the tags {tags}")
@@ -439,7 +439,7 @@ def load_graph(path: str, tags: list[str]) -> None:
 
 
 def main(path: str, requests: str, answered: str, tags: str, both: str, finding: str) -> None:
-    """Runs in the fresh process; the module's docstring has the arguments."""
+    """Runs in the fresh process; the module's docstring describes the arguments."""
     if requests:
         logs = read_records(requests, prediction_log_pb2.PredictionLog)
         took: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""All that can be said of an exported model without loading it, as JSON values."""
+"""Describes an exported model as JSON values, without loading it."""
 
 import collections
 import os
@@ -95,7 +95,7 @@ def _warmup(path: str) -> list[dict[str, Any]]:
 
 
 def _check(path: str) -> dict[str, Any] | None:
-    # The report stands at the root of the Model artifact, one level up.
+    # The report is at the root of the Model artifact, one level up.
     local = "://" not in path
     report = read_serving_check(os.path.dirname(os.path.abspath(path) if local else path))
     return None if report is None else report.to_json()
@@ -122,5 +122,5 @@ def _file_sizes(path: str) -> Iterator[tuple[str, int]]:
 
 
 def _walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    # TensorFlow's own follows links forever, and knows what lies elsewhere.
+    # TensorFlow's own walk follows links forever, but it reads other file systems.
     return os.walk(path, followlinks=True) if is_local(path) else tf.io.gfile.walk(path)

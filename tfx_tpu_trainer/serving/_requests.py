@@ -1,4 +1,4 @@
-"""Requests to a model, made of raw tf.Examples, and warm-up requests, which a server replays before it takes traffic.
+"""Makes requests from raw tf.Examples, and warm-up requests that a server replays before it takes traffic.
 
 A TPU compiles a program for each batch size at its first request of that size, which takes seconds to minutes. Warm-up
 requests move that wait in front of the first user.
@@ -41,7 +41,7 @@ metagraph it loads, and rejects a model that can't answer one of its requests.""
 
 
 class RequestError(ValueError):
-    """Rows that can't be made a request of a signature."""
+    """Rows that can't become a request of a signature."""
 
 
 def request_inputs(
@@ -108,7 +108,7 @@ def says_missing(signature: SignatureDescription, examples: Sequence[bytes]) -> 
 def predict_log(
     inputs: Mapping[str, np.ndarray], *, signature_name: str, model_name: str
 ) -> prediction_log_pb2.PredictionLog:
-    """Makes a log entry of a Predict request."""
+    """Makes the log entry of a Predict request."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model_name
     request.model_spec.signature_name = signature_name
@@ -120,7 +120,7 @@ def predict_log(
 
 
 def write_records(path: str, messages: Iterable[Any]) -> None:
-    """Writes protos as a TFRecord file, each in its binary form."""
+    """Writes protos as a TFRecord file."""
     with tf.io.TFRecordWriter(path) as writer:
         for message in messages:
             writer.write(message.SerializeToString())
@@ -136,10 +136,10 @@ def _column(key: str, tensor: TensorDescription, rows: Sequence[Any], default: A
         raise RequestError(f"its input {key!r} is {tensor}, to which rows can't be fitted")
     values = [list(_values(row[key])) if key in row else [] for row in rows]
     # Example: rows of 1 and 3 values for an input [?, ?] become [2, 3], with two missing values in the first row; for
-    # an input [?, 2] both are refused. Only axis 1 can be open.
+    # an input [?, 2] both are rejected. Only axis 1 can be open.
     inner = [max(1, *map(len, values)) if size is None else size for size in tensor.shape[1:]]
     wanted = int(np.prod(inner, dtype=np.int64))
-    # Only where a row may have more or fewer values can some of them be missing.
+    # Values can be missing only where rows may differ in length.
     fills_up = len(tensor.shape) == 1 or tensor.shape[1] is None
     for row in values:
         if not row and default is not None:
@@ -197,7 +197,7 @@ def _read(path: str, limit: int | None) -> list[bytes]:
     with tf.Graph().as_default(), tf.device("/cpu:0"):
         data = tf.data.TFRecordDataset(path, "GZIP" if path.endswith(".gz") else "")
         data = data.take(-1 if limit is None else limit).batch(_ROWS_AT_ONCE)
-        # Not a one-shot iterator, which wants a seed where the module has made TensorFlow's ops deterministic.
+        # A one-shot iterator would require a seed if the module made TensorFlow's ops deterministic.
         iterator = v1.data.make_initializable_iterator(data)
         batch = iterator.get_next()
         with v1.Session() as session:

@@ -1,4 +1,4 @@
-"""A SavedModel's files: found below a path that a user names, read without loading the model, checked, and copied."""
+"""Finds, reads, checks and copies the files of a SavedModel, without loading the model."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import tensorflow as tf
 from google.protobuf import message, text_format
 
-# TensorFlow's protos are stable files of theirs; SavedModel's has no alias under `tf`.
+# TensorFlow's protos are stable; SavedModel's has no alias under `tf`.
 from tensorflow.core.protobuf import saved_model_pb2
 
 from tfx_tpu_trainer._support.file_systems import check_can_be_opened, check_is_no_pattern
@@ -22,7 +22,7 @@ SERVING_FOLDER = "Format-Serving"
 """Where TFX keeps the SavedModel of a Model artifact."""
 
 _FILES = (BINARY_FILE, TEXT_FILE)
-# The folders of a SavedModel. Where it is written file by file, they are there before its file is.
+# A SavedModel's folders. Written file by file, they exist before its proto does.
 _PARTS = ("variables", "assets", "assets.extra")
 _SHOWN = 5
 
@@ -48,7 +48,7 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
     is_whole(path, _FILES)
     binary, text = os.path.join(path, BINARY_FILE), os.path.join(path, TEXT_FILE)
     for file in (binary, text):
-        # A pipe would be waited at forever.
+        # Reading a pipe would wait forever.
         if os.path.exists(file) and not os.path.isfile(file):
             raise ValueError(
                 f"The SavedModel at {path} can't be read: its {os.path.basename(file)} is not a "
@@ -68,7 +68,7 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
         message.DecodeError,
         text_format.ParseError,
         UnicodeDecodeError,
-        # Of text whose messages are nested hundreds deep; the binary form has a limit of its own.
+        # For text with hundreds of nested messages; the binary form has its own limit.
         RecursionError,
     ) as error:
         raise ValueError(
@@ -85,7 +85,7 @@ def read_saved_model(path: str | bytes | os.PathLike[str]) -> saved_model_pb2.Sa
 def meta_graph_with(
     saved_model: saved_model_pb2.SavedModel, tags: Collection[str]
 ) -> tf.compat.v1.MetaGraphDef | None:
-    """Finds the metagraph that has just these tags, `None` if there is none."""
+    """Finds the metagraph with exactly these tags; `None` if there is none."""
     for meta_graph in saved_model.meta_graphs:
         if set(meta_graph.meta_info_def.tags) == set(tags):
             return meta_graph
@@ -119,7 +119,7 @@ def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
     candidates = [path, os.path.join(path, SERVING_FOLDER)]
     if tf.io.gfile.isdir(path):
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
-        # As a server does, by the number: 10 is newer than 9.
+        # By number, as a server does: 10 is newer than 9.
         versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
         candidates += [os.path.join(path, version) for version in versions]
     for candidate in candidates:
@@ -133,7 +133,7 @@ def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
 
 
 def holds_saved_model(path: str) -> bool:
-    """Tells whether a folder holds the file of a SavedModel."""
+    """Returns whether a folder holds a SavedModel's proto."""
     return any(tf.io.gfile.exists(os.path.join(path, name)) for name in _FILES)
 
 
@@ -157,7 +157,7 @@ def _not_found(path: str) -> str:
 
 
 def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
-    """Raises if files of variables are missing, cut off or damaged; only their sizes are read.
+    """Raises if files of variables are missing, truncated or damaged; only reads their sizes.
 
     A server starts with such a model, and refuses each request.
     """
@@ -174,14 +174,14 @@ def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     try:
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    except Exception as error:  # an OpError or a RuntimeError: it depends on the damage
+    except Exception as error:  # an OpError or a RuntimeError, depending on the damage
         reason = str(error).strip().splitlines()[0]
         raise _damaged(path, f"{VARIABLES}.index can't be read: {reason}") from None
     shards = tf.io.gfile.glob(f"{prefix}.data-*")
     counts = {int(found[1]) for shard in shards if (found := _SHARDS.search(shard))}
     if counts != {len(shards)}:
         raise _damaged(path, f"only {len(shards)} of its files {VARIABLES}.data-* exist")
-    # Strings have no size of their own.
+    # Strings have no fixed size.
     least = sum(
         dtypes[name].size * tf.TensorShape(shape).num_elements()
         for name, shape in shapes.items()

@@ -1,4 +1,4 @@
-"""Files for TensorFlow Serving's command line, written beside the model's versions.
+"""Writes the files for TensorFlow Serving's command line next to the model's versions.
 
 They are text protos: `model.config` a `tensorflow.serving.ModelServerConfig`, the others a
 `tensorflow.serving.BatchingParameters`, whose Python class is not published.
@@ -137,7 +137,7 @@ def write_server_config(
     folder = os.path.join(model_uri, CONFIG_FOLDER)
     with folder_written_whole(folder, replaceable=_FILES, last=[MODEL_CONFIG_FILE]) as staging:
         for name, text in files.items():
-            # Makes no folder: one that has gone was swept by another attempt, and half of it would be put in place.
+            # Makes no folder: a missing one was swept by another attempt, and half of it would be put in place.
             with tf.io.gfile.GFile(os.path.join(staging, name), "w") as file:
                 file.write(text)
     return folder

@@ -1,4 +1,4 @@
-"""Turns the metagraph for TPU hosts into one that a CPU runs: its TPU-only ops become what they mean on one core."""
+"""Turns the metagraph for TPU hosts into one that a CPU runs, as one core would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# TensorFlow's protos are stable files of theirs; this one has no alias under `tf`.
+# TensorFlow's protos are stable; this one has no alias under `tf`.
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from tfx_tpu_trainer.estimator.extending import tensor_names
@@ -23,8 +23,8 @@ Answer = Callable[[str, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 _INIT_OP = "__saved_model_init_op"
 
-# Op -> the attribute that counts its copies of a tensor, if it has one. Each passes its first input on where
-# there is one core; an export runs each request on one.
+# Op -> the attribute with its number of copies, if it has one. On one core, each passes on its first input; an export
+# runs each request on one core.
 _PASSES_ON = {
     "CrossReplicaSum": None,
     "TPUPartitionedInput": "N",
@@ -34,10 +34,10 @@ _PASSES_ON = {
     "XlaSharding": None,
 }
 
-# Op -> the constant that stands for it: the core to run on, and the compiler's (empty) complaint.
+# Op -> the constant that replaces it: the core to run on, and the compiler's (empty) error.
 _CONSTANTS = {"TPUCompilationResult": b"", "TPUOrdinalSelector": np.zeros(1, np.int32)}
 
-# What results are called inside of a function; those of Identity and Const are `output`.
+# Op -> the name of its result inside a function; that of Identity and Const is `output`.
 _RENAMED = {"TPUOrdinalSelector": "device_ordinals", "TPUReplicatedOutput": "outputs"}
 
 
@@ -96,11 +96,11 @@ def _translate(node: v1.NodeDef) -> None:
 
 @contextlib.contextmanager
 def served(path: str, meta_graph: v1.MetaGraphDef) -> Iterator[Answer]:
-    """Gives what answers requests by a metagraph in memory, with the variables and assets of a SavedModel."""
+    """Yields a function that answers requests by a metagraph in memory, with a SavedModel's variables and assets."""
     config = v1.ConfigProto()
     # Ops that no signature needs may have no kernel here.
     config.graph_options.place_pruned_graph = True
-    # Each graph would be rewritten in another way, and rounded in another one.
+    # The optimizer would rewrite each graph differently, and so round differently.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     with contextlib.closing(v1.Session(graph=tf.Graph(), config=config)) as session:
         with session.graph.as_default():
@@ -125,7 +125,7 @@ def served(path: str, meta_graph: v1.MetaGraphDef) -> Iterator[Answer]:
 
 
 def _init_ops(meta_graph: v1.MetaGraphDef) -> list[Any]:
-    """Returns what fills the tables, of an imported metagraph."""
+    """Returns the op that fills an imported metagraph's tables."""
     if _INIT_OP in meta_graph.signature_def:
         info = meta_graph.signature_def[_INIT_OP].outputs[_INIT_OP]
         return [v1.get_default_graph().as_graph_element(info.name)]
@@ -136,7 +136,7 @@ def _init_ops(meta_graph: v1.MetaGraphDef) -> list[Any]:
 
 
 def _assets(path: str, meta_graph: v1.MetaGraphDef) -> dict[str, str]:
-    """Returns the tensors of file names, each with the file in the SavedModel's folder."""
+    """Returns file name tensors, each with its file in the SavedModel's folder."""
     files = list(meta_graph.asset_file_def)
     key = tf.saved_model.ASSETS_KEY
     if not files and key in meta_graph.collection_def:

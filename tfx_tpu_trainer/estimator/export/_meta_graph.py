@@ -51,7 +51,7 @@ HOST_TAGS: Final = (tf.saved_model.SERVING,)
 TPU_TAGS: Final = (tf.saved_model.SERVING, tf.saved_model.TPU)
 """Tags of the metagraph for TPU hosts."""
 
-# The kinds in the order of the original's log.
+# In the order of the original's log.
 _METHODS = {
     v1.saved_model.CLASSIFY_METHOD_NAME: "Classify",
     v1.saved_model.REGRESS_METHOD_NAME: "Regress",
@@ -87,7 +87,7 @@ class MetaGraph:
     def of_default_graph(
         cls, *, mode: str, tags: tuple[str, ...], signatures: Mapping[str, Any], spec: Any
     ) -> MetaGraph:
-        """Takes the default graph unchanged; no op is added to it later but by the writer."""
+        """Takes the default graph unchanged; only the writer adds ops to it."""
         graph = v1.get_default_graph()
         scaffold = _scaffold_of(spec)
         init_op = scaffold.local_init_op
@@ -98,7 +98,7 @@ class MetaGraph:
         return cls(graph, mode, tags, signatures, _saver_of(scaffold, graph), init_op)
 
     def definition(self) -> v1.MetaGraphDef:
-        """Returns its graph and its signatures as a SavedModel will hold them."""
+        """Returns the graph and signatures as a SavedModel holds them."""
         definition = v1.MetaGraphDef(graph_def=self.graph.as_graph_def(add_shapes=True))
         for name, signature in self.signatures.items():
             definition.signature_def[name].CopyFrom(signature)
@@ -106,7 +106,7 @@ class MetaGraph:
 
 
 def receive(input_receiver_fn: Callable[[], Any]) -> Any:
-    """Calls a receiver function and checks that its result has what the exporter reads."""
+    """Calls a receiver function and checks its result."""
     receiver = input_receiver_fn()
     for name in ("features", "receiver_tensors"):
         if getattr(receiver, name, None) is None:
@@ -136,7 +136,7 @@ def _saver_of(scaffold: v1.train.Scaffold, graph: tf.Graph) -> v1.train.Saver:
             f"given: {saver!r}."
         )
     if saver.saver_def is None:
-        # A Saver with defer_build knows its variables only when it is built, in this graph.
+        # A Saver with defer_build finds its variables when it is built, in this graph.
         saver.build()
     restore_op = saver.saver_def.restore_op_name
     try:
@@ -221,7 +221,7 @@ def _signature(
 
 
 def _check_fed(inputs: Iterable[Any], outputs: Iterable[Any]) -> None:
-    """Checks that the outputs need no placeholder but the inputs; both may be sparse or ragged."""
+    """Checks that outputs need no placeholder except the inputs; both may be sparse or ragged."""
     fed = {tensor.name for tensor in tf.nest.flatten(list(inputs), expand_composites=True)}
     for op in upstream(tf.nest.flatten(list(outputs), expand_composites=True), given=fed):
         if op.type == "Placeholder":
@@ -251,7 +251,7 @@ def _log_report(
         _logger.warning("Export includes no default signature! Why: %s", dict(excluded))
 
 
-# Where loaders look for the op that trains; TensorFlow gives the name no public constant.
+# Loaders look for the train op here; TensorFlow has no public constant for it.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
 _SUPERVISED_OUTPUTS = {ModeKeys.TRAIN: TrainOutput, ModeKeys.EVAL: EvalOutput}
 
@@ -262,7 +262,7 @@ def build_cpu_meta_graph(
     *,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph tagged `serve` in a separate graph."""
+    """Builds the metagraph tagged `serve` in its own graph."""
     with tracing.fresh_graph(random_seed):
         receiver = receive(serving_input_receiver_fn)
         spec = call_model(
@@ -300,7 +300,7 @@ def build_supervised_meta_graph(
     mode: str,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph tagged `train` or `eval`, of loss, metrics and predictions, in a separate graph."""
+    """Builds the metagraph tagged `train` or `eval`, with loss, metrics and predictions, in its own graph."""
     with tracing.fresh_graph(random_seed):
         receiver = receive(input_receiver_fn)
         labels = getattr(receiver, "labels", None)
@@ -360,7 +360,7 @@ def _copied(
         alone=True,
     )
     for copy, original in zip(copies, outputs.values(), strict=True):
-        # Shape inference starts anew and may know less, for instance behind a py_function.
+        # Shape inference starts over and may find less, for instance after a py_function.
         copy.set_shape(original.shape)
     return dict(zip(outputs, copies, strict=True))
 
@@ -374,8 +374,8 @@ def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
     """
     if not reads_other_cores(meta_graph.graph.as_graph_def()):
         return meta_graph
-    # By way of a MetaGraphDef, as the ops of a graph can't be exchanged in place. The collections
-    # travel with it: variables, tables, assets and the train op are found in the new graph by name.
+    # Through a MetaGraphDef, since ops in a graph can't be replaced. Collections travel with it: variables, tables,
+    # assets and the train op are found in the new graph by name.
     with meta_graph.graph.as_default():
         definition = v1.train.export_meta_graph(saver_def=meta_graph.saver.as_saver_def())
     put_on_one_core(definition.graph_def)

@@ -1,4 +1,4 @@
-"""What a model exports under one signature: predictions, classes with scores, a value, or loss and metrics.
+"""Defines what a signature exports: predictions, classes with scores, a value, or loss and metrics.
 
 A model_fn returns these in `export_outputs` of its spec, in mode `"infer"`. Each becomes one signature of the
 SavedModel, of the kind that TensorFlow Serving's Predict, Classify or Regress call takes. TensorFlow's own classes of
@@ -249,7 +249,7 @@ class EvalOutput(_SupervisedOutput):
 
 
 def own_output(output: Any) -> ExportOutput:
-    """Returns an output of this module for one that may be TensorFlow's."""
+    """Converts an output, possibly TensorFlow's, to one of this module."""
     if isinstance(output, ExportOutput):
         return output
     if isinstance(output, tf_private.export_output.ClassificationOutput):
@@ -264,7 +264,7 @@ def own_output(output: Any) -> ExportOutput:
 def normalise_export_outputs(
     export_outputs: Mapping[str, Any] | None, predictions: Any
 ) -> dict[str, Any]:
-    """Checks the export outputs of a spec and makes sure that there is a default one."""
+    """Checks a spec's export outputs, and adds a default one if necessary."""
     if export_outputs is None:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}
     if not isinstance(export_outputs, Mapping):
@@ -279,7 +279,7 @@ def normalise_export_outputs(
                 f"{output!r} for key: {name!r}. Wrap it, for instance in PredictOutput."
             )
     normalised = dict(export_outputs)
-    # A lone output is served under its own name and as the default.
+    # A single output is served under its own name and as the default.
     if len(normalised) == 1:
         (output,) = normalised.values()
         normalised[DEFAULT_SIGNATURE] = output
@@ -342,7 +342,7 @@ def _named_metrics(metrics: Any) -> dict[str, tf.Tensor]:
 
 
 def _as_tensor(update: Any) -> tf.Tensor:
-    """Returns a tensor that runs an update: a signature holds nothing else."""
+    """Returns a tensor that runs an update, since a signature holds tensors only."""
     if isinstance(update, tf.Tensor):
         return update
     with tf.control_dependencies([update]):

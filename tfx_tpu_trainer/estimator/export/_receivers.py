@@ -1,4 +1,4 @@
-"""What a serving_input_receiver_fn returns, and ready-made ones: where a request comes in, what model_fn gets."""
+"""Defines what a serving_input_receiver_fn returns, and makes such functions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HostSignatures = Mapping[str, HostSignature | HostPrediction]
 
 
 def host_signatures_of(receiver: Any) -> HostSignatures:
-    """Returns a receiver's host signatures; a function that makes them is called in the current graph."""
+    """Returns a receiver's host signatures; calls the function that makes them in the default graph."""
     found = getattr(receiver, "host_signatures", None)
     return (found() if callable(found) else found) or {}
 
@@ -179,7 +179,7 @@ class SupervisedInputReceiver(_SupervisedFields):
 def name_tensors(
     tensors: Any, what: str, single_name: str, *, allow_int_keys: bool = False
 ) -> Mapping[Any, Any]:
-    """Returns a tensor or a dict of tensors as a dict, checked."""
+    """Returns a tensor or a dict of tensors as a checked dict."""
     if tensors is None:
         raise ValueError(f"{what}s must be defined. Give a tensor or a dict of name to tensor.")
     if not isinstance(tensors, Mapping):
@@ -194,7 +194,7 @@ def name_tensors(
 
 
 def _fed(tensors: Any, what: str) -> Mapping[str, Any]:
-    """Returns the tensors that a request feeds, by name, checked: a signature needs the tensors themselves."""
+    """Returns a request's tensors by name, checked: a signature needs the tensors themselves."""
     named = name_tensors(tensors, what, SINGLE_RECEIVER_NAME)
     if all(isinstance(tensor, _TENSORS) for tensor in named.values()):
         return named
@@ -229,7 +229,7 @@ def _check_tensor(tensor: Any, what: str) -> None:
 
 
 def _wraps_a_tensor(value: Any) -> bool:
-    """Tells whether an object stands for a tensor, as TensorFlow 1's LabeledTensor does."""
+    """Returns whether an object wraps a tensor, as TensorFlow 1's LabeledTensor does."""
     if not hasattr(value, "tensor"):
         return False
     try:
@@ -386,7 +386,7 @@ def _placeholder_like(tensor: Any, batch_size: int | None) -> tf.Tensor:
 
 
 def _op_name(tensor: Any) -> str | None:
-    """The name of a graph tensor's op; eager tensors and specs have no op to be named after."""
+    """Returns the name of a graph tensor's op; eager tensors and specs have none."""
     try:
         return tensor.op.name
     except AttributeError:

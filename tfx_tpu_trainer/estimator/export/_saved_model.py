@@ -1,4 +1,4 @@
-"""Writes a model as a SavedModel that CPU hosts and TPU hosts both load, in a version folder that appears whole."""
+"""Writes a SavedModel for CPU and TPU hosts into a version folder that appears complete."""
 
 import contextlib
 import os
@@ -37,12 +37,11 @@ _logger = tf.get_logger()
 ASSETS_EXTRA_FOLDER = "assets.extra"
 
 MAX_ATTEMPTS = 10
-# A server that finds one of these takes the version for complete. On an object store a folder has
-# no atomic rename and its files appear one by one, so these are moved last.
+# A server takes a version with one of these files for complete. On an object store, files appear one by one, so that
+# these are moved last.
 _LAST = ("saved_model.pb", "saved_model.pbtxt")
 
-# In this order, because the first graph saves the variables: that of training has an optimizer's
-# slots too, which the others lack.
+# In this order: the first graph saves the variables, and only the training's has the optimizer's slots.
 _MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 
 
@@ -61,7 +60,7 @@ def export_saved_model(
     as_text: bool = False,
     strip_default_attrs: bool = True,
 ) -> bytes:
-    """Exports a model from a checkpoint; all its graphs are built before anything is written."""
+    """Exports a model from a checkpoint, after building all its graphs."""
     if not export_to_cpu and not export_to_tpu:
         raise ValueError(
             "One of export_to_cpu and export_to_tpu must be true; both are false. Export for CPU "
@@ -113,12 +112,11 @@ def export_meta_graphs(
     The variables are written once, with the first graph, and on any machine: no op of a TPU is run,
     or even placed.
     """
-    # The graph for TPUs restores what the first graph has saved, so comparing the two suffices.
+    # The graph for TPUs restores what the first graph saved, so that comparing the two suffices.
     for meta_graph in meta_graphs:
         if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
             check_variables_in_checkpoint(meta_graph, checkpoint_path)
-    # One set of variables serves all metagraphs: the first one's saver writes it, and a loader of
-    # another restores from it by name.
+    # All metagraphs share one set of variables: the first one's saver writes it, and the others restore by name.
     for meta_graph in meta_graphs[1:]:
         check_same_variables(meta_graph, meta_graphs[0])
 
@@ -137,7 +135,7 @@ def export_meta_graphs(
 
 
 def check_receiver_fns(input_receiver_fns: Mapping[str, Callable[[], Any]]) -> None:
-    """Checks that there are modes to export, and a function for each."""
+    """Checks that there are modes to export, with a function for each."""
     if not input_receiver_fns or not set(input_receiver_fns) <= set(_MODES):
         raise ValueError(
             f"No valid modes for exporting found. Got {input_receiver_fns.keys()}. The modes are "
@@ -161,7 +159,7 @@ def build_meta_graphs(
     api_version: int,
     random_seed: int | None,
 ) -> Iterator[MetaGraph]:
-    """Yields what `export_saved_model` would write, from the same arguments."""
+    """Yields what `export_saved_model` would write for the same arguments."""
     for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         if mode not in input_receiver_fns:
             continue
@@ -200,20 +198,20 @@ def _write(
         with meta_graph.graph.as_default():
             options = {
                 "signature_def_map": dict(meta_graph.signatures),
-                # On every metagraph, else the vocabularies of the later ones are not found.
+                # On every metagraph; otherwise the vocabularies of later ones are not found.
                 "assets_collection": v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
                 "main_op": meta_graph.init_op,
                 "saver": meta_graph.saver,
                 "strip_default_attrs": strip_default_attrs,
             }
             tags = list(meta_graph.tags)
-            # Later graphs share the variables that the first has written, so they need no session.
+            # Later graphs share the first one's variables, and need no session.
             if index:
                 with write_errors_explained(base):
                     builder.add_meta_graph(tags, **options)
                 continue
-            # The session restores and saves variables. Other ops, such as those of a TPU, may have
-            # no device on this machine and are not run.
+            # The session only restores and saves variables. Other ops, such as a TPU's, may have no device here and are
+            # not run.
             with v1.Session(config=placed_by_need(session_config)) as session:
                 _restore(meta_graph.saver, session, checkpoint_path)
                 with write_errors_explained(base):
@@ -296,7 +294,7 @@ def version_folder(base: str) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def write_errors_explained(base: str) -> Iterator[None]:
-    """Adds to an error where writing failed: TensorFlow may report a file name alone, or less."""
+    """Adds the place to a write error, since TensorFlow may report only a file name, or less."""
     try:
         yield
     except (tf.errors.OpError, OSError) as error:
@@ -311,8 +309,8 @@ def _reserve(base: str) -> tuple[str, str]:
     for attempt in range(1, MAX_ATTEMPTS + 1):
         version = str(int(time.time()))
         temporary, final = os.path.join(base, f"temp-{version}"), os.path.join(base, version)
-        # The temporary folder is the lock: of two processes that export in the same second, one
-        # makes it and the other waits for the next second.
+        # The temporary folder is the lock: of two processes that export in the same second, one makes it and the other
+        # waits for the next second.
         if not tf.io.gfile.exists(final) and _make_new(temporary):
             return temporary, final
         _logger.warning(
@@ -327,7 +325,7 @@ def _reserve(base: str) -> tuple[str, str]:
 
 
 def _make_new(path: str) -> bool:
-    """Makes a folder; tells whether it is new, so that two exporters never share one."""
+    """Makes a folder; returns whether it is new, so that two exporters never share one."""
     if tf.io.gfile.exists(path):
         return False
     try:
@@ -344,7 +342,7 @@ def reason_of(error: Exception) -> str:
     those are the exporter's own.
     """
     message = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    # A session's error has its frames first, then "Node: '...'", then what went wrong.
+    # A session's error has its frames first, then "Node: '...'", then the reason.
     message = message.rpartition("\nNode: ")[2] if "\nNode: " in message else message
     lines = [
         line
@@ -355,7 +353,7 @@ def reason_of(error: Exception) -> str:
 
 
 def find_checkpoint(checkpoint_path: str | None, *, model_dir: str, warm_start: Any = None) -> str:
-    """Returns the checkpoint to export, and checks that it is there."""
+    """Returns the checkpoint to export, after checking that it exists."""
     if not checkpoint_path and warm_start is not None:
         checkpoint_path = warm_start.ckpt_to_initialize_from
         if tf.io.gfile.isdir(checkpoint_path):
@@ -392,7 +390,7 @@ def check_variables_in_checkpoint(meta_graph: MetaGraph, checkpoint_path: str) -
 
 
 def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
-    """Checks that a further metagraph restores nothing but what the first one saves."""
+    """Checks that a further metagraph restores only variables that the first one saves."""
     missing = sorted(set(restored_variables(meta_graph)) - set(restored_variables(first)))
     if missing:
         raise ValueError(
@@ -404,5 +402,5 @@ def check_same_variables(meta_graph: MetaGraph, first: MetaGraph) -> None:
 
 
 def restored_variables(meta_graph: MetaGraph) -> dict[str, tf.TensorSpec]:
-    """Returns what a metagraph's saver looks up in a checkpoint."""
+    """Returns the names that a metagraph's saver looks up in a checkpoint."""
     return restored_by(meta_graph.saver, meta_graph.graph)

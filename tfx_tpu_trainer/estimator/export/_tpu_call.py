@@ -1,4 +1,4 @@
-"""Calls a computation as one TPU program, on any core of the host, for the rows of several requests at once."""
+"""Calls a computation as one TPU program, on any core of the host, possibly for several requests' rows at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tfx_tpu_trainer.estimator.places import ops_on_tpu
 
 v1 = tf.compat.v1
 
-# How many ops an error names.
+# The most ops that an error names.
 _SHOWN = 5
 
 
 def call_on_tpu(computation: Callable[..., Any], inputs: Sequence[tf.Tensor] = ()) -> Any:
-    """Builds a computation, rewritten for the TPU, and calls it once from the default graph."""
+    """Builds a computation, rewritten for the TPU, and calls it from the default graph."""
     return call_partitioned(lambda: v1.tpu.rewrite(computation, list(inputs)))
 
 
@@ -34,16 +34,16 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
 
     Nothing here needs a TPU; running the result does.
     """
-    # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list:
-    # `structure` carries the form of what was built out of the trace of the function.
+    # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list: `structure` takes the
+    # nesting out of the function's trace.
     structure: Any = None
 
     def tpu_program() -> list[tf.Tensor]:
         nonlocal structure
         with v1.variable_creator_scope(_make_variable_outside), _nesting_explained():
             built = build()
-        # Ops that nothing reads, as TF-Hub leaves behind, never run, but XLA would refuse to
-        # compile some of them. Pruning takes the mark of the TPU program off them.
+        # Unused ops, as TF-Hub leaves behind, never run, but XLA would refuse to compile some of them. Pruning removes
+        # their mark of the TPU program.
         tf_private.prune_unconnected_ops(v1.get_default_graph())
         tensors = [value for value in tf.nest.flatten(built) if isinstance(value, tf.Tensor)]
         structure = built if isinstance(built, Mapping) else tensors
@@ -94,22 +94,22 @@ def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> A
     kwargs.pop("experimental_enable_variable_lifting", None)
     initial_value = kwargs.get("initial_value")
     if isinstance(initial_value, tf.Tensor):
-        # A tensor of the function's graph cannot initialise a variable outside of it. It need
-        # not: a variable that is exported takes its value from the checkpoint.
+        # A tensor of the function's graph can't initialize a variable outside it. It need not: an exported variable is
+        # restored from the checkpoint.
         shape, dtype = initial_value.shape, kwargs.get("dtype") or initial_value.dtype
         kwargs["initial_value"] = lambda: tf.zeros(shape, dtype)
-    # Leaves all functions that are being traced: the export's own graph is below them.
+    # Leaves all functions being traced, down to the export's own graph.
     with tf.init_scope():
         return v1.Variable(**kwargs)
 
 
 def runs_on_tpu(graph: tf.Graph) -> bool:
-    """Tells whether a graph, or a function that it has, has put any op on the TPU."""
+    """Returns whether a graph, or one of its functions, put any op on the TPU."""
     return any(ops_on_tpu.ON_TPU_MARK in node.attr for node in all_nodes(graph.as_graph_def()))
 
 
 def check_runs_on_tpu(graph: tf.Graph) -> None:
-    """Checks the ops that a graph has put on the TPU.
+    """Checks the ops that a graph put on the TPU.
 
     Strings, tables, datasets and Python functions are found here. Whether the TPU's compiler takes
     all other ops can only be known by compiling.
@@ -170,7 +170,7 @@ class BatchConfig(_BatchFields):
         allowed_batch_sizes: Sequence[int] | None,
         max_enqueued_batches: int = 100,
     ) -> BatchConfig:
-        """Checks the numbers: TensorFlow would look at them only when a server loads the model."""
+        """Checks the numbers, which TensorFlow would check only when a server loads the model."""
         for name, value, least in (
             ("num_batch_threads", num_batch_threads, 1),
             ("max_batch_size", max_batch_size, 1),
@@ -214,8 +214,8 @@ def call_in_batches(
     if config is None:
         return function(*inputs)
     _check_rows(inputs, "input")
-    # `nondifferentiable_batch_function` traces `in_batch` and returns the op's results alone; the
-    # tensors inside are noted for their shapes.
+    # `nondifferentiable_batch_function` traces `in_batch` and returns only the op's results; the inner tensors are kept
+    # for their shapes.
     made_inside: list[tf.Tensor] = []
 
     def in_batch(*batch: tf.Tensor) -> Any:
@@ -227,7 +227,7 @@ def call_in_batches(
     results = tf.nondifferentiable_batch_function(**config._asdict(), autograph=False)(in_batch)(
         *inputs
     )
-    # The op itself says nothing of shapes. Its rows are those of a request, not of a batch.
+    # The op itself has no shapes. Its rows are a request's, not a batch's.
     for result, inside in zip(tf.nest.flatten(results), made_inside, strict=True):
         result.set_shape(tf.TensorShape([None]).concatenate(inside.shape[1:]))
     return results

@@ -1,4 +1,4 @@
-"""The metagraph for TPU hosts, tagged `serve` and `tpu`: model_fn behind a TPU call, or rewritten as a whole.
+"""Builds the metagraph for TPU hosts, tagged `serve` and `tpu`: model_fn behind a TPU call, or rewritten as a whole.
 
 Version 1 of the export's API puts all of model_fn on the TPU. Version 2 leaves it to model_fn which part of it runs
 there, and whether the rows of several requests are combined before. model_fn finds `params["use_tpu"]` True while the
@@ -61,7 +61,7 @@ def build_tpu_meta_graph(
     api_version: int,
     random_seed: int | None = None,
 ) -> MetaGraph:
-    """Builds the metagraph in a separate graph. No TPU is needed."""
+    """Builds the metagraph in its own graph; needs no TPU."""
     build_outputs = {1: _rewrite_model, 2: _call_model_that_rewrites}[api_version]
     with tracing.fresh_graph(random_seed):
         receiver = receive(serving_input_receiver_fn)
@@ -81,7 +81,7 @@ def _call_model_that_rewrites(
     call_model: ModelCall, receiver: Any
 ) -> tuple[Any, Mapping[str, ExportOutput]]:
     spec = _call(call_model, receiver.features, receiver, use_tpu=True)
-    # A model_fn may rewrite without the calls of this package, which check for themselves.
+    # A model_fn may rewrite without this package's calls, which check their ops.
     check_runs_on_tpu(v1.get_default_graph())
     if not runs_on_tpu(v1.get_default_graph()):
         _logger.warning(
@@ -93,8 +93,7 @@ def _call_model_that_rewrites(
 
 
 def _rewrite_model(call_model: ModelCall, receiver: Any) -> tuple[Any, Mapping[str, ExportOutput]]:
-    # use_tpu is not True: a model_fn takes that as its cue to call inference_on_tpu, which can't be
-    # nested in this rewrite.
+    # use_tpu is not True: it would make a model_fn call inference_on_tpu, which can't be nested in this rewrite.
     model = rewrite_model(
         lambda features: _call(call_model, features, receiver, use_tpu=False), receiver.features
     )
@@ -110,9 +109,9 @@ def _call(call_model: ModelCall, features: Any, receiver: Any, *, use_tpu: bool)
 class RewrittenModel:
     """A model that runs on the TPU."""
 
-    spec: Any  # What model_fn returned; its tensors are those inside of the TPU computation.
-    export_outputs: Mapping[str, ExportOutput]  # Of tensors of the default graph.
-    predictions: Any  # Of the default graph; `None` where they were not asked for.
+    spec: Any  # The result of model_fn; its tensors are inside the TPU computation.
+    export_outputs: Mapping[str, ExportOutput]  # Tensors of the default graph.
+    predictions: Any  # Tensors of the default graph; `None` if not requested.
 
 
 def rewrite_model(
@@ -122,7 +121,7 @@ def rewrite_model(
     batch_config: BatchConfig | None = None,
     predictions_come_out: bool = False,
 ) -> RewrittenModel:
-    """Calls a model inside of a TPU computation, which the default graph calls.
+    """Calls a model inside a TPU computation, which the default graph calls.
 
     A feature that the model passes through untouched never goes in: strings may pass, which a TPU
     cannot hold.

@@ -1,4 +1,4 @@
-"""Names what makes a training depend on how many cores share its rows: batch statistics and random draws."""
+"""Names layers that make a training depend on how many cores share its rows: batch statistics and random draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _DRAWS = re.compile(r"^(Stateless|Parameterized)?(Random|TruncatedNormal|Multinomial)(?!.*Dataset)")
-# What tf.nn.moments makes: batch norms that are not fused call it, layer norms too, over other axes.
+# The op name of tf.nn.moments: unfused batch norms call it; so do layer norms, over other axes.
 _MOMENTS = re.compile(r"(?:^|/)moments(_\d+)?/mean$")
 
 
@@ -58,7 +58,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _layers(template: ModelTemplate, wanted: Callable[[tf.Operation, v1.NodeDef], bool]) -> str:
-    """Names the layers with some op before the loss, as far as no exchange between replicas evens it out."""
+    """Names the layers with certain ops upstream of the loss, unless an exchange between replicas evens them out."""
     graph = template.graph
     exchanged = {
         output.name
@@ -82,7 +82,7 @@ def _nodes_of(op: tf.Operation, functions: dict[str, v1.FunctionDef]) -> Iterato
 
 def _takes_statistics(op: tf.Operation, node: v1.NodeDef) -> bool:
     if node.op.startswith("FusedBatchNorm"):
-        # Keras makes a layer norm of one: its rows are the channels of a batch of 1.
+        # Keras implements layer norm by this op, with rows as the channels of a batch of 1.
         in_channels = node.attr["data_format"].s == b"NCHW" and op.inputs[0].shape[:1] == [1]
         return node.attr["is_training"].b and not in_channels
     if node.op != "Mean" or node.name != op.name or not _MOMENTS.search(op.name):
@@ -97,7 +97,7 @@ def _draws(op: tf.Operation, node: v1.NodeDef) -> bool:
 
 
 def _layer(name: str) -> str:
-    """Returns the layer of an op: "deep/dropout" of "deep/dropout/dropout/random_uniform/RandomUniform"."""
+    """Returns an op's layer: "deep/dropout" for "deep/dropout/dropout/random_uniform/RandomUniform"."""
     scopes = name.split("/")[:-1] or [name]
     while len(scopes) > 1 and re.match(
         r"(moments|random_uniform|random_normal)(_\d+)?$", scopes[-1]

@@ -18,7 +18,7 @@ from tfx_tpu_trainer.workbench.project.config_changes import change_config
 if TYPE_CHECKING:
     from tfx_tpu_trainer.workbench.project.project import Project
 
-# What the config itself has to say, or the choice would be for another training.
+# The config must set these itself, or the choice would be for another training.
 _OF_THE_CONFIG = {
     "rows_per_epoch": "trainer.train_steps",
     "epochs": "trainer.train_steps",
@@ -29,7 +29,7 @@ _OF_THE_CONFIG = {
 
 
 def check_choice(options: Mapping[str, Any], project: Project | None) -> None:
-    """Checks that `--choose` has a config to write to, and a price to choose by."""
+    """Checks that `--choose` has a config to write to, and prices to choose by."""
     if project is None:
         raise click.UsageError(
             "--choose writes into a project's config: run it in a project, or name one by --project or --pipeline"
@@ -56,7 +56,7 @@ def possible_slices(
     for tpu in tpus:
         settings = [f"trainer.tpu={tpu}"]
         if options["batch_size"]:
-            # Any that the slice divides: the sweep skips those of the list that it does not.
+            # Any size that the slice divides: the sweep skips listed sizes that it does not.
             rows = TpuSpec.read(tpu).tpu_slice.num_devices
             settings.append(f"trainer.train_batch_size={rows}")
         try:
@@ -73,7 +73,7 @@ def possible_slices(
 
 
 def write_choice(found: Sweep, options: Mapping[str, Any], project: Project) -> None:
-    """Writes a sweep's choice into the config; without one, the config stays as it is and the command fails."""
+    """Writes a sweep's choice into the config; without one, leaves the config and fails."""
     path = options["config_file"] or project.config_file
     shown = os.path.relpath(path)
     choice, row = found.choice, found.chosen_row

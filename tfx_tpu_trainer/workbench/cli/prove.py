@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer prove PROGRAM`: whether a program does the same here as under the original."""
+"""`tfx-tpu-trainer prove PROGRAM`: compares a program under this package with itself under the original."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Changes settings in a project's config; its comments, the order of its keys and everything else stay."""
+"""Changes settings in a project's config, keeping comments, the order of keys and everything else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def change_config(
         ConfigError: The new settings do not hold, or the file is written in a form that can't be changed in place.
     """
     path = Path(config_file or project.config_file)
-    # As bytes, so that line ends stay as they are.
+    # As bytes, to keep line ends.
     text = path.read_bytes().decode("utf-8")
     expected = parse_yaml(text, f"{path} is not valid YAML")
     for name, value in settings.items():
@@ -35,7 +35,7 @@ def change_config(
     try:
         if parse_yaml(text, "it") != expected:
             raise ConfigError("it means something else afterwards")
-    # An alias, a merged mapping, a group on one line with a comment in it: rare, and a person changes them easily.
+    # An alias, a merged mapping, or a one-line group with a comment: rare, and easily changed by hand.
     except ConfigError:
         lines = "; ".join(f"{name}: {_dumped(value)}" for name, value in settings.items())
         raise ConfigError(
@@ -50,12 +50,12 @@ def change_config(
 
 
 def _with_setting(text: str, group: str, key: str, value: Any) -> str:
-    """Replaces the value of a group's key, or adds the key at the group's end."""
+    """Replaces the value of a group's key, or appends the key to the group."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     mapping = next(node for name, node in root.value if name.value == group)
     for name, node in mapping.value:
         if name.value == key:
-            # After a block of further lines, the new value stands on the key's line.
+            # After a block of several lines, the new value goes on the key's line.
             start = name.end_mark.index if _is_block(node) else node.start_mark.index
             return text[:start] + ": " * _is_block(node) + _dumped(value) + text[_end(node) :]
     first, last = mapping.value[0][0], mapping.value[-1][1]
@@ -75,7 +75,7 @@ def _is_block(node: yaml.Node) -> bool:
 
 
 def _end(node: yaml.Node) -> int:
-    """Returns where a value ends; PyYAML counts what follows a block, up to the next key, as part of it."""
+    """Returns where a value ends; PyYAML includes what follows a block, up to the next key."""
     while _is_block(node):
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last

@@ -1,4 +1,4 @@
-"""Compares the records of two sides: what is equal, what differs by rounding, and where a difference begins."""
+"""Compares two sides' records: what is equal, what differs by rounding, and where a difference begins."""
 
 import dataclasses
 import difflib
@@ -12,19 +12,19 @@ import numpy as np
 
 EQUAL, ROUNDING, DIFFERENT = "equal", "equal up to rounding", "different"
 
-# Sums in another order differ by some ulps of their largest term: up to these in one step's change.
+# Sums in another order differ by some ulps of their largest term; this many are allowed in one step's change.
 _ROUNDING: Final = 84
-# A rounding error that is there grows by at most this factor from step to step; a fault is larger at once.
+# A rounding error grows at most by this factor per step; a fault is larger at once.
 _GROWTH: Final = 4
-# Part of all change since the first step that may differ in the end.
+# The fraction of all change since the first step that may differ at the end.
 _MOST: Final = 2e-4
-# Values that are computed of weights that differ by rounding.
+# For values computed from weights that differ by rounding.
 _FOLLOWING: Final = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Where two sides differ.
+    """A place where two sides differ.
 
     Attributes:
         what: `"variable"`, `"loss"`, `"metric"`, ...
@@ -42,7 +42,7 @@ class Difference:
 
     @property
     def title(self) -> str:
-        """Returns what differs and when, as text."""
+        """Describes what differs and when."""
         when = "" if self.step is None else f"step {self.step}, "
         return f"{when}{self.what}" + ("" if self.name == self.what else f" {self.name}")
 
@@ -98,7 +98,7 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-    """Arrays by name, and the precision of each one's own type."""
+    """Arrays by name, each with the precision of its own type."""
 
     values: Mapping[str, np.ndarray]
     eps: Mapping[str, float]
@@ -113,7 +113,7 @@ class Arrays:
 
 
 class Record:
-    """What one side left.
+    """The record of one side.
 
     Attributes:
         folder: Where it lies.
@@ -131,7 +131,7 @@ class Record:
         self.tensorflow: str = record["tensorflow"]
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """Returns the calls of one kind, in their order."""
+        """Returns the calls of one kind in order."""
         return [call for call in self.calls if call["kind"] == kind]
 
     def arrays(self, name: str) -> Arrays:
@@ -144,7 +144,7 @@ class Record:
 
 
 def measure(one: np.ndarray, other: np.ndarray, eps: float) -> Measured:
-    """Measures how far apart two arrays are."""
+    """Measures the difference of two arrays."""
     if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
         return Measured(np.inf, np.inf, np.inf, f"{_type(one)} against {_type(other)}")
     if np.array_equal(one, other) or one.size == 0:
@@ -168,7 +168,7 @@ def measure(one: np.ndarray, other: np.ndarray, eps: float) -> Measured:
 
 
 def ulp(scale: float, eps: float) -> float:
-    """Returns the distance between a number and the next one of its type."""
+    """Returns the distance from a number to the next one of its type."""
     distance = eps * 2.0 ** float(np.floor(np.log2(scale))) if scale > 0 else 0.0
     return max(distance, float(np.finfo(np.float64).tiny))
 
@@ -217,13 +217,13 @@ def _compare_trainings(original: Record, ours: Record) -> list[Subject]:
 
 
 def _compare_initial(subject: Subject, one: Arrays, other: Arrays, call: int) -> None:
-    """Compares what each side would begin with: values, or the distributions that they are drawn from."""
+    """Compares the initial values of both sides, or the distributions they are drawn from."""
     for name in one.values.keys() & other.values.keys():
         a, b = np.ravel(one.values[name]), np.ravel(other.values[name])
         subject.compared += 1
         if np.array_equal(a, b):
             continue
-        # Kolmogorov-Smirnov: two samples of one distribution are this far apart once in 10**9 times.
+        # Kolmogorov-Smirnov: two samples of one distribution differ this much once in 10**9 times.
         both = np.sort(np.concatenate([a, b]))
         parts = [
             np.searchsorted(np.sort(each), both, side="right") / max(each.size, 1)
@@ -264,7 +264,7 @@ def _compare_variables(
     one: Mapping[str, Any],
     other: Mapping[str, Any],
 ) -> None:
-    """Compares the variables after each step, up to the first step at which some differ."""
+    """Compares the variables after each step, up to the first step with a difference."""
     before: dict[str, float] = {}
     last: Arrays | None = None
     start: Arrays | None = None
@@ -289,7 +289,7 @@ def _compare_variables(
                     found.append((measured.distance / allowed, says))
             before[name] = measured.distance
         if found or subject.differences:
-            # The one that is farthest off comes first.
+            # The largest difference comes first.
             subject.differences += [each for _, each in sorted(found, key=lambda pair: -pair[0])]
             return
         last = arrays[0]
@@ -309,7 +309,7 @@ def _in_both(
     step: int | None,
     call: int | None,
 ) -> Iterator[str]:
-    """Iterates over the names of both sides, and notes the others."""
+    """Yields the names that both sides have, and records the others."""
     for name in one:
         if name in other:
             yield name
@@ -365,7 +365,7 @@ def _compare_arrays(
 def _compare_tags(original: Record, ours: Record) -> Subject:
     subject = Subject("events' tags")
     for one, other in zip(original.models, ours.models):
-        # This package adds some of its own.
+        # This package adds some tags of its own.
         theirs = {tag: None for tag in other["tags"] if tag in one["tags"]}
         pair = dict.fromkeys(one["tags"]), theirs
         subject.compared += sum(1 for _ in _in_both(subject, *pair, "tag", None, None))
@@ -401,7 +401,7 @@ def compare_answers(
 
 @dataclasses.dataclass(frozen=True)
 class FirstOp:
-    """The first op of a step whose output differs.
+    """The first op of a step with a different output.
 
     Attributes:
         name: Its name; `None` where all that both sides have is equal.
@@ -417,7 +417,7 @@ class FirstOp:
 
 
 def find_first_op(original: Record, ours: Record, call: int) -> FirstOp | None:
-    """Finds the first op whose outputs differ in the probed step of a training."""
+    """Finds the first op with different outputs in the probed step of a training."""
     one, other = original.calls[call], ours.calls[call]
     if "ops" not in one or "ops" not in other:
         return None
@@ -444,12 +444,12 @@ def find_first_op(original: Record, ours: Record, call: int) -> FirstOp | None:
 
 
 def _stem(name: str) -> str:
-    """Takes the numbers off that make names unique: an op more on one side shifts them."""
+    """Removes the numbers that make names unique, which an additional op on one side would shift."""
     return re.sub(r"_\d+(?=/|$)", "", name)
 
 
 def first_difference(subjects: Iterable[Subject]) -> Difference | None:
-    """Returns the difference that shows first: the earliest step, then the order of the subjects."""
+    """Returns the first difference: by step, then by subject."""
     found = [each for subject in subjects for each in subject.differences[:1]]
     in_training = [each for each in found if each.step is not None]
     return min(

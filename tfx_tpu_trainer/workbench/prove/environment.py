@@ -1,4 +1,4 @@
-"""The environment with the real TPUEstimator: TensorFlow 2.15.1, made once, by hash."""
+"""Makes the environment of the real TPUEstimator: TensorFlow 2.15.1, once, by hash."""
 
 import fcntl
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 LOCK = Path(__file__).with_name("original.lock")
 """What is installed, with hashes."""
 
-# What belongs to the environment this process runs in.
+# Belongs to this process's own environment.
 _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PIP_TARGET")
 
 
@@ -21,7 +21,7 @@ class EnvironmentFailedError(RuntimeError):
 
 
 def original_python(say: Callable[[str], None]) -> Path:
-    """Returns the interpreter of the environment, which is made if it is missing."""
+    """Returns the environment's interpreter; makes the environment if it is missing."""
     if sys.version_info[:2] != (3, 10):
         raise EnvironmentFailedError(
             "the original's environment is locked for Python 3.10, and this is "
@@ -61,7 +61,7 @@ def make_environment(venv: Path, lock: Path, what: str, *, say: Callable[[str], 
         fcntl.flock(file, fcntl.LOCK_EX)
         if not is_done():
             _make(venv, python, lock, what, say)
-            # Written last: a venv without it was interrupted, and is made anew.
+            # Written last: a venv without it is incomplete, and is made again.
             stamp.write_text(digest)
     return python
 
@@ -70,8 +70,7 @@ def _make(venv: Path, python: Path, lock: Path, what: str, say: Callable[[str], 
     log = Path(f"{venv}.log")
     say(f"making {venv} for {what}; progress: tail -f {log})")
     shutil.rmtree(venv, ignore_errors=True)
-    # Our own pip installs: an older one can't install with hashes, and pip knows of the mirrors and
-    # certificates that are configured here.
+    # Our own pip installs: an older one can't check hashes, and pip knows the mirrors and certificates configured here.
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps"]
     commands = (
         [sys.executable, "-m", "venv", "--without-pip", str(venv)],

@@ -1,4 +1,4 @@
-"""Asks exported models: their signatures, and what they answer to one sample."""
+"""Asks exported models for their signatures and their answers to one sample."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def ask(path: str) -> dict[str, Any]:
 
 
 def _sample(signature: Any) -> dict[str, tf.Tensor]:
-    """Makes some rows: numbers by one seed, or serialized tf.Examples."""
+    """Makes rows: seeded numbers, or serialized tf.Examples."""
     random = np.random.default_rng(1)
     parsing = [each for each in signature.graph.get_operations() if each.type == "ParseExampleV2"]
     rows = {}
@@ -51,7 +51,7 @@ def _sample(signature: Any) -> dict[str, tf.Tensor]:
 
 
 def _example(parsing: tf.Operation, random: np.random.Generator) -> bytes:
-    """Makes a tf.Example that a graph's own parsing reads."""
+    """Makes a tf.Example that a graph's own parsing can read."""
     dense = tf.get_static_value(parsing.inputs[3])
     sparse = tf.get_static_value(parsing.inputs[2])
     keys = [*zip(dense, parsing.get_attr("Tdense"), parsing.get_attr("dense_shapes"))]

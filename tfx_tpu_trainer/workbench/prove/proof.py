@@ -1,4 +1,4 @@
-"""Runs both sides of a proof, compares what they recorded, and puts the verdict together."""
+"""Runs both sides of a proof, compares their records, and reaches a verdict."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tfx_tpu_trainer.workbench.prove.comparison import (
 FORMAT = "tfx_tpu_trainer.proof/1"
 """Value of `format` in the JSON form."""
 
-# Called with the folder of a record, that of the side which came first, and a call and a step to look into.
+# Called with a record's folder, the first side's record, and a call and step to probe.
 Run = Callable[[str, str | None, Sequence[int] | None], None]
 
 _HERE = Path(__file__).parent
-# Stands in a program's words for a name that each run has of its own.
+# In a program's arguments, replaced by a different name in each run.
 _SIDE = "{side}"
 _ERROR = re.compile(r"([\w.]+(Error|Exception|Interrupt)\b|python -m tfx_tpu_trainer\.compat:)")
 _SAME_KERNELS = {
@@ -69,7 +69,7 @@ class Program:
     emulate: int = 0
 
     def side(self, python: str, *, original: bool) -> Run:
-        """Returns what runs it in an interpreter."""
+        """Returns the command that runs the program in an interpreter."""
 
         def run(folder: str, start: str | None, probe: Sequence[int] | None) -> None:
             given = {
@@ -85,7 +85,7 @@ class Program:
             }
             environment = {**os.environ, **_SAME_KERNELS}
             if original:
-                # Its Keras is its own, not the package tf_keras of this environment.
+                # TensorFlow 2.15 has its own Keras; the package tf_keras belongs to this environment.
                 environment["TF_USE_LEGACY_KERAS"] = "0"
             elif self.emulate:
                 environment["TFX_TPU_TRAINER_EMULATED_REPLICAS"] = str(self.emulate)
@@ -102,7 +102,7 @@ class Program:
 
 
 def _reason(folder: str) -> str:
-    """Returns the line in which a program's output names its error; the last one where none does."""
+    """Returns the line of a program's output that names its error; the last line if none does."""
     with open(f"{folder}.log", encoding="utf-8", errors="replace") as log:
         lines = [line.strip() for line in log if line.strip()]
     errors = [line for line in lines if _ERROR.match(line)]
@@ -111,7 +111,7 @@ def _reason(folder: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What came of it.
+    """The result of a proof.
 
     Attributes:
         verdict: `"equal"`, `"equal up to rounding"` or `"different"`.
@@ -135,7 +135,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Tells whether both sides agree."""
+        """Whether both sides agree."""
         return self.verdict != DIFFERENT
 
     def to_json(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def prove(program: Program, original: str, ours: str, folder: str) -> Proof:
         SideFailedError: The program failed on a side.
     """
     sides = program.side(original, original=True), program.side(ours, original=False)
-    # The graph of a core is another one than the host's.
+    # A core's graph differs from the host's.
     return prove_runs(*sides, folder, same_graph=not program.emulate)
 
 

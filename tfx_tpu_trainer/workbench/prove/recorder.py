@@ -21,9 +21,9 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-# Values of variables are kept after each step until a record has this many bytes; the last checkpoint's always are.
+# Variables' values are kept after each step until a record reaches this size; the last checkpoint's always are.
 _MOST_BYTES = 1 << 30
-# Elements that are kept of an op's output, and numbers that are drawn to know an initializer by.
+# The most elements kept of an op's output, and of an initializer's draws.
 _MOST_ELEMENTS = 1 << 18
 _DRAWN = 20_000
 _RANDOM = re.compile(
@@ -61,7 +61,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Records the block's calls, which draw by one seed."""
+        """Records the block's calls, with one seed for all draws."""
         wrapped = {
             "train": self._train,
             "evaluate": self._evaluate,
@@ -109,7 +109,7 @@ class Recorder:
         return call
 
     def write(self, name: str, arrays: Mapping[str, Any]) -> str:
-        """Writes arrays; what is no NumPy type of its own, such as bfloat16, is widened."""
+        """Writes arrays; types that NumPy lacks, such as bfloat16, are widened."""
         values = {key: np.asarray(value) for key, value in arrays.items()}
         eps = [_eps(value.dtype) for value in values.values()]
         plain = {f"a{number}": _plain(value) for number, value in enumerate(values.values())}
@@ -166,7 +166,7 @@ class Recorder:
         return export
 
     def _finish(self) -> None:
-        """Writes the record, and moves the models out of the way of the next side."""
+        """Writes the record, and moves the models away from the next side."""
         models = []
         for number, folder in enumerate(self._folders):
             latest = tf.train.latest_checkpoint(folder)
@@ -187,15 +187,15 @@ class Recorder:
 
 
 def _owner(name: str) -> Any:
-    """Returns the class that has a method of all estimators."""
-    # That of version 2 has some as attributes that raise.
+    """Returns the class that defines a method of all estimators."""
+    # Version 2's class has some as attributes that raise.
     return next(each for each in v1.estimator.Estimator.__mro__ if name in vars(each))
 
 
-# A function, not a class: hooks of the two sides have different base classes only by their module.
+# A function instead of a class: the two sides' hooks have base classes from different modules.
 def _make_hook(recorder: Recorder, call: dict[str, Any]) -> Any:
     class StepHook(v1.train.SessionRunHook):
-        """Keeps each step's loss, and the variables after it."""
+        """Keeps each step's loss and the variables after it."""
 
         def begin(self) -> None:
             graph = v1.get_default_graph()
@@ -222,7 +222,7 @@ def _make_hook(recorder: Recorder, call: dict[str, Any]) -> Any:
             self._keep(session, self.reached)
 
         def _take_over(self, session: Any) -> None:
-            """Gives the variables the other side's initial values."""
+            """Sets the variables to the other side's initial values."""
             path = recorder.start and os.path.join(recorder.start, f"step-{call['number']}-0.npz")
             if not path or not os.path.exists(path):
                 return
@@ -268,7 +268,7 @@ def _make_hook(recorder: Recorder, call: dict[str, Any]) -> Any:
 
 
 def _ancestors(tensors_and_ops: Sequence[Any]) -> set[Any]:
-    """Returns the ops that are needed for some tensors or ops, with these."""
+    """Returns the ops upstream of tensors or ops, including these."""
     waiting = [getattr(each, "op", each) for each in tensors_and_ops]
     found = set(waiting)
     while waiting:
@@ -280,7 +280,7 @@ def _ancestors(tensors_and_ops: Sequence[Any]) -> set[Any]:
 
 
 def _outputs_of_training(graph: Any, loss: Any) -> list[Any]:
-    """Returns the outputs of a step's ops, in the order in which the program made them."""
+    """Returns the outputs of a step's ops, in the order of the program."""
     keys = v1.GraphKeys
     updates = graph.get_collection(keys.TRAIN_OP) + graph.get_collection(keys.UPDATE_OPS)
     needed = _ancestors([loss, *updates])
@@ -289,13 +289,13 @@ def _outputs_of_training(graph: Any, loss: Any) -> list[Any]:
         for op in graph.get_operations()
         if op in needed and graph.is_fetchable(op)
         for output in op.outputs
-        # References and resources have no value of their own.
+        # References and resources have no values.
         if output.dtype == output.dtype.base_dtype and output.dtype not in (tf.resource, tf.variant)
     ]
 
 
 def _unheld(graph: Any, *, emulated: bool) -> Iterator[str]:
-    """Finds what differs from run to run, whoever runs it."""
+    """Finds what differs from run to run on any side."""
     initializing = _ancestors(
         [each.initializer for each in v1.global_variables() + v1.local_variables()]
     )
@@ -314,7 +314,7 @@ def _unheld(graph: Any, *, emulated: bool) -> Iterator[str]:
 
 
 def _draw(session: Any, initial: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a side would initialize its variables with; of a random one, as many draws as tell it apart."""
+    """Returns a side's initial values; for random ones, enough draws to compare distributions."""
     first: dict[str, Any] = {}
     for name, tensor in initial.items():
         with contextlib.suppress(tf.errors.OpError):
@@ -342,7 +342,7 @@ def _draw(session: Any, initial: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tags(folder: str) -> list[str]:
-    """Lists the tags of a model's summaries, each with its folder; rates depend on the clock."""
+    """Lists the tags of a model's summaries with their folders, except rates, which depend on the clock."""
     tags = set()
     for where, _, files in os.walk(folder):
         for file in files:
@@ -357,13 +357,13 @@ def _tags(folder: str) -> list[str]:
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """Reads what `Recorder.write` wrote."""
+    """Reads the arrays that `Recorder.write` wrote."""
     with np.load(path) as file:
         return {str(name): file[f"a{number}"] for number, name in enumerate(file["names"])}
 
 
 def _stacked(rows: Sequence[Any]) -> np.ndarray:
-    """Makes one array of rows, which may have different lengths."""
+    """Stacks rows that may differ in length."""
     arrays = [np.asarray(row) for row in rows]
     same = len({array.shape for array in arrays}) == 1
     return np.stack(arrays) if same else np.concatenate([np.ravel(array) for array in arrays])
@@ -382,7 +382,7 @@ def _eps(dtype: Any) -> float:
 
 
 def _load(name: str) -> Any:
-    """Loads a module that lies beside this one."""
+    """Loads a module next to this one."""
     spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, f"{name}.py"))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""A proof as a page, as JSON and on a terminal."""
+"""Reports a proof as a page, as JSON and on a terminal."""
 
 import json
 import math
@@ -18,7 +18,7 @@ _MOST = 8
 
 
 def write_json(proof: Proof, program: Program, path: str) -> None:
-    """Writes a proof as JSON, whole or not at all."""
+    """Writes a proof as JSON, atomically."""
     values = {
         "program": title_of(program),
         "setting": setting_of(proof, program),
@@ -28,7 +28,7 @@ def write_json(proof: Proof, program: Program, path: str) -> None:
 
 
 def write_html(proof: Proof, program: Program, path: str) -> None:
-    """Writes a proof as one page that loads nothing, whole or not at all."""
+    """Writes a proof as a self-contained page, atomically."""
     with of_extra("report", for_what="the page of a proof"):
         import jinja2
     packages = ("tfx_tpu_trainer.workbench.prove", "tfx_tpu_trainer.preflight")
@@ -82,7 +82,7 @@ def title_of(program: Program) -> str:
 
 
 def setting_of(proof: Proof, program: Program) -> str:
-    """Returns what ran where."""
+    """Describes what ran where."""
     place = f"on {program.emulate} emulated cores" if program.emulate else "on this host"
     repaired = ", both in the program's repaired form" if program.repair or program.packages else ""
     return (
@@ -93,7 +93,7 @@ def setting_of(proof: Proof, program: Program) -> str:
 
 
 def ulps_text(subject: Subject) -> str:
-    """Returns a subject's largest difference as text."""
+    """Formats a subject's largest difference."""
     if not subject.ulps:
         return ""
     return f"{subject.ulps:.3g} ulps" if math.isfinite(subject.ulps) else "no rounding"

@@ -1,4 +1,4 @@
-"""One side of a proof, as a process of its own: `python side.py JSON`.
+"""Runs one side of a proof in its own process: `python side.py JSON`.
 
 Run by its path, by the interpreter of the original too, in whose environment this package is not installed.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def _package(folder: str) -> ModuleType:
-    """Imports `tfx_tpu_trainer` from its folder, without what lies beside it."""
+    """Imports `tfx_tpu_trainer` from its folder, without its neighbours."""
     spec = importlib.util.spec_from_file_location(
         "tfx_tpu_trainer", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
@@ -25,9 +25,9 @@ def _package(folder: str) -> ModuleType:
 
 
 def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
-    """Lets repaired programs find the original's estimators, and keeps those of TPU programs on the host."""
+    """Lets repaired programs find the original's estimators, and keeps TPU programs on the host."""
     v1 = tensorflow.compat.v1
-    # What is left of contrib is this package's: the same code on both sides.
+    # The rest of contrib comes from this package: the same code on both sides.
     importlib.import_module("tfx_tpu_trainer.compat.contrib")
     package = sys.modules["tfx_tpu_trainer"]
     for name, module in (("estimator", v1.estimator), ("estimator.tpu", v1.estimator.tpu)):
@@ -42,14 +42,14 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
         initialize(self, *arguments, **{**named, "use_tpu": False})
 
     of_tpu.__init__ = without_tpu
-    # Of one core: its sum is the number itself, and the op has no kernel on a host.
+    # On one core a sum is its only term, and the op has no host kernel.
     v1.tpu.CrossShardOptimizer = lambda opt, *_, **__: opt
     for api in (tensorflow, v1, tensorflow.compat.v2):
         api.distribute.cluster_resolver.TPUClusterResolver = lambda *_, **__: None
 
 
 def _single_steps(tensorflow: Any) -> None:
-    """Lets sessions on cores make one step a call, so that hooks see each."""
+    """Makes sessions on cores run one step per call, so that hooks see each."""
     config = tensorflow.compat.v1.estimator.tpu.TPUConfig
     make = config.__new__
 
@@ -62,12 +62,12 @@ def _single_steps(tensorflow: Any) -> None:
 def main() -> int:
     """Runs the side that the first argument describes, and returns the program's exit code."""
     given = json.loads(sys.argv[1])
-    # As `python -m` has it: the folder that the command was called in, not this file's.
+    # As with `python -m`: the folder of the command, not of this file.
     sys.path[0] = os.getcwd()
     package = _package(given["package"])
     compat: Any = importlib.import_module(f"{package.__name__}.compat")
     if given["original"]:
-        # What the program needs besides TensorFlow is in the environment of the command.
+        # The program's other packages are in the command's environment.
         sys.path += [each for each in given["libraries"] if each not in sys.path]
         tensorflow: Any = importlib.import_module("tensorflow")
         _prepare_original(tensorflow, on_host=bool(given["emulate"]))

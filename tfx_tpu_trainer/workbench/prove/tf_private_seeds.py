@@ -15,7 +15,7 @@ from tensorflow.python.framework import random_seed
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Numbers the random ops of each graph in the order in which the program makes them."""
+    """Numbers each graph's random ops in the order in which the program makes them."""
     original = random_seed.get_seed
     made: weakref.WeakKeyDictionary[tf.Graph, int] = weakref.WeakKeyDictionary()
 

@@ -1,4 +1,4 @@
-"""A call on emulated TPU cores, which are copies of the model on this host."""
+"""Runs a call on emulated TPU cores, which are copies of the model on this host."""
 
 from collections.abc import Sequence
 
@@ -31,11 +31,11 @@ class OnEmulatedCores(OnCores):
     """A `Place` on emulated cores."""
 
     def trace(self) -> CoreTrace:
-        """Calls the user's functions as on cores, and lets ops pass that can't be emulated."""
+        """Calls the user's functions as on cores, allowing ops that can't be emulated."""
         return self.core_call.trace_on(None)
 
     def trace_to_run(self) -> CoreTrace:
-        """Traces a call, and refuses ops that can't be emulated and tensors that can't be cut."""
+        """Traces a call; rejects ops that can't be emulated and tensors that can't be split."""
         trace = self.trace()
         step = nodes_of_step(trace.template)
         refuse_ops_not_emulated(step)
@@ -44,9 +44,9 @@ class OnEmulatedCores(OnCores):
         return trace
 
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
-        """Finds the gradients of the train_op, which are those of all cores."""
-        # Checked before: the nodes that watch gradients have sums over cores, which is what the
-        # check looks for, so a model without any would pass it afterwards.
+        """Finds the gradients of the train_op, summed over all cores."""
+        # Checked first: the nodes that watch gradients contain sums over cores, which this check looks for, so that a
+        # model without any would pass it afterwards.
         check_training_on_cores(trace.template, cores=trace.run.cores)
         gradients = find_gradients(trace.template, replicas=trace.run.cores)
         if not gradients:
@@ -55,7 +55,7 @@ class OnEmulatedCores(OnCores):
         return FirstStepOfLoop(gradients, asked)
 
     def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
-        """Makes the loop of steps of a session call."""
+        """Makes the loop of a session call's steps."""
         return place_training_on_cores(
             trace.template,
             trace.feed,
@@ -66,11 +66,11 @@ class OnEmulatedCores(OnCores):
         )
 
     def named(self, cores: int) -> str:
-        """Returns where a call runs, in words."""
+        """Describes where a call runs."""
         return f"{cores} emulated TPU core{'' if cores == 1 else 's'}"
 
     def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> ReplicaCopier:
-        """Returns the same copier: emulated cores are on this host, as all else is."""
+        """Returns the same copier: emulated cores are on this host."""
         del trace
         return copier
 
@@ -100,12 +100,11 @@ def place_training_on_cores(
         copier, [template.train_op, template.loss], inputs=feed.placeholders, cores=cores
     )
 
-    # The train_op of the first core is all that is fetched of training: it reads the
-    # CrossReplicaSum of each gradient, which the copier makes the sum over all copies, so the
-    # backward pass of every core runs. A variable `w` on two cores becomes `w -= rate * (g0 + g1)`,
-    # once. Fetching the train_op of the second core too would apply the same sum again.
-    # Invariant: `copies` has the order of `fetches`, and each part below is cut out by its place:
-    # [train_op, loss of each core, tensors of the tables, tensors of host_call, watched gradients].
+    # Only the first core's train_op is fetched: it reads each gradient's CrossReplicaSum, which the copier turns into
+    # the sum over all copies, so that every core's backward pass runs. A variable `w` on two cores becomes `w -= rate *
+    # (g0 + g1)`, once. Fetching the second core's train_op, too, would apply the same sum again. Invariant: `copies`
+    # has the order of `fetches`, and each part below is sliced by position: [train_op, loss of each core, tensors of
+    # the tables, tensors of host_call, watched gradients].
     def step(number: tf.Tensor) -> tf.Tensor:
         fetches = [Fetch(0, template.train_op)]
         fetches += [Fetch(core, template.loss) for core in range(cores)]
@@ -113,7 +112,7 @@ def place_training_on_cores(
         fetches += table_fetches
         fetches += [] if host_call is None else host_call.fetches()
         watched = () if gradients is None else gradients.tensors
-        # The watched gradients are summed already, so those of the first core are those of all.
+        # Watched gradients are already summed, so that the first core's are everyone's.
         fetches += [Fetch(0, tensor) for tensor in watched]
         copies = copier.copy(fetches, replaced=feed.read(copier), name="cores", ends_of_turns=turns)
         effects = [copies[0]]
@@ -139,8 +138,8 @@ def place_training_on_cores(
     return build_step_loop(step, loss_dtype=template.loss_dtype)
 
 
-# Bytes of gradients that cores side by side may hold beyond those of one core; with more, cores
-# take turns. Side by side is faster, by 8 % for eight cores of BERT-base on two processors.
+# Bytes of gradients that concurrent cores may hold beyond one core's; above that, cores take turns. Concurrency is
+# faster, by 8 % for eight cores of BERT-base on two processors.
 _MOST_BYTES_AT_ONCE = 1 << 30
 
 
@@ -151,13 +150,13 @@ def ends_of_turns(
     inputs: Sequence[tf.Tensor],
     cores: int,
 ) -> list[tf.Tensor]:
-    """Chooses what a core must have made before the next one begins.
+    """Chooses what a core must have computed before the next one begins.
 
     Cores that run side by side hold as many gradients as there are cores: of BERT-base 0.44 GB each.
     In turns, each core's gradients are added to those before as soon as they are there.
     """
-    # A core's turn ends with the gradients that it adds to those of the cores before: core 1 begins once core 0's are
-    # there, and their sum is all that is held of both. Without the rule TensorFlow would start all cores at once.
+    # A core's turn ends with its gradients, which are added to those before: core 1 begins once core 0's are there, and
+    # only their sum is kept. Without this rule TensorFlow would start all cores at once.
     given = {tensor.name for tensor in inputs}
     sums = [op for op in upstream(nodes, given=given) if op.type in EXCHANGES]
     summed = [op.inputs[0] for op in sums if op.inputs[0].name not in given]
@@ -166,9 +165,9 @@ def ends_of_turns(
     if (cores - 1) * held <= _MOST_BYTES_AT_ONCE:
         return []
     before = list(upstream(summed, given=given))
-    # Turns would never end where core 0 waits for a value of core 1 (a batch norm over cores), as
-    # core 1 begins once core 0 is done. An op that changes a variable is the first core's for all,
-    # and what waits for it waits in every copy: there too, the order is not for the turns to set.
+    # Turns would deadlock if core 0 waited for a value of core 1 (a batch norm over cores). An op that changes a
+    # variable runs on the first core for all, and what waits for it waits in every copy; there, too, turns must not set
+    # the order.
     if any(copier.reads_other_replicas(op) or copier.is_change(op) for op in before):
         return []
     return summed

@@ -1,4 +1,4 @@
-"""Evaluation on TPU cores, emulated or real, exact to the last row."""
+"""Evaluates on TPU cores, emulated or real, exactly to the last row."""
 
 import math
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class CoreEvaluation:
         self._cores = cores
         self._steps = steps
         self._sums, self._eval_step = EvaluationSums(), create_eval_step()
-        # Where each core takes a batch of its own, the last step may have fewer batches than cores.
+        # If each core takes its own batch, the last step may have fewer batches than cores.
         may_lack = feed.always_full and len(feed.draws()) > 1
         self._left_out = create_left_out() if may_lack else None
         self._metrics, self._host_call = (
@@ -93,7 +93,7 @@ class CoreEvaluation:
         )
 
     def _run(self, seconds: tf.Tensor) -> tf.Tensor:
-        """Runs steps until all are done or the time is up; tells whether all are."""
+        """Runs steps until all are done or the time is up; returns whether all are."""
         started = clock()
 
         def all_done(count: tf.Tensor, ended: tf.Tensor) -> tf.Tensor:
@@ -104,9 +104,9 @@ class CoreEvaluation:
                 tf.logical_or(all_done(count, ended), is_time_up(started, seconds))
             )
 
-        # The count starts from the variable: a session call ends when its time is up, and the next
-        # one goes on. Iterations run one by one, as each draws from the same iterator; a while loop
-        # of TensorFlow would otherwise start up to ten before the first has ended.
+        # The count starts from the variable: a session call ends when its time is up, and the next one continues.
+        # Iterations run one by one, since each draws from the same iterator; TensorFlow's while loop would otherwise
+        # start up to ten before the first has ended.
         start = (tf.cast(self._eval_step.read_value(), tf.int32), tf.constant(False))
         return all_done(*tf.while_loop(goes_on, self._one_step, start, parallel_iterations=1))
 
@@ -132,10 +132,10 @@ class CoreEvaluation:
             return tf.identity(counted)
 
     def _count_rest(self, drawn: DrawnBatches) -> tf.Tensor:
-        """Counts what is left for the last step, on one copy of the template."""
-        # `always_full` with several draws: four batches of a step, one for each of four cores, of
-        # which the input had three. Each is full, but metric_fn was told the rows of four, so these
-        # rows are counted as left out and measured by nobody, as on a TPU.
+        """Counts the remaining rows of the last step on one copy of the template."""
+        # `always_full` with several draws: a step needs four batches, one per core, and the input had three. Each is
+        # full, but metric_fn expects the rows of four, so that these rows are reported as left out and not measured, as
+        # on a TPU.
         if self._left_out is None:
             return self._count(self._on_one(self._feed.whole(drawn)), drawn.total_rows)
         more = tf.cast(drawn.total_rows, self._left_out.dtype)
@@ -153,10 +153,9 @@ class CoreEvaluation:
             return tf.constant(1)
 
     def _on_cores(self, fed: list[dict[str, tf.Tensor]]) -> list[tf.Tensor]:
-        """Returns loss and host tensors of a full batch, from all cores."""
-        # Here and in `_on_one`, the outputs are [loss, tensors of the metrics, tensors of
-        # host_call], as both are branches of one conditional, and `_unpacked` takes them apart by
-        # this order.
+        """Returns loss and host tensors of a full batch from all cores."""
+        # Here and in `_on_one`, the outputs are [loss, tensors of the metrics, tensors of host_call]: both are branches
+        # of one conditional, and `_unpacked` relies on this order.
         fetches = [Fetch(core, self._template.loss) for core in range(self._cores)]
         parts = [(f, f.fetches()) for f in (self._metrics, self._host_call) if f is not None]
         wanted = [*fetches, *(fetch for _, part in parts for fetch in part)]
@@ -169,7 +168,7 @@ class CoreEvaluation:
         return outputs
 
     def _on_one(self, fed: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the same of a batch that runs on one copy."""
+        """Returns the same for a batch that runs on one copy."""
         functions = [f for f in (self._metrics, self._host_call) if f is not None]
         nodes = [self._template.loss, *(tensor for f in functions for tensor in f.tensors)]
         fetches = [Fetch(0, node) for node in nodes]
@@ -184,7 +183,7 @@ class CoreEvaluation:
 
 
 def _split_metrics(metrics: TracedHostFunction | None) -> tuple[dict[str, Any], list[Any]]:
-    """Returns the metrics' values by name, the global step among them, and their update ops."""
+    """Returns the metrics' values by name, including the global step, and their update ops."""
     values: dict[str, Any] = {GLOBAL_STEP: v1.train.get_global_step().read_value()}
     if metrics is None:
         return values, []

@@ -1,4 +1,4 @@
-"""From an input's batches to what each replica of a template reads, be the last of them short."""
+"""Cuts an input's batches into each replica's input, including a short last batch."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -52,8 +52,8 @@ class CoreFeed:
         ]
         _check_dense(*self._structure)
         features, labels = _dense(sources[0].features), _dense(sources[0].labels)
-        # All that follows is by place in this list: features before labels, dict keys sorted, as
-        # `tf.nest.flatten` has them and as the original counts `batch_axis`.
+        # The order of this list matters: features before labels, dict keys sorted, as in `tf.nest.flatten` and in the
+        # original's `batch_axis`.
         flat = [*features, *labels]
         self.axes = _axes(batch_axes, tf.nest.flatten(self._structure))
         names = ["features"] * len(features) + ["labels"] * len(labels)
@@ -68,8 +68,8 @@ class CoreFeed:
             for name, shape, axis in zip(names, self.full_shapes, self.axes)
         ]
         if not (self.always_full or padded):
-            # A short batch may come: a model that was told a static batch would reckon with it,
-            # as tf.losses does when it divides by the number of rows.
+            # A short batch may come: a model with a static batch size would compute with it, as tf.losses does when it
+            # divides by the number of rows.
             cut = [_with_open_axis(shape, axis) for shape, axis in zip(cut, self.axes)]
         self.placeholders = [v1.placeholder(*both) for both in zip(self.dtypes, cut)]
 
@@ -85,20 +85,20 @@ class CoreFeed:
 
     @property
     def first_sources(self) -> dict[str, str]:
-        """Name of each placeholder's node -> the tensor whose first rows the first replica gets."""
+        """Placeholder's node name -> the tensor whose first rows the first replica gets."""
         tensors = self._tensors_of(0)
         return {p.op.name: tensor.name for p, tensor in zip(self.placeholders, tensors)}
 
     def read(self, copier: GraphCopier) -> list[dict[str, tf.Tensor]]:
-        """Reads the rows of one step, in the graph under construction."""
+        """Reads one step's rows, in the graph under construction."""
         return self.cut({draw: self._copy_source(copier, draw[0]) for draw in self.draws()})
 
     def draws(self) -> list[tuple[int, int]]:
-        """Returns what a step takes: pairs of a source and a number, in the replicas' order."""
+        """Returns a step's draws as pairs of a source and a number, in the order of the replicas."""
         return list(dict.fromkeys((part.source, part.draw) for part in self.slices))
 
     def cut(self, drawn: dict[tuple[int, int], list[tf.Tensor]]) -> list[dict[str, tf.Tensor]]:
-        """Cuts full batches into the replicas' pieces."""
+        """Cuts full batches into the replicas' parts."""
         pieces = {
             draw: [
                 tf.split(tensor, self.slices[0].pieces, axis=axis)
@@ -112,7 +112,7 @@ class CoreFeed:
         ]
 
     def fed(self, tensors: Iterable[tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Names one replica's flattened tensors by the placeholders that they stand for."""
+        """Maps placeholders to one replica's flattened tensors."""
         return {p.name: tensor for p, tensor in zip(self.placeholders, tensors)}
 
     def _copy_source(self, copier: GraphCopier, source: int) -> list[tf.Tensor]:
@@ -159,7 +159,7 @@ def _check_same_numbers(first: tuple[Any, Any], other: tuple[Any, Any]) -> None:
 
 
 def _axes(batch_axes: Sequence[int | None] | None, leaves: Sequence[Any]) -> list[int]:
-    """Returns the axis to cut for each leaf that has rows."""
+    """Returns the axis to cut for each leaf with rows."""
     tensors = [leaf for leaf in leaves if leaf is not None]
     if batch_axes is None:
         batch_axes = [0] * len(tensors)
@@ -172,7 +172,7 @@ def _axes(batch_axes: Sequence[int | None] | None, leaves: Sequence[Any]) -> lis
 
 
 def _dense(structure: Any) -> list[tf.Tensor]:
-    """Flattens a structure of dense tensors; `None` leaves and numbers are left out."""
+    """Flattens a structure of dense tensors, without `None` leaves and numbers."""
     return [leaf for leaf in tf.nest.flatten(structure) if leaf is not None and not is_number(leaf)]
 
 
@@ -245,28 +245,28 @@ class DrawnBatches:
 
 
 # Ten rows in batches of 4 on 2 cores: the batches have 4, 4 and 2 rows. The model was traced for a core's 2 rows, and
-# the last batch has 1 row for each core, which no traced shape allows. Three ways out, chosen by the caller:
+# the last batch has 1 row per core, which no traced shape allows. The caller chooses one of three solutions:
 #
-# - `cut_full`: a full batch is cut into pieces, core 0 gets rows 0 and 1, core 1 rows 2 and 3.
-# - `whole`: a short batch runs undivided on one copy of the model, whose batch is unknown to it. An evaluation does
-#   that, as metric_fn then sees exactly the two rows and needs no weights.
-# - `cut_padded`: a short batch gets rows of zeros and a mask. A prediction does that: its rows are independent, so the
-#   padding's can be cut off afterwards.
+# - `cut_full`: a full batch is cut into parts; core 0 gets rows 0 and 1, core 1 rows 2 and 3.
+# - `whole`: a short batch runs undivided on one copy of the model, with an unknown batch size. An evaluation does that:
+#   metric_fn then sees exactly the two rows and needs no weights.
+# - `cut_padded`: a short batch is padded with rows of zeros and a mask. A prediction does that: its rows are
+#   independent, so that the padding's can be cut off afterwards.
 #
-# A source that has ended gives batches of no rows instead of an error, since other sources may still have some.
+# A source that has ended gives batches without rows instead of an error, since other sources may still have some.
 
 
 class FiniteFeed(CoreFeed):
     """Feeds the replicas of a template until the input ends."""
 
     def full_rows(self) -> int:
-        """Returns the rows of a full batch of one draw; numbers alone count as one."""
+        """Returns the rows of one draw's full batch; numbers alone count as one row."""
         if not self.axes:
             return 1
         return self.full_shapes[0][self.axes[0]]
 
     def draw(self, copier: GraphCopier) -> DrawnBatches:
-        """Takes the batches of one step, in the graph under construction."""
+        """Takes one step's batches, in the graph under construction."""
         batches, rows, ended = {}, {}, []
         for draw in self.draws():
             iterator = self.sources[draw[0]].iterator
@@ -280,11 +280,11 @@ class FiniteFeed(CoreFeed):
         return DrawnBatches(batches, rows, tf.reduce_any(ended) if ended else tf.constant(False))
 
     def is_full(self, drawn: DrawnBatches) -> tf.Tensor:
-        """Tells whether every batch is full, a boolean scalar."""
+        """Returns whether every batch is full, as a boolean scalar."""
         return tf.reduce_all([tf.equal(rows, self.full_rows()) for rows in drawn.rows.values()])
 
     def cut_full(self, drawn: DrawnBatches) -> list[dict[str, tf.Tensor]]:
-        """Cuts batches that are known to be full; see `CoreFeed.cut`."""
+        """Cuts batches known to be full; see `CoreFeed.cut`."""
         return self.cut(
             {draw: self._known_full(tensors) for draw, tensors in drawn.batches.items()}
         )
@@ -312,7 +312,7 @@ class FiniteFeed(CoreFeed):
         return self.cut(padded), per_replica
 
     def whole(self, drawn: DrawnBatches) -> dict[str, tf.Tensor]:
-        """Puts all batches together for a single replica; see `CoreFeed.fed`.
+        """Joins all batches for a single replica; see `CoreFeed.fed`.
 
         Their shapes are hidden from the model: they are not full, whatever it reckons with.
         """
@@ -327,7 +327,7 @@ class FiniteFeed(CoreFeed):
         return tf.shape(batch[0])[self.axes[0]] if self.axes else tf.constant(1)
 
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Sets the shapes of full batches on tensors, unseen by what stands outside.
+        """Sets the shapes of full batches on tensors, hidden from the graph outside.
 
         Where a branch of a conditional states a shape (by tf.ensure_shape, or a reshape in the
         model), shape inference takes it to hold outside of the branch too, and would take every

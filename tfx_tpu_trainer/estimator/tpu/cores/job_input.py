@@ -1,4 +1,4 @@
-"""How a job reads its input: by the calls of input_fn with which it began, wherever it goes on.
+"""Reads a job's input by the calls of input_fn that it began with, wherever it continues.
 
 The calls of input_fn depend on the cores: eight cores of PER_HOST_V2 read batches of an eighth of a step's rows, and
 four would read batches of a quarter. So a checkpoint's position keeps the calls. A training that goes on with other
@@ -46,7 +46,7 @@ v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True)
 class JobInput:
-    """How a job reads its input, and the replicas that it was on last.
+    """How a job reads its input, with the replicas that it ran on last.
 
     Attributes:
         rows: Rows of a step.
@@ -75,12 +75,12 @@ class JobInput:
 
     @property
     def text(self) -> str:
-        """What is saved of it."""
+        """The saved form."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> JobInput:
-        """Reads what was saved."""
+        """Parses the saved form."""
         saved = json.loads(text)
         if saved["layout"] is not None:
             saved["layout"] = CoreLayout(**saved["layout"])
@@ -90,7 +90,7 @@ class JobInput:
 
 @dataclasses.dataclass(frozen=True)
 class GoingOn:
-    """A job on the replicas that it has now.
+    """A job with its current replicas.
 
     Attributes:
         job: How it reads, and the replicas that it has now.
@@ -104,7 +104,7 @@ class GoingOn:
 
     @classmethod
     def from_checkpoint(cls, here: JobInput, config: RunConfig) -> GoingOn:
-        """Finds how the job of a configuration's checkpoint reads.
+        """Finds how the job of a configuration's checkpoint reads its input.
 
         A job with another number of rows in a step is another one.
         """
@@ -117,7 +117,7 @@ class GoingOn:
         return cls(job, before, as_it_began=job == here)
 
     def warn_of_changes(self, template: ModelTemplate) -> None:
-        """Logs what differs from a training that stayed on the replicas that it had."""
+        """Logs differences to a training that kept its replicas."""
         warn_of_per_core_ops(
             template,
             replicas=(self.before.replicas, self.job.replicas),
@@ -125,7 +125,7 @@ class GoingOn:
         )
 
     def read(self, call: Call, *, batch_axis: Sequence[int | None] | None) -> InputTensors:
-        """Reads a step's rows as the job began to, all of them in one batch."""
+        """Reads one step's rows in a single batch, by the job's original calls."""
         job = self.job
         if job.layout is None or job.mode is None:
             added = {"batch_size": job.rows}
@@ -142,7 +142,7 @@ class GoingOn:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobOnHost(OnHost):
-    """A training on the host that may go on with one on cores, or be gone on with there.
+    """A training on the host that may continue one on cores, or be continued there.
 
     Attributes:
         rows: Rows of a step.
@@ -160,14 +160,14 @@ class JobOnHost(OnHost):
         return dataclasses.replace(plan, reading=self._going_on.job.text), hooks
 
     def read_input(self) -> InputTensors:
-        """Reads the input as the job began to."""
+        """Reads the input by the job's original calls."""
         going_on = self._going_on
         if going_on.as_it_began:
             return super().read_input()
         return going_on.read(self.call, batch_axis=self.batch_axis)
 
     def look_at(self, template: ModelTemplate) -> None:
-        """Logs what differs from a training that stayed on cores."""
+        """Logs differences to a training that stayed on cores."""
         self._going_on.warn_of_changes(template)
 
     @property
@@ -176,12 +176,12 @@ class JobOnHost(OnHost):
 
 
 def sources_of(run: CoreRun, call: Call) -> list[InputTensors]:
-    """Makes a run's calls of input_fn, in the default graph."""
+    """Makes a run's calls of input_fn in the default graph."""
     return [_source(run, call, i) for i in range(number_of_sources(run.input_mode, run.layout))]
 
 
 def slices_of(run: CoreRun, *, put_together: bool) -> tuple[RowSlice, ...]:
-    """Returns each replica's rows, of a run's own calls of input_fn or of a whole step's batch."""
+    """Returns each replica's rows, from a run's own calls of input_fn or from a whole step's batch."""
     mode = run.input_mode
     if put_together and not run.broadcast:
         mode = InputMode.SLICED
@@ -189,7 +189,7 @@ def slices_of(run: CoreRun, *, put_together: bool) -> tuple[RowSlice, ...]:
 
 
 def _draws(run: CoreRun) -> list[tuple[int, int]]:
-    """Returns what a step takes: pairs of a call of input_fn and a number, in the order of the rows."""
+    """Returns a step's draws as pairs of an input_fn call and a number, in the order of the rows."""
     parts = row_slices(run.input_mode, run.layout)
     return list(dict.fromkeys((part.source, part.draw) for part in parts))
 
@@ -207,7 +207,7 @@ def _put_together(
         batch = (source.features, source.labels)
         if draw:
             assert source.iterator is not None
-            # A source's batches come in their order.
+            # A source's batches must come in order.
             with tf.control_dependencies(_leaves(batches[-1])):
                 batch = split_features_and_labels(source.iterator.get_next())
         batches.append(batch)
@@ -251,7 +251,7 @@ def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
             f"`labels`: only a dataset has a known end; got {returned!r}."
         )
     if run.mode == ModeKeys.PREDICT and _has_features_alone(returned):
-        # `map` unpacks a tuple into arguments, so this turns (features,) into features.
+        # `map` unpacks a tuple into arguments; this turns (features,) into features.
         returned = returned.map(lambda features: features)
     inputs = as_input_tensors(returned).with_tensors()
     check_tensors_are_inside(inputs.features, inputs.labels)
@@ -259,14 +259,14 @@ def _source(run: CoreRun, call: Call, index: int) -> InputTensors:
 
 
 def _has_features_alone(dataset: tf.data.Dataset) -> bool:
-    """Tells whether the elements are tuples of one, which the original takes to predict from."""
+    """Returns whether the elements are 1-tuples, which the original accepts for prediction."""
     return type(dataset.element_spec) is tuple and len(dataset.element_spec) == 1
 
 
 def _input_scope(
     run: CoreRun, index: int, context: TPUContext
 ) -> contextlib.AbstractContextManager[Any]:
-    """Returns the name scope of a call of input_fn; names of the original's graphs."""
+    """Returns the name scope of an input_fn call, named as in the original's graphs."""
     if run.input_mode in READ_ONCE:
         return contextlib.nullcontext()
     scope = f"input_pipeline_task{context.current_host}/"

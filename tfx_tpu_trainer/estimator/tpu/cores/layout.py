@@ -1,4 +1,4 @@
-"""How many replicas, cores and hosts there are, and which rows of the input each replica gets."""
+"""Computes the numbers of replicas, cores and hosts, and each replica's rows of the input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CORES_PER_HOST = 8
 
 
 class InputMode(enum.IntEnum):
-    """How the rows of an input travel to the cores; the values of `InputPipelineConfig`."""
+    """How input rows reach the cores; the values of `InputPipelineConfig`."""
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -57,7 +57,7 @@ class CoreLayout:
 
     @property
     def spans_hosts(self) -> bool:
-        """Whether a replica is wider than the host that feeds it."""
+        """Whether a replica is larger than the host that feeds it."""
         return not self.one_host and self.num_cores_per_replica > self.cores_per_host
 
     def host_of_replica(self, replica: int) -> int:
@@ -68,7 +68,7 @@ class CoreLayout:
 
     @property
     def replicas_per_host(self) -> int:
-        """Replicas that one host feeds."""
+        """Replicas per feeding host."""
         if self.num_replicas % self.num_hosts:
             raise ValueError(
                 f"{self.num_replicas} replicas of {self.num_cores_per_replica} cores can't be "
@@ -80,7 +80,7 @@ class CoreLayout:
 
 @dataclasses.dataclass(frozen=True)
 class RowSlice:
-    """The rows that one replica gets in a step.
+    """One replica's rows in a step.
 
     Attributes:
         source: Which call of input_fn they come from.
@@ -96,7 +96,7 @@ class RowSlice:
 
 
 def number_of_sources(mode: InputMode, layout: CoreLayout) -> int:
-    """Returns how often input_fn is called."""
+    """Returns the number of input_fn calls."""
     if mode is InputMode.PER_SHARD_V1:
         return layout.num_replicas
     if mode in (InputMode.BROADCAST, InputMode.SLICED):
@@ -105,7 +105,7 @@ def number_of_sources(mode: InputMode, layout: CoreLayout) -> int:
 
 
 def row_slices(mode: InputMode, layout: CoreLayout) -> tuple[RowSlice, ...]:
-    """Returns the rows of each replica, in their order."""
+    """Returns each replica's rows, in order."""
     # Four replicas on two hosts, eight rows in a step. Replica 3 gets:
     #
     # - PER_SHARD_V1: input_fn is called four times; all of what call 3 gives, two rows.
@@ -143,7 +143,7 @@ class BatchSizes:
 
 
 def batch_sizes(mode: InputMode, layout: CoreLayout, global_batch_size: int) -> BatchSizes:
-    """Returns the batch sizes of a mode."""
+    """Returns a mode's batch sizes."""
     if mode is InputMode.BROADCAST:
         return BatchSizes(global_batch_size, global_batch_size)
     per_replica = global_batch_size // layout.num_replicas
@@ -160,7 +160,7 @@ _CORES_PER_CHIP = 2
 def assign_cores(
     layout: CoreLayout, topology: tf.tpu.experimental.Topology
 ) -> tf.tpu.experimental.DeviceAssignment:
-    """Assigns the cores of a TPU to replicas, each a block of neighbouring chips."""
+    """Assigns a TPU's cores to replicas, as blocks of neighbouring chips."""
     mesh = [int(size) for size in topology.mesh_shape]
     shape = computation_shape(layout.num_cores_per_replica, mesh)
     try:
@@ -176,15 +176,15 @@ def assign_cores(
 
 
 def computation_shape(cores: int, mesh: list[int]) -> list[int]:
-    """Returns the block of a mesh that a replica fills.
+    """Returns the block of a mesh that one replica fills.
 
     It is the original's where chips have two cores: both cores of a chip first, then chips in the shape
     of a square or of two. Where the mesh is too narrow for that, the block is longer.
     """
     block = [1, 1, 1, math.gcd(cores, mesh[-1])]
     while math.prod(block) < cores:
-        # As in the original, the second axis grows first, then the two take turns: 1x1, 1x2, 2x2,
-        # 4x2 chips. The third grows only where the mesh is too narrow for either of them.
+        # As in the original, the second axis grows first, then the two alternate: 1x1, 1x2, 2x2, 4x2 chips. The third
+        # grows only if the mesh is too narrow for both.
         first = 1 if block[1] < block[0] or block[:2] == [1, 1] else 0
         order = [first, 1 - first, 2]
         grown = next((axis for axis in order if 2 * block[axis] <= mesh[axis]), None)
@@ -199,7 +199,7 @@ def computation_shape(cores: int, mesh: list[int]) -> list[int]:
 
 
 def emulated_topology(layout: CoreLayout) -> tf.tpu.experimental.Topology:
-    """Returns where emulated cores are.
+    """Returns the positions of emulated cores.
 
     An emulated host has four chips of two cores, and all chips stand in a row: replicas fill them
     in their order, as they do the hosts of a `CoreLayout`.

@@ -1,4 +1,4 @@
-"""Prediction on TPU cores, emulated or real: short batches are padded, the padding is cut off."""
+"""Predicts on TPU cores, emulated or real: pads short batches, and cuts the padding off the predictions."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,9 +25,9 @@ def plan_prediction_on_cores(
     broadcast: bool,
     for_cores: Callable[[GraphCopier], ReplicaCopier],
 ) -> PredictionPlan:
-    """Plans predictions over cores, a batch in each session call."""
+    """Plans predictions over cores, one batch per session call."""
     check_predictions(template.predictions)
-    # With BROADCAST every core has all rows, so the predictions of one are those of all.
+    # With BROADCAST every core has all rows, so that one core's predictions are enough.
     taken_from = range(1 if broadcast else cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     copier = GraphCopier(template.graph)

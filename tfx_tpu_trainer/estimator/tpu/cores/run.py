@@ -1,4 +1,4 @@
-"""How a call runs on TPU cores: its layout, its input's way, its batch sizes, its loops."""
+"""Configures how a call runs on TPU cores: layout, input mode, batch sizes, loops."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
 """One call of input_fn feeds all cores of all hosts."""
 
-# The length of a loop by time is not known before; this stands for "any", beyond any real one.
+# Stands for the unknown length of a loop by time; larger than any real one.
 _MANY_STEPS = 1 << 32
 _CALLS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
 BATCH_SIZE_NAMES = {
@@ -72,7 +72,7 @@ class CoreRun:
 
     @property
     def broadcast(self) -> bool:
-        """Whether every replica has the whole batch."""
+        """Whether every replica gets the whole batch."""
         return self.input_mode is InputMode.BROADCAST
 
     @property
@@ -89,10 +89,10 @@ def core_run_of(
     batch_axis: Sequence[int | None] | None,
     system: TPUSystem | None = None,
 ) -> CoreRun:
-    """Works out how a call runs on cores."""
+    """Configures a call on cores."""
     tpu_config = config.tpu_config
     input_mode = _input_mode(mode, config)
-    # An input that is read to its end must be read by one host: two would each read all of it.
+    # One host must read an input to its end: two hosts would each read all of it.
     one_host = mode != ModeKeys.TRAIN and input_mode not in READ_ONCE
     if system is None:
         layout = CoreLayout(
@@ -143,7 +143,7 @@ def core_run_of(
 
 
 def loops_of(config: RunConfig, *, log_every_n_steps: int | None) -> Loops:
-    """Reads the loops of a configuration."""
+    """Reads a configuration's loops."""
     meaning = parse_iterations_per_loop(config.tpu_config.iterations_per_loop)
     length: LoopLength | LoopLengthFromTime | TunedLoopLength = LoopLength(meaning.value)
     longest, periods = meaning.value, tuple[int, ...]()
@@ -162,7 +162,7 @@ def loops_of(config: RunConfig, *, log_every_n_steps: int | None) -> Loops:
 
 
 def _layout_of(system: TPUSystem, tpu_config: TPUConfig, *, one_host: bool) -> CoreLayout:
-    """Returns the layout that a TPU has: its cores say how many replicas there are."""
+    """Returns a TPU's layout: its cores determine the number of replicas."""
     per_replica = tpu_config.num_cores_per_replica or 1
     if per_replica > system.num_cores:
         raise ValueError(
@@ -211,5 +211,5 @@ def _input_mode(mode: str, config: RunConfig) -> InputMode:
     evaluated = InputMode(config.tpu_config.eval_training_input_configuration)
     if evaluated is InputMode.SLICED:
         return evaluated
-    # Only training reads an input for each core; the original evaluates and predicts by host then.
+    # Only training reads an input per core; the original then evaluates and predicts by host.
     return InputMode.PER_HOST_V1 if trained is InputMode.PER_SHARD_V1 else trained

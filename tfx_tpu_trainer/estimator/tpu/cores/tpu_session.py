@@ -1,4 +1,4 @@
-"""A call on the cores of a TPU, in a session (the runtimes of TPU v2 to v4).
+"""Runs a call on a TPU's cores in a session (the runtimes of TPU v2 to v4).
 
 A session call makes its steps in transfers. For each, the host draws the batches of several
 steps and stacks them, and one program on the cores loops over the stack:
@@ -46,7 +46,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace, OnCores
 
 v1 = tf.compat.v1
 
-# Steps that the host stacks for a TPU at a time, where the loop's length is a time.
+# Steps that the host stacks per transfer if the loop's length is a time.
 _STEPS_OF_A_TIMED_TRANSFER = 1000
 
 
@@ -61,7 +61,7 @@ class OnTPU(OnCores):
     find_system: Callable[[], TPUSystem]
 
     def trace(self) -> CoreTrace:
-        """Calls the user's functions for the cores that the TPU has."""
+        """Calls the user's functions for the TPU's cores."""
         system = self.find_system()
         trace = self.core_call.trace_on(system)
         check_shardings(trace.template, cores=trace.run.layout.num_cores_per_replica)
@@ -69,13 +69,13 @@ class OnTPU(OnCores):
         return dataclasses.replace(trace, hooks=[system_hook, *trace.hooks])
 
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
-        """Logs that they stay on the TPU."""
+        """Logs that gradients stay on the TPU."""
         del asked
         log_not_written(self.named(trace.run.cores))
         return None
 
     def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
-        """Makes the loop of steps of a session call."""
+        """Makes the loop of a session call's steps."""
         del gradients
         loops = self.core_call.loops
         return place_training_on_tpu(
@@ -89,11 +89,11 @@ class OnTPU(OnCores):
         )
 
     def named(self, cores: int) -> str:
-        """Returns where a call runs, in words."""
+        """Describes where a call runs."""
         return f"{cores} TPU core{'' if cores == 1 else 's'}"
 
     def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> ReplicaCopier:
-        """Returns what copies onto the TPU's cores."""
+        """Returns the copier to the TPU's cores."""
         return TPUCopier(copier, _replica_cores(trace))
 
 
@@ -104,7 +104,7 @@ def _replica_cores(trace: CoreTrace) -> ReplicaCores:
     return ReplicaCores(trace.run.device_assignment, partitions)
 
 
-# Memory of a core that the stacked batches of one transfer may take.
+# Memory of a core for one transfer's stacked batches.
 _BYTES_PER_TRANSFER = 256 << 20
 
 
@@ -131,7 +131,7 @@ def place_training_on_tpu(
         replica_cores=replica_cores,
     )
     iterations = create_iterations()
-    # A function, so that the loops are those of control flow v2 whatever the program switched.
+    # A function, so that loops use control flow v2 whatever the program switched off.
     loss = tf.function(loop.run, autograph=False)(iterations.read_value(), iterations.read_value)
     return StepLoop(iterations, loss)
 
@@ -153,9 +153,9 @@ class TPUCopier:
         replaced: Sequence[Mapping[str, tf.Tensor]],
         name: str,
     ) -> list[tf.Tensor]:
-        """Runs one replica for each core and returns tensors of them."""
-        # A program of a core has one list of outputs, the same for every core: it returns all nodes
-        # that are fetched from any, and the result is picked by the core that each fetch names.
+        """Runs one replica per core and returns their tensors."""
+        # Every core's program has the same list of outputs: it returns all nodes that any fetch names, and the result
+        # is selected by each fetch's core.
         names = list(replaced[0])
         nodes = {fetch.node.name: fetch.node for fetch in fetches}
         cut = cut_variables(nodes.values()) if self._replica_cores.several else {}
@@ -179,15 +179,13 @@ class TPUCopier:
 
 
 class _TransferLoop:
-    """The loop over transfers on the host, around the loop over steps on the cores."""
+    """Loops over transfers on the host, around the cores' loop over steps."""
 
-    # Ten steps in transfers of at most four: the host draws and stacks four batches for each core,
-    # one program makes four steps, and what the host needs of each step comes back as stacks of
-    # four. Then four more, then two. XLA compiles a program for static shapes only, so the last
-    # stacks have four places as well, two of them zeros, and the program gets the number of steps
-    # as an input: it is compiled once. Invariant: everything that the host reads of a step
-    # (`_call_host`) is taken out of the stacks by the step's number in its transfer, never beyond
-    # `steps`.
+    # Ten steps in transfers of at most four: the host draws and stacks four batches per core, one program makes four
+    # steps, and the host's tensors come back as stacks of four. Then four more, then two. XLA compiles programs for
+    # static shapes only, so that the last stacks also have four places, two of them zeros, and the number of steps is
+    # an input: the program is compiled once. Invariant: the host reads a step's tensors (`_call_host`) from the stacks
+    # at the step's index in its transfer, never beyond `steps`.
 
     def __init__(
         self,
@@ -214,7 +212,7 @@ class _TransferLoop:
         self._nodes = [template.loss, *self._host_tensors, template.train_op]
 
     def run(self, count: tf.Tensor, read_count: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Makes `count` steps, or fewer if it is less later on; returns the loss of the last one."""
+        """Makes `count` steps, or fewer if the variable is reduced meanwhile; returns the last loss."""
 
         def one_transfer(done: tf.Tensor, loss: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             del loss
@@ -226,16 +224,15 @@ class _TransferLoop:
             with tf.control_dependencies(effects):
                 return done + steps, tf.add_n([core[0] for core in results]) / self._cores
 
-        # The condition reads the variable anew in each iteration, not `count`: to stop politely,
-        # another thread sets it to 1 while this loop runs (`LoopHook.end_loop`), and the loop ends
-        # after the transfer that is on its way.
+        # The condition reads the variable in each iteration instead of `count`: to stop politely, another thread sets
+        # it to 1 while this loop runs (`LoopHook.end_loop`), and the loop ends after the current transfer.
         start = (tf.constant(0), tf.zeros((), self._loss_dtype))
         return tf.while_loop(
             lambda done, loss: done < read_count(), one_transfer, start, parallel_iterations=1
         )[1]
 
     def _draw(self, steps: tf.Tensor) -> list[list[tf.Tensor]]:
-        """Stacks the batches of some steps on the host; the rest of each stack is zeros."""
+        """Stacks several steps' batches on the host; the rest of each stack is zeros."""
         arrays = [self._array(tensor) for _ in range(self._cores) for tensor in self._placeholders]
 
         def one_batch(number: tf.Tensor, arrays: list[Any]) -> tuple[tf.Tensor, list[Any]]:
@@ -250,8 +247,8 @@ class _TransferLoop:
             (tf.constant(0), arrays),
             parallel_iterations=1,
         )
-        # Core by core, and within a core in the order of the placeholders. What was not written
-        # of a TensorArray is zeros: the stacks of a short transfer have the static size too.
+        # Core by core, and within a core in the order of the placeholders. Unwritten entries of a TensorArray are
+        # zeros, so that a short transfer's stacks have the static size, too.
         width = len(self._placeholders)
         stacks = [
             self._replica_cores.cut(placeholder.name, array.stack(), stacked=True)
@@ -260,7 +257,7 @@ class _TransferLoop:
         return [stacks[start : start + width] for start in range(0, len(stacks), width)]
 
     def _on_one_core(self, steps: tf.Tensor, *stacked: tf.Tensor) -> list[tf.Tensor]:
-        """The program of one replica: a loop over the steps of a transfer."""
+        """Defines one replica's program: a loop over a transfer's steps."""
 
         def one_step(
             number: tf.Tensor, loss: tf.Tensor, arrays: list[Any]
@@ -271,7 +268,7 @@ class _TransferLoop:
                 for p, t in zip(self._placeholders, stacked)
             }
             *tensors, train_op = self._copier.copy_replica(self._nodes, replaced=rows)
-            # A loop's body returns tensors, and an op that none of them waits for would not run.
+            # A loop's body returns tensors; an op that none of them waits for would not run.
             with tf.control_dependencies([train_op]):
                 loss, *host_tensors = [tf.identity(tensor) for tensor in tensors]
             written = [array.write(number, t) for array, t in zip(arrays, host_tensors)]
@@ -292,7 +289,7 @@ class _TransferLoop:
     def _call_host(
         self, done: tf.Tensor, steps: tf.Tensor, stacked: list[list[tf.Tensor]]
     ) -> list[tf.Tensor]:
-        """Runs the host call for the steps of a transfer that it is due at."""
+        """Runs the host call for the due steps of a transfer."""
         if self._host_call is None:
             return []
         host_call = self._host_call
@@ -318,7 +315,7 @@ class _TransferLoop:
         )
 
     def _array(self, tensor: tf.Tensor) -> tf.TensorArray:
-        # The size is static: a program of a core has no other shapes.
+        # The size is static, as all shapes in a core's program.
         return tf.TensorArray(tensor.dtype, size=self._transfer_steps, element_shape=tensor.shape)
 
 

@@ -1,4 +1,4 @@
-"""The TPU system behind a session: finds it, initializes it, explains its absence."""
+"""Finds and initializes the TPU system behind a session, and explains its absence."""
 
 import contextlib
 import dataclasses
@@ -45,8 +45,8 @@ def find_tpu_system(
     """Asks a session's master for its TPU cores."""
     listed = list_tpu_cores(master, session_config=session_config)
     cores = [tf.DeviceSpec.from_string(name) for name in listed]
-    # A session may see the cores of several jobs, but a TPU system is that of one. Where no job
-    # is named, the first core's is taken; a session of this process needs no job in device names.
+    # A session may see several jobs' cores, but a TPU system belongs to one job. Without a named job, the first core's
+    # is used; a session of this process needs no job in device names.
     found = job or cores[0].job
     here = [core for core in cores if core.job == found]
     if not here:
@@ -87,7 +87,7 @@ def list_tpu_cores(
 def _read_topology(
     master: str, *, session_config: v1.ConfigProto | None, job: str | None
 ) -> tf.tpu.experimental.Topology:
-    """Initializes the system, which tells its topology; the session that trains does so again."""
+    """Initializes the system, which returns its topology; the training session initializes it again."""
     with (
         tf.Graph().as_default(),
         translated_tpu_errors(master),
@@ -104,7 +104,7 @@ def _read_topology(
 
 @contextlib.contextmanager
 def translated_tpu_errors(master: str) -> Iterator[None]:
-    """Turns what TensorFlow raises for a TPU that can't be reached into one clear error."""
+    """Turns TensorFlow's errors for an unreachable TPU into one clear error."""
     try:
         yield
     except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError) as error:
@@ -129,12 +129,12 @@ class TPUSystemHook(v1.train.SessionRunHook):
         self._shut_down = shut_down
 
     def begin(self) -> None:
-        """Makes the ops, before the graph is finalized."""
+        """Makes the ops before the graph is finalized."""
         self._initialize = v1.tpu.initialize_system(job=self._job)
         self._finalize = v1.tpu.shutdown_system(job=self._job)
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Initializes the system: nothing can run on its cores before."""
+        """Initializes the system, before which nothing can run on its cores."""
         del coord
         with (
             translated_tpu_errors(self._master),
@@ -152,7 +152,7 @@ class TPUSystemHook(v1.train.SessionRunHook):
 
 
 def _line_about_tpu(message: str) -> str:
-    """Returns the line that tells what is wrong; the others tell where in the program."""
+    """Returns the line with the reason; the other lines name places in the program."""
     lines = [line.strip() for line in message.splitlines() if _TPU in line]
     places = ("File ", "Node:", "[[", "Detected at node")
     return next((line for line in lines if not line.startswith(places)), lines[0])

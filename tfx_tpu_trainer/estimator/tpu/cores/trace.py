@@ -1,4 +1,4 @@
-"""What emulated and real cores share: the call, its trace, and what a session runs of it."""
+"""Traces a call for cores, emulated or real, and plans what a session runs."""
 
 import abc
 import dataclasses
@@ -92,7 +92,7 @@ class CoreTrace(Trace):
 
 
 def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
-    """Calls the user's functions in the default graph, model_fn on one replica's placeholders."""
+    """Calls the user's functions in the default graph, and model_fn on one replica's placeholders."""
     going_on = None
     if run.mode == ModeKeys.TRAIN and run.system is None:
         going_on = GoingOn.from_checkpoint(JobInput.on_cores(run), call.config)
@@ -135,11 +135,11 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
             run.layout, run.input_mode, job=run.job, device_assignment=run.device_assignment
         ),
     }
-    # Summaries that input_fn made stand on the host and stay; those of model_fn would be read from
-    # cores and are left out below.
+    # Summaries from input_fn are on the host and stay; those of model_fn would be read from cores and are left out
+    # below.
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
-    # While model_fn is called, TensorFlow's own code believes to be in replicas:
-    # CrossShardOptimizer asks how many there are, and divides a mean's loss by that.
+    # While model_fn is called, TensorFlow's code must find replicas: CrossShardOptimizer asks for their number, and
+    # divides a mean's loss by it.
     with tf_private.replicas(run.cores), outside_marked():
         spec = _call_for_spec(call, features, feed.labels, added)
     leave_out_summaries(kept=of_input, told=run.mode == ModeKeys.TRAIN)
@@ -152,15 +152,15 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
         draw_by_step(template)
     make_scaffold = v1.train.Scaffold
     if isinstance(spec, TPUEstimatorSpec) and spec.scaffold_fn is not None:
-        # Called once, when its session is about to be opened: a saver must find the variables of
-        # metrics and host_call too, which are made after this trace.
+        # Called once, just before its session opens: a saver must also find variables of metrics and host_call, which
+        # are made after this trace.
         make_scaffold = functools.partial(
             make_host_scaffold, spec.scaffold_fn, [*feed.placeholders, is_padding]
         )
     template = dataclasses.replace(template, make_scaffold=make_scaffold)
     keep_from_hooks([*feed.placeholders, *([] if is_padding is None else [is_padding])])
     hooks = [hook for source in sources for hook in source.hooks]
-    # Summary writers need opening wherever they were made: in host_call or in model_fn itself.
+    # Summary writers must be opened wherever they were made: in host_call or in model_fn itself.
     hooks.append(HostCallHook([]))
     hooks.append(OneCoreGraphHook(cores=run.cores, sources=feed.first_sources))
     reading = "" if going_on is None else going_on.job.text
@@ -188,7 +188,7 @@ class CoreCall:
     trace: Callable[[CoreRun, Call], CoreTrace] = trace_on_cores
 
     def trace_on(self, system: TPUSystem | None) -> CoreTrace:
-        """Traces the call on a TPU's cores, or on emulated ones where there is no TPU."""
+        """Traces the call on a TPU's cores, or on emulated ones without a TPU."""
         run = core_run_of(
             self.call.mode,
             config=self.config,
@@ -215,19 +215,19 @@ class OnCores(abc.ABC):
 
     @abc.abstractmethod
     def watched_gradients(self, trace: CoreTrace, asked: Asked) -> FirstStepOfLoop | None:
-        """Returns what is written of gradients; `None`, and a log line, where they can't be read."""
+        """Returns the gradients to write; `None`, with a log line, if they can't be read."""
 
     @abc.abstractmethod
     def place_training(self, trace: CoreTrace, gradients: FirstStepOfLoop | None) -> StepLoop:
-        """Makes the loop of steps of a session call, which keeps what is written of gradients."""
+        """Makes the loop of a session call's steps, which also keeps the gradients to write."""
 
     @abc.abstractmethod
     def named(self, cores: int) -> str:
-        """Returns where a call runs, in words, given the number of replicas."""
+        """Describes where a call runs, given the number of replicas."""
 
     @abc.abstractmethod
     def for_cores(self, trace: CoreTrace, copier: GraphCopier) -> ReplicaCopier:
-        """Returns what copies a trace's template onto the cores, given what copies it onto this host."""
+        """Returns the copier to the cores, given the copier to this host."""
 
     def trace_to_run(self) -> CoreTrace:
         """Traces a call that will be run here."""
@@ -236,7 +236,7 @@ class OnCores(abc.ABC):
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
     ) -> tuple[TrainingPlan, Hooks]:
-        """Plans training, a loop of steps in each session call; see `Place`."""
+        """Plans training, with a loop of steps per session call; see `Place`."""
         trace, loops = self.trace_to_run(), self.core_call.loops
         config = self.core_call.config
         asked = asked_of(config)
@@ -248,7 +248,7 @@ class OnCores(abc.ABC):
             hooks = [*hooks, gradient_hook(gradients, gradients.kept_after(loop.loss), config)]
             if asked.histograms:
                 add_histograms_of_weights(trace.template, after=loop.loss)
-        # Variables are checked after each loop, though not under BROADCAST, as in the original.
+        # Variables are checked after each loop, but not under BROADCAST, as in the original.
         plan = TrainingPlan(
             template=trace.template,
             train_op=loop.loss if trace.run.broadcast else nan_checks.fail_at_nan_after(loop.loss),
@@ -262,7 +262,7 @@ class OnCores(abc.ABC):
         return plan, hooks
 
     def plan_evaluation(self, *, steps: int | None) -> tuple[EvaluationPlan, Hooks]:
-        """Plans an evaluation, all its batches in one session call; see `Place`."""
+        """Plans an evaluation, with all batches in one session call; see `Place`."""
         trace = self.trace_to_run()
         plan = CoreEvaluation(
             trace.template,
@@ -278,7 +278,7 @@ class OnCores(abc.ABC):
     def plan_prediction(
         self, predict_keys: Sequence[str] | str | None
     ) -> tuple[PredictionPlan, Hooks]:
-        """Plans a prediction, a batch in each session call; see `Place`."""
+        """Plans a prediction, with one batch per session call; see `Place`."""
         trace = self.trace_to_run()
         assert trace.is_padding is not None
         check_predictions(trace.template.predictions)
@@ -295,7 +295,7 @@ class OnCores(abc.ABC):
 
 
 def _variable_check_hooks(run: CoreRun) -> Hooks:
-    """Returns the hooks that look for variables which are not finite, once in a session."""
+    """Returns the hooks that check once per session that variables are finite."""
     return [] if run.broadcast else [nan_checks.VariableChecksHook()]
 
 
@@ -305,7 +305,7 @@ def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]
     except _spec_checks.NoSpecError as error:
         if call.mode == ModeKeys.TRAIN:
             raise
-        # In the original this is an error of the spec's type, whatever it is.
+        # As in the original, this is an error about the spec's type.
         _check_spec(error.returned, call.mode)
         raise
     _check_spec(spec, call.mode)
@@ -313,7 +313,7 @@ def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]
 
 
 def _check_loss(template: ModelTemplate) -> None:
-    """Refuses an integer loss, which a host trains with, and neither the original's cores nor ours."""
+    """Rejects an integer loss, with which a host trains, but cores do not, as in the original."""
     loss = template.loss
     if template.mode == ModeKeys.PREDICT or loss is None or loss.dtype.is_floating:
         return
