@@ -1,4 +1,4 @@
-"""How a second attempt at a training finds the first one's checkpoints: what makes two the same, and their folder."""
+"""Finds an earlier attempt's checkpoints: what makes two trainings the same, and the folder that they share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ v1 = tf.compat.v1
 
 _logger = logging.getLogger(__name__)
 
-# A file of a checkpoint, whose path is the group.
+# A file of a checkpoint; the group is its path.
 _OF_A_CHECKPOINT = re.compile(r"(.*ckpt-\d+)\.[^/]+$")
 
 # A checkpoint's parts, a value of it that is being put together, and a text before it gets its name.
@@ -54,12 +54,12 @@ RECORD_FILE = "training.json"
 
 _STAT_THREADS = 16
 
-# Inputs that only the page of the training reads.
+# Inputs that only the training's page reads.
 _ONLY_SHOWN = ("statistics",)
 
 
 class AnotherAttemptError(RuntimeError):
-    """Another attempt at the same training has taken this one's place."""
+    """Another attempt at the same training has replaced this one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +70,11 @@ class TrainingIdentity:
     has failed is not made again to change the check's timeout.
     """
 
-    description: Mapping[str, Any]  # All of it, as JSON values.
+    description: Mapping[str, Any]
 
     @classmethod
     def of(cls, job: TrainJob, *, evaluates: bool = True) -> TrainingIdentity:
-        """Describes a training. The files of its inputs are listed, with sizes and times, not read."""
+        """Describes a training. Its inputs' files are listed with sizes and times, not read."""
         settings = job.settings.to_exec_properties()
         return cls(
             {
@@ -101,7 +101,7 @@ class TrainingIdentity:
 
     @property
     def digest(self) -> str:
-        """A name for it, 16 hexadecimal digits."""
+        """A 16-digit hexadecimal name."""
         text = json.dumps(self.description, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -115,14 +115,14 @@ def _artifact(artifact: tfx.dsl.Artifact) -> dict[str, str]:
 
 
 def _content(uri: str) -> str:
-    """Hashes the names, sizes and times of what stands below an artifact's URI.
+    """Hashes the names, sizes and times of files below an artifact's URI.
 
     TFX never writes twice to a URI of its own, but an imported artifact's files may be replaced.
     """
     paths = sorted(
         os.path.join(folder, name) for folder, _, names in tf.io.gfile.walk(uri) for name in names
     )
-    # Each is a job to an object store.
+    # Each stat is a request to an object store.
     with concurrent.futures.ThreadPoolExecutor(_STAT_THREADS) as pool:
         found = list(pool.map(tf.io.gfile.stat, paths))
     digest = hashlib.sha256()
@@ -139,32 +139,34 @@ def code_of(source: ModuleSource) -> str:
     if source.file:
         with tf.io.gfile.GFile(source.file, "rb") as file:
             return f"{os.path.basename(source.file)}@{hashlib.sha256(file.read()).hexdigest()}"
-    # The version of TFX's wheel is a hash of its files.
+    # The version in TFX's wheel is a hash of its files.
     name, _, wheel = (source.wheel or "").partition("@")
     return f"{name}@{os.path.basename(wheel)}"
 
 
 def _as_json(value: Any) -> Any:
-    # Tuples become lists, as in the record that was read.
+    # Tuples become lists, as in a record read from JSON.
     return json.loads(json.dumps(value))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointFolder:
-    """A folder for the checkpoints of one training, the same one for each attempt at it.
+    """The folder for one training's checkpoints, the same for each attempt.
 
     Nothing in it goes by the order of renames, so that it may be in an object store.
     """
 
-    path: str  # The folder. Its name is the identity's digest.
-    identity: TrainingIdentity  # What is trained.
-    claim: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)  # Names this attempt.
-    # The paths that this attempt has taken up.
+    path: str  # Named by the identity's digest.
+    identity: TrainingIdentity
+    claim: str = dataclasses.field(
+        default_factory=lambda: uuid.uuid4().hex
+    )  # Identifies this attempt.
+    # The paths that this attempt has taken over.
     taken: set[str] = dataclasses.field(default_factory=set)
 
     @classmethod
     def of(cls, job: TrainJob, *, evaluates: bool = True) -> CheckpointFolder | None:
-        """Returns the folder of a job."""
+        """Returns a job's folder."""
         root = checkpoint_root_of(
             job.settings.checkpoint_root,
             model_run=job.model_run.uri,
@@ -181,22 +183,21 @@ class CheckpointFolder:
 
     @classmethod
     def below(cls, root: str, identity: TrainingIdentity) -> CheckpointFolder:
-        """Returns the folder of a training."""
+        """Returns a training's folder."""
         return cls(path=os.path.join(root, identity.digest), identity=identity)
 
     def take_up(self) -> int:
-        """Makes the folder ready for an attempt, and takes it from an earlier one.
+        """Prepares the folder for an attempt, and takes it over from an earlier one.
 
         A folder that can't be resumed from is set aside, with a warning, and the training starts from scratch.
         """
-        # A retry gets new artifacts, so it finds an earlier attempt's checkpoints only by a name: the
-        # folder's is a digest of all that shapes a checkpoint. The same training comes back to it,
-        # and no other does. The earlier attempt may still run, on a machine that was given up for
-        # lost. So `training.json` holds the claim of the attempt that came last, and each attempt
-        # reads it before it writes. Invariant: of two attempts the later one goes on.
-        #   A saves step 300 and its machine hangs; B takes the folder up at 300 and claims it; A
-        #   wakes at step 400, finds B's claim before it saves (`StillOursListener`), and ends.
-        # The claim comes before the sweep: what is swept may be a file that A is just writing.
+        # A retry gets new artifacts, so that it finds an earlier attempt's checkpoints only by name: the folder's name
+        # is a digest of everything that affects a checkpoint. The same training returns to it, and no other does. The
+        # earlier attempt may still run, on a machine given up for lost. So `training.json` holds the claim of the last
+        # attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
+        # Example: A saves step 300 and its machine hangs; B takes over the folder at 300 and claims it; A wakes at step
+        # 400, finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
+        # remove a file that A is writing.
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
         self._write_record()
@@ -210,12 +211,12 @@ class CheckpointFolder:
         return step
 
     def check_still_ours(self) -> None:
-        """Checks that no other attempt has taken the folder."""
+        """Raises if another attempt has taken over the folder."""
         if not self._is_ours():
             raise self._another_attempt()
 
     def surely_is_ours(self) -> bool:
-        """Tells whether this attempt has the folder; where that can't be read, it may not.
+        """Returns whether this attempt surely owns the folder; if that can't be read, it does not.
 
         One that has not taken it yet has written nothing: what stands in the artifacts may be the whole of
         another attempt's, which began later and has ended.
@@ -227,7 +228,7 @@ class CheckpointFolder:
 
     @contextlib.contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Lets a block that fails after another attempt has taken the folder say so.
+        """Reports a failure of the block as a takeover if another attempt has taken over the folder.
 
         That one removes what this one was about to rename or to read: whatever fails then, fails for it.
         """
@@ -241,11 +242,11 @@ class CheckpointFolder:
             raise self._another_attempt() from error
 
     def check_before_writing(self) -> None:
-        """Checks that the folder is still ours before a write; warns where it can't be read just now."""
+        """Raises if the folder is no longer ours; only warns if that can't be read."""
         try:
             self.check_still_ours()
-        # A store that is away for a moment must not end a training of days. The worst is one more
-        # write, and the next check ends it.
+        # A store that is briefly unavailable must not end a training of days. At worst there is one more write, and the
+        # next check ends it.
         except tf.errors.OpError as error:
             _logger.warning("%s can't be read at the moment: %s", self.path, error.message)
 
@@ -254,11 +255,11 @@ class CheckpointFolder:
 
         The folder stays as it is: a failure from here on is still resumed from it.
         """
-        # Files in the order in which they name each other: values, index, `checkpoint`. A copy that is
-        # killed leaves no index without its values, and no `checkpoint` that names what is not there.
+        # Files in the order in which they name each other: values, index, `checkpoint`. A killed copy leaves no index
+        # without its values, and no `checkpoint` that names missing files.
         self.check_still_ours()
         left_out = {RECORD_FILE, *leaving_out}
-        # Temporary files are those of an attempt that was held up, and may go on just now.
+        # Temporary files belong to a delayed attempt, which may continue just now.
         names = [
             name
             for name in files_below(self.path)
@@ -273,7 +274,7 @@ class CheckpointFolder:
                 with file_written_whole(os.path.join(model_run, name)) as target:
                     tf.io.gfile.copy(source, target)
             except tf.errors.NotFoundError:
-                # An attempt that was held up while it removed a checkpoint of its own too many goes on with that.
+                # A delayed attempt may continue removing a surplus checkpoint.
                 if checkpoint is None or tf.io.gfile.exists(source):
                     raise
                 removed.add(checkpoint[1])
@@ -281,14 +282,13 @@ class CheckpointFolder:
             _logger.info("An earlier attempt removed %s, so it is not published", checkpoint_path)
             for path in tf.io.gfile.glob(os.path.join(model_run, f"{checkpoint_path}.*")):
                 tf.io.gfile.remove(path)
-        # The file `checkpoint` was copied as it was, and may name a checkpoint that an earlier
-        # attempt has removed since, or one before the last.
+        # The copied file `checkpoint` may name a checkpoint that an earlier attempt has removed since, or an older one.
         paths = checkpoint_paths(model_run)
         if paths and _named_latest(model_run) != paths[-1] and find_damage(paths[-1]) is None:
             _name_latest(model_run, paths)
 
     def remove(self) -> None:
-        """Removes the folder: its training has ended well.
+        """Removes the folder of a training that ended well.
 
         Where another attempt has taken it since, it is that one's, and stays.
         """
@@ -300,7 +300,7 @@ class CheckpointFolder:
             self._remove_whole()
         except (tf.errors.NotFoundError, FileNotFoundError):
             return
-        # The model is made and in its place: a folder that stays must not make a failure of it.
+        # The model is in its place: a folder that can't be removed must not fail the execution.
         except (tf.errors.OpError, OSError) as error:
             _logger.warning(
                 "The checkpoint folder %s can't be removed (%s): remove it by hand, or the next "
@@ -310,7 +310,7 @@ class CheckpointFolder:
             )
 
     def _remove_whole(self) -> None:
-        """Removes the folder so that no attempt resumes from what a kill leaves of it.
+        """Removes the folder such that no attempt resumes from the remains of a killed removal.
 
         It may be a checkpoint of an earlier step, whose input position has gone.
         """
@@ -319,14 +319,14 @@ class CheckpointFolder:
             move_folder(self.path, going)
             tf.io.gfile.rmtree(going)
             return
-        # The record goes first. Without it the next attempt sets what is left aside (`take_up`).
+        # The record goes first: without it the next attempt sets the remains aside (`take_up`).
         record = os.path.join(self.path, RECORD_FILE)
         if tf.io.gfile.exists(record):
             tf.io.gfile.remove(record)
         tf.io.gfile.rmtree(self.path)
 
     def _is_ours(self) -> bool:
-        # A legacy module's estimator has a folder of its own, below this one or elsewhere.
+        # A legacy module's estimator has its own folder, below this one or elsewhere.
         records = map(self._read_record, self.taken)
         return all(record and record.get("claim") == self.claim for record in records)
 
@@ -345,8 +345,8 @@ class CheckpointFolder:
             self._set_aside(
                 f"it has no readable {RECORD_FILE}, which records the training it belongs to"
             )
-        # The folder's name is a digest of this very description. They differ where somebody has
-        # renamed or copied a folder, or where two trainings share 64 bits of a hash.
+        # The folder's name is a digest of this description. They differ if a folder was renamed or copied, or if two
+        # trainings share 64 bits of a hash.
         elif record.get("training") != _as_json(self.identity.description):
             self._set_aside(f"its {RECORD_FILE} belongs to another training")
 
@@ -364,7 +364,7 @@ class CheckpointFolder:
                 printable(paths[-1]),
                 sound,
             )
-        # TensorFlow restores what the file `checkpoint` names, and an estimator goes on from there.
+        # TensorFlow restores the checkpoint that the file `checkpoint` names, and an estimator continues from there.
         if _named_latest(self.path) != sound:
             _name_latest(self.path, paths[: paths.index(sound) + 1])
         return checkpoints.global_step_of(self.path)
@@ -391,18 +391,18 @@ class CheckpointFolder:
     def _write_record(self) -> None:
         record = {"claim": self.claim, "training": self.identity.description}
         path = os.path.join(self.path, RECORD_FILE)
-        # Another attempt may have come to its end since this one looked, and removed the folder.
+        # Another attempt may have ended since the check, and removed the folder.
         tf.io.gfile.makedirs(self.path)
         write_whole(path, json.dumps(record, indent=2) + "\n")
 
 
 def check_before_writing(folder: CheckpointFolder | None) -> Callable[[], None]:
-    """Returns the check to call before each write beside the checkpoints; it does nothing without a folder."""
+    """Returns the check to call before each write; it does nothing without a folder."""
     return folder.check_before_writing if folder else lambda: None
 
 
 class LastSaved(PatientListener):
-    """Knows which checkpoint this attempt has saved last.
+    """Knows the last checkpoint that this attempt saved.
 
     The file `checkpoint` need not: an attempt that was held up in writing it may go on when another one
     has long taken the folder, and then it names an earlier checkpoint.
@@ -411,29 +411,29 @@ class LastSaved(PatientListener):
     step: int | None = None  # The checkpoint's step; `None` before there is one.
 
     def after_save(self, session: v1.Session, global_step_value: int) -> None:
-        """Remembers the step of a checkpoint that was saved."""
+        """Records a saved checkpoint's step."""
         del session
         self.step = int(global_step_value)
 
     def path(self, folder: str) -> str | None:
-        """Returns the path of the checkpoint that this attempt has saved last, else of the folder's latest one."""
+        """Returns the path of this attempt's last checkpoint, or else of the folder's latest one."""
         of_step = [path for path in checkpoint_paths(folder) if path.endswith(f"-{self.step}")]
         return of_step[0] if of_step else checkpoints.latest_checkpoint(folder)
 
 
 class StillOursListener(PatientListener):
-    """Ends a training before it writes into a folder that another attempt has taken."""
+    """Ends a training before it writes into a folder that another attempt has taken over."""
 
     def __init__(self, folder: CheckpointFolder) -> None:
         self._folder = folder
 
     def before_save(self, session: v1.Session, global_step_value: int) -> None:
-        """Ends the training before a checkpoint that another attempt would have to read."""
+        """Ends the training before it saves a checkpoint that another attempt would read."""
         del session, global_step_value
         self._folder.check_before_writing()
 
     def before_commit(self, step: int) -> None:
-        """Checks it again, for a checkpoint that was written while the training went on."""
+        """Checks again, for a checkpoint written while the training continued."""
         del step
         self._folder.check_before_writing()
 
@@ -441,7 +441,7 @@ class StillOursListener(PatientListener):
 def checkpoint_root_of(
     setting: str | None, *, model_run: str, node: str, orchestrated_by_tfx: bool
 ) -> str | None:
-    """Finds where the checkpoint folders of a node are."""
+    """Finds where a node's checkpoint folders are."""
     if setting:
         return os.path.join(setting, node)
     if orchestrated_by_tfx:
@@ -464,23 +464,23 @@ def _is_temporary(path: str) -> bool:
 
 
 def _name_latest(folder: str, paths: Sequence[str]) -> None:
-    """Lets the file `checkpoint` of a folder name checkpoints, of which the last is the latest."""
+    """Makes the folder's file `checkpoint` name checkpoints, the last one as the latest."""
     names = [os.path.basename(path) for path in paths]
     without_notice(v1.train.update_checkpoint_state)(folder, names[-1], names)
 
 
 def _after_what_it_names(name: str) -> int:
-    """Sorts files so that one which names another comes after it."""
+    """Sorts files so that one which names another follows it."""
     return 2 if os.path.basename(name) == "checkpoint" else int(name.endswith(".index"))
 
 
 def _sweep_half_checkpoints(folder: str) -> list[str]:
-    """Removes what TensorFlow writes of a checkpoint before it has its name; returns the paths."""
+    """Removes TensorFlow's partial checkpoints; returns their paths."""
     left = []
     for name in tf.io.gfile.listdir(folder):
         path = os.path.join(folder, name.rstrip("/"))
         is_folder = tf.io.gfile.isdir(path)
-        # TensorFlow's `_temp` is a folder: a file with such a name is somebody's own.
+        # TensorFlow's `_temp` is a folder: a file with such a name is not TensorFlow's.
         if not _TENSORFLOWS_TEMPORARY.search(path) or (path.endswith("_temp") and not is_folder):
             continue
         (tf.io.gfile.rmtree if is_folder else tf.io.gfile.remove)(path)
