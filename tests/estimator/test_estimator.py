@@ -398,7 +398,7 @@ def test_each_mode_has_its_own_place(tmp_path):
 def test_use_tpu_and_eval_on_tpu_say_which_modes_run_on_cores(options, places, tmp_path):
     config = tpu.RunConfig(master="emulated", model_dir=str(tmp_path), log_step_count_steps=None)
     estimator = tpu.TPUEstimator(_never_called, config=config, train_batch_size=8, **options)
-    assert _places(estimator) == places
+    assert all(map(issubclass, _places(estimator), places))
 
 
 def test_only_calls_with_embeddings_are_wrapped(tmp_path):

@@ -34,6 +34,7 @@ EXTRAS = {
     "workbench/new": ["new"],
     "workbench/notebook": ["notebook"],
     "workbench/project": ["tfx"],
+    "workbench/prove": ["", "report"],
     "workbench/run": ["tfx"],
 }
 # Wings of which each folder is a part.
