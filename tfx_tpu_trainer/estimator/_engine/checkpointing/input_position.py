@@ -1,4 +1,4 @@
-"""Saves where the input stands with each checkpoint, so that a later session resumes from there.
+"""Saves the input's position with each checkpoint, so that a later session resumes from there.
 
 The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of
 a checkpoint. So checkpoints stay what every other program reads, and their size is what it was. Where
@@ -29,43 +29,42 @@ READING = "reading"
 IGNORED, REFUSED = 1, 2
 """The policies for state outside tf.data, in Python code and random ops: leave it out, or raise an error."""
 
-# The collection in which TensorFlow keeps the iterators of a graph.
+# TensorFlow's collection of a graph's iterators.
 _ITERATORS = "iterators"
 
 
 class SavedInput(Protocol):
     """An input whose position can be written to a file."""
 
-    # What the input is, as far as it is the same in every process.
+    # Describes the input, equally in every process.
     description: str
-    # Number of this process among those that draw a part of the input each.
+    # This process's index among those that draw a part of the input each.
     process: int
-    # How many there are.
+    # The number of those processes.
     processes: int
 
     def any_process(self, flag: bool) -> bool:
-        """Tells whether a flag is set in any of the processes; to be asked by all of them at once."""
+        """Returns whether a flag is set in any process; all processes must call it together."""
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
         """Writes the position."""
 
     def check(self, session: v1.Session, path: str) -> None:
-        """Reads a position to its end and leaves the input as it is."""
+        """Reads a position to its end without moving the input."""
 
     def restore(self, session: v1.Session, path: str) -> None:
-        """Goes on from a position."""
+        """Continues from a position."""
 
     def start(self, session: v1.Session) -> None:
-        """Goes on from the beginning."""
+        """Starts at the beginning."""
 
 
 class SessionIterators:
-    """The iterators of a graph, for a session; a `SavedInput`."""
+    """A graph's iterators in a session; a `SavedInput`."""
 
     process, processes = 0, 1
 
     def __init__(self, iterators: Sequence[tf.Tensor], reading: str) -> None:
-        """Adds the ops to the default graph."""
         self.description = json.dumps([_description(iterator) for iterator in iterators])
         with tf.name_scope("input_position"), v1.device("/device:CPU:0"):
             self._prefix = v1.placeholder(tf.string, (), name="prefix")
@@ -83,7 +82,7 @@ class SessionIterators:
         ]
 
     def any_process(self, flag: bool) -> bool:
-        """Returns the flag: there is no other process."""
+        """Returns the flag, since there is no other process."""
         return flag
 
     def save(self, session: v1.Session, path: str, *, policy: int) -> None:
@@ -95,16 +94,16 @@ class SessionIterators:
         session.run(self._read, {self._prefix: path})
 
     def restore(self, session: v1.Session, path: str) -> None:
-        """Goes on from a position; see `SavedInput`."""
+        """Continues from a position; see `SavedInput`."""
         session.run(self._restore, {self._prefix: path})
 
     def start(self, session: v1.Session) -> None:
-        """Goes on from the beginning; see `SavedInput`."""
+        """Starts at the beginning; see `SavedInput`."""
         session.run(self._start)
 
 
 def iterators_of_default_graph(reading: str = "") -> SessionIterators | None:
-    """Returns the iterators of the default graph; `None` where it has none."""
+    """Returns the default graph's iterators; `None` if it has none."""
     iterators = v1.get_collection(_ITERATORS)
     return SessionIterators(iterators, reading) if iterators else None
 
@@ -117,7 +116,7 @@ def write(
     *,
     policy: int,
 ) -> Any:
-    """Writes iterators' states and what describes them, as a checkpoint at a path; returns the op, if in a graph."""
+    """Writes iterators' states and descriptions as a checkpoint; returns the op, if in a graph."""
     states = [
         tf.raw_ops.SerializeIterator(resource_handle=iterator, external_state_policy=policy)
         for iterator in iterators
@@ -131,7 +130,7 @@ def write(
 
 
 def read(prefix: Any, count: int) -> list[tf.Tensor]:
-    """Reads the states of iterators."""
+    """Reads iterators' states."""
     return tf.raw_ops.RestoreV2(
         prefix=prefix,
         tensor_names=_names(count),
@@ -141,7 +140,7 @@ def read(prefix: Any, count: int) -> list[tf.Tensor]:
 
 
 def restore(iterators: Sequence[tf.Tensor], states: Sequence[tf.Tensor]) -> list[Any]:
-    """Sets iterators to the states that were read; returns the ops, where there is a graph."""
+    """Sets iterators to the states that were read; returns the ops, if in a graph."""
     return [
         tf.raw_ops.DeserializeIterator(resource_handle=iterator, serialized=state)
         for iterator, state in zip(iterators, states, strict=True)
@@ -153,12 +152,12 @@ def _names(count: int) -> list[str]:
 
 
 def _description(iterator: tf.Tensor) -> list[Any]:
-    """Describes what makes an input, as far as it is the same in every process.
+    """Describes an input by the parts that are equal in every process.
 
-    Names are not; nor where files are, which may have been moved.
+    Names differ between processes, and files may be moved.
     """
     if iterator.op.type == "OneShotIterator":
-        # Its dataset is made in a function, of which only the kinds of the nodes are read.
+        # Its dataset is made in a function, of which only the nodes' kinds are read.
         name = iterator.op.get_attr("dataset_factory").name
         library = v1.get_default_graph().as_graph_def().library.function
         nodes: Iterable[v1.NodeDef] = next(f.node_def for f in library if f.signature.name == name)
@@ -170,7 +169,7 @@ def _description(iterator: tf.Tensor) -> list[Any]:
     while pending:
         op = pending.pop()
         numbers = [int(tf.get_static_value(tensor)) for tensor in op.inputs if _is_number(tensor)]
-        if op.type == "TensorSliceDataset":  # Slices are batches where these are cut out of arrays.
+        if op.type == "TensorSliceDataset":  # Batches cut out of arrays are slices.
             numbers += [size for tensor in op.inputs for size in tensor.shape[1:].as_list()]
         described.append([op.type, *numbers])
         pending += [tensor.op for tensor in op.inputs if tensor.dtype == tf.variant]
@@ -187,21 +186,17 @@ def _is_number(tensor: tf.Tensor) -> bool:
 POSITIONS_FOLDER = "input_position"
 """Name of the folder below that of the checkpoints."""
 
-# The files of a position that has been written; those that some process is writing just now have
-# other endings.
+# A complete position's files; those still being written end differently.
 _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$")
 
 
-# How a position stays that of its checkpoint. The problem: a checkpoint of step 100 must go with
-# the rows that step 101 would have read, though a kill may come between any two writes, and several
-# processes may each have a part of the input. The order decides: position first, checkpoint next,
-# and old positions are removed last, so that every checkpoint that can be found has its position:
-#   save position 100 -> write checkpoint 100 -> remove the positions of checkpoints that are gone
-# A kill after the first arrow leaves a position without a checkpoint, which nobody reads. The
-# position is of the same moment as the variables, since rows are drawn only for steps that are
-# made. With several processes the chief's `save` sets a flag that all ask for in the same session
-# call (`any_process`), each writes its own, and a second exchange holds the chief back until all
-# have.
+# Keeps each position with its checkpoint. A checkpoint of step 100 must go with the rows that step 101 would have read,
+# though a kill may come between any two writes, and several processes may each have a part of the input. The order
+# ensures it: save position 100, write checkpoint 100, remove positions of removed checkpoints. A kill after the first
+# leaves a position without a checkpoint, which is never read. The position is as old as the variables, since rows are
+# drawn only for steps that are made. With several processes the chief's `save` sets a flag that all query in the same
+# session call (`any_process`), each writes its own position, and a second exchange holds the chief back until all are
+# done.
 class InputPosition(v1.train.SessionRunHook):
     """Saves where the input stands with each checkpoint, and resumes from there.
 
@@ -226,13 +221,13 @@ class InputPosition(v1.train.SessionRunHook):
         self._reading = reading
         self._policy = REFUSED
         self._can_save = False
-        # The session that goes on from its position.
+        # The session that continues from its position.
         self._stands_in: v1.Session | None = None
         self._others_told = False
         self.listener: v1.train.CheckpointSaverListener = _AtCheckpoints(self)
 
     def begin(self) -> None:
-        """Finds the iterators of the default graph."""
+        """Finds the default graph's iterators."""
         self._global_step = v1.train.get_global_step()
         self._input = self._input or iterators_of_default_graph(self._reading)
         self._can_save = self._input is not None
@@ -240,7 +235,7 @@ class InputPosition(v1.train.SessionRunHook):
             log_not_saved("no tf.data iterator of this session reads it")
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> None:
-        """Goes on from the position of the session's checkpoint, before its first step.
+        """Continues from the position of the session's checkpoint before its first step.
 
         Other hooks may start the iterators when the session is made.
         """
@@ -252,16 +247,16 @@ class InputPosition(v1.train.SessionRunHook):
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Saves with the chief, where that is another process."""
+        """Saves together with the chief in another process."""
         del run_values
         self._save_with_chief(run_context.session)
 
     def end(self, session: v1.Session) -> None:
-        """Saves with the chief, where that is another process."""
+        """Saves together with the chief in another process."""
         self._save_with_chief(session)
 
     def save(self, session: v1.Session, step: int) -> None:
-        """Saves the position of a checkpoint that is about to be written, in all processes.
+        """Saves the position of a checkpoint about to be written, in all processes.
 
         Before its first step a session, which may be made again after one that was lost, saves what it has restored:
         its position is there.
@@ -271,7 +266,7 @@ class InputPosition(v1.train.SessionRunHook):
             self._save_if_any(session, step, asked=True)
 
     def _save_with_chief(self, session: v1.Session) -> None:
-        """Asks once for each session call and once at the end, as the chief does when it saves."""
+        """Queries the chief's flag once per session call and once at the end, like the chief when it saves."""
         if self._input is not None and self._input.processes > 1 and not self._others_told:
             self._save_if_any(session, int(session.run(self._global_step)), asked=False)
         self._others_told = False
@@ -283,11 +278,11 @@ class InputPosition(v1.train.SessionRunHook):
         if self._can_save:
             tf.io.gfile.makedirs(os.path.join(self._model_dir, POSITIONS_FOLDER))
             self._write(session, self._path(step))
-        # All positions are there before the checkpoint is.
+        # All positions exist before the checkpoint does.
         self._input.any_process(False)
 
     def remove_without_checkpoint(self, *, kept: int) -> None:
-        """Removes the positions whose checkpoints are gone."""
+        """Removes positions whose checkpoints are gone."""
         if self._input is None:
             return
         found = checkpoint_errors.checkpoint_paths(self._model_dir)
@@ -295,7 +290,7 @@ class InputPosition(v1.train.SessionRunHook):
         for file in tf.io.gfile.glob(os.path.join(self._model_dir, POSITIONS_FOLDER, "host*")):
             step = _WRITTEN.match(os.path.basename(file))
             if step and int(step[1]) not in steps:
-                # Another process that trains in this folder removes it, too.
+                # Another process of this training removes it, too.
                 with contextlib.suppress(tf.errors.NotFoundError):
                     tf.io.gfile.remove(file)
 
@@ -336,11 +331,10 @@ class InputPosition(v1.train.SessionRunHook):
             return
         try:
             description = tf.train.load_checkpoint(path).get_tensor(DESCRIPTION).decode()
-            # To the end, before the iterator is touched: a file that was cut off must leave the
-            # input at its beginning, not in between.
+            # Reads to the end before moving the iterator: a truncated file must leave the input at its beginning.
             self._input.check(session, path)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-            # The reader has other errors than a session has.
+            # A reader raises other errors than a session.
             self._set_aside(path, _cause(error))
             return
         if description != self._input.description:
@@ -374,7 +368,7 @@ class InputPosition(v1.train.SessionRunHook):
 
 
 class _AtCheckpoints(PatientListener):
-    """Tells an `InputPosition` of checkpoints; a hook can't be a listener: their `end` differs."""
+    """Notifies an `InputPosition` of checkpoints; a hook can't be a listener, since their `end` differs."""
 
     def __init__(self, position: InputPosition) -> None:
         self._position = position
@@ -403,13 +397,13 @@ def latest_description(model_dir: str) -> str | None:
             reader = tf.train.load_checkpoint(paths[number].removesuffix(".index"))
             return str(reader.get_tensor(DESCRIPTION).decode())
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError):
-            # It is set aside, with a line, when the training goes on.
+            # It is set aside, with a log line, when the training continues.
             continue
     return None
 
 
 def latest_reading(model_dir: str) -> str | None:
-    """Returns how the job of a folder's latest checkpoint reads its input; `None` where that is not known."""
+    """Returns how the job of a folder's latest checkpoint reads its input; `None` if unknown."""
     checkpoint = checkpoints.latest_checkpoint(model_dir)
     if checkpoint is None:
         return None
@@ -420,7 +414,7 @@ def latest_reading(model_dir: str) -> str | None:
         )
         return reader.get_tensor(READING).decode() if reader.has_tensor(READING) else None
     except (tf.errors.OpError, IndexError, RuntimeError, ValueError):
-        # A damaged position is set aside, with a line, when the training goes on.
+        # A damaged position is set aside, with a log line, when the training continues.
         return None
 
 
@@ -449,7 +443,7 @@ def log_not_saved(cause: str) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """Returns the line of an error that says most; TensorFlow puts the place of the op before it."""
+    """Returns the most informative line of an error; TensorFlow puts the op's place before it."""
     message = getattr(error, "message", None) or str(error)
     lines = [line.strip() for line in message.split("\n") if line.strip()]
     telling = [line for line in lines if not line.startswith(_PLACES)]

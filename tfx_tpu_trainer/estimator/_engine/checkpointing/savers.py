@@ -1,11 +1,10 @@
-"""Chooses what saves a session, the saver and the hooks that call it, and writes the files that hold its graph.
+"""Chooses the saver and the saver hooks of a session, and writes the files that hold its graph.
 
-These are graph.pbtxt, the .meta file beside each checkpoint, and the events. A Saver turns the whole graph into a
-message for each checkpoint, which takes most of the pause that a checkpoint of a small model with many ops is. Here
-the message is made once and written again as long as the graph stays the same: it is final, except for the loop of
-steps that is added to it early on, which is no part of the model. TensorFlow's writers also turn it into a GraphDef
-once for each place that they write it to, four times before a training's first step; `converted_once` lets them share
-one.
+These files are graph.pbtxt, the .meta file next to each checkpoint, and the events. A Saver serializes the whole graph
+for each checkpoint, which takes most of the time of a small model's checkpoint. Here the graph is serialized once and
+written again until it changes: it is final, except for the loop of steps that is added early on and does not belong to
+the model. TensorFlow's writers also convert the graph to a GraphDef for each file, four times before a training's first
+step; `converted_once` lets them share one.
 """
 
 import contextlib
@@ -40,11 +39,11 @@ def fitted_scaffold(
     keep_max: int | None = 5,
     keep_every_n_hours: float | None = 10000,
 ) -> v1.train.Scaffold:
-    """Makes a scaffold ready to restore a checkpoint, and checks that it fits the default graph.
+    """Prepares a scaffold to restore a checkpoint, and checks that the checkpoint fits the default graph.
 
-    A tf.train.Checkpoint becomes the saver that writes and reads its like. The Scaffold does so
-    itself, but only when the graph is final, and then keeps five checkpoints whatever the run was
-    told. Must be called once the model is traced: what is added to the objects later is not saved.
+    A tf.train.Checkpoint becomes a saver of its objects. The Scaffold would do this itself, but only when
+    the graph is final, and would always keep five checkpoints. Call it after the model is traced:
+    objects added later are not saved.
     """
     if isinstance(scaffold.saver, CHECKPOINTS):
         saver = saver_of_objects(
@@ -64,7 +63,7 @@ def saver_of_objects(
     keep_max: int | None = 5,
     keep_every_n_hours: float | None = 10000,
 ) -> v1.train.Saver:
-    """Makes a saver whose checkpoints `checkpoint.restore` can read, and the other way round."""
+    """Makes a saver whose checkpoints `checkpoint.restore` can read, and vice versa."""
     return v1.train.Saver(
         var_list=tf_private.saveables_of_objects(checkpoint),
         sharded=True,
@@ -75,29 +74,28 @@ def saver_of_objects(
 
 
 def add_default_saver(*, keep_max: int | None, keep_every_n_hours: float | None) -> None:
-    """Adds the saver of a graph whose model brought none."""
+    """Adds a saver to a graph whose model has none."""
     saver = v1.train.Saver(
         sharded=True,
         max_to_keep=keep_max,
         keep_checkpoint_every_n_hours=keep_every_n_hours,
         # Hooks may still make variables.
         defer_build=True,
-        # So that a model's folder can be moved.
+        # Allows a model's folder to be moved.
         save_relative_paths=True,
     )
     v1.add_to_collection(v1.GraphKeys.SAVERS, saver)
 
 
 class ObjectScaffold(v1.train.Scaffold):
-    """A `Scaffold(saver=tf.train.Checkpoint(...))` of this package's own.
+    """A `Scaffold(saver=tf.train.Checkpoint(...))` made by this package.
 
-    A user's Scaffold is refused under `tf.distribute`, since its ops are of a session
-    that makes no steps there. This one is not: a saver reads and writes variables only, which the
-    session has. Models that know their objects, such as a Keras model, are saved through it.
+    Under `tf.distribute` a user's Scaffold is rejected, since the session of its ops makes no steps there.
+    This one is accepted: a saver only reads and writes variables, which the session has. Models that know
+    their objects, such as Keras models, are saved through it.
     """
 
     def __init__(self, checkpoint: tf.train.Checkpoint) -> None:
-        """Makes a scaffold."""
         super().__init__(saver=checkpoint)
 
 
@@ -115,7 +113,7 @@ def choose_saver_hooks(
     save_secs, save_steps = settings.save_checkpoints_secs, settings.save_checkpoints_steps
     saving = [hook for hook in hooks if isinstance(hook, v1.train.CheckpointSaverHook)]
     if saving:
-        # As in the original: of several hooks that save, the first tells the listeners.
+        # As in the original, the first of several saver hooks notifies the listeners.
         tf_private.add_checkpoint_listeners(saving[0], listeners)
     elif save_secs or save_steps:
         saving = [
@@ -144,12 +142,12 @@ def choose_saver_hooks(
     return saving
 
 
-# One switch of CheckpointSaverHook is for two files: for graph.pbtxt, which it prints in Python
-# when the session is made, and for the .meta file of each checkpoint. `FiniteSaverHook` writes the
-# former itself, faster, and so calls the hook's `after_create_session` with the switch off. A
-# listener's `before_save` comes between the two: there it is switched on again.
+# One switch of CheckpointSaverHook controls two files: graph.pbtxt, which it prints in Python when the session is made,
+# and each checkpoint's .meta file. `FiniteSaverHook` writes the former itself, faster, and calls the hook's
+# `after_create_session` with the switch off. A listener's `before_save` comes in between, where the switch is turned on
+# again.
 class _MetaGraphs(v1.train.CheckpointSaverListener):
-    """Lets a hook write the .meta files that it has been kept from writing with the graph's text."""
+    """Turns a hook's .meta files on again."""
 
     def __init__(self, hook: v1.train.CheckpointSaverHook) -> None:
         self._hook = hook
@@ -160,7 +158,7 @@ class _MetaGraphs(v1.train.CheckpointSaverListener):
 
 
 class GrowingTimer:
-    """A `SecondOrStepTimer` whose intervals double from the first length up to the longest."""
+    """A `SecondOrStepTimer` whose intervals double from the first length to the longest."""
 
     def __init__(self, first_secs: float, longest_secs: float) -> None:
         self._first_secs = first_secs
@@ -168,25 +166,25 @@ class GrowingTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Begins again."""
+        """Starts over."""
         # 60 s and 600 s make the intervals 60, 120, 240, 480, 600, 600, ...
         self._secs = self._first_secs
         self._step: int | None = None
         self._time: float | None = None
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Tells whether a checkpoint is due; the first one always is."""
+        """Returns whether a checkpoint is due; the first one always is."""
         if self._time is None:
             return True
         return step != self._step and time.time() >= self._time + self._secs
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Takes note of a checkpoint; returns the seconds and steps since the one before."""
+        """Records a checkpoint; returns the seconds and steps since the previous one."""
         now = time.time()
         elapsed: tuple[float | None, int | None] = (None, None)
         if self._time is not None and self._step is not None:
             elapsed = (now - self._time, step - self._step)
-            # What falls due early, at the end of a training, makes no interval longer.
+            # An early checkpoint, at the end of a training, does not lengthen the interval.
             if now >= self._time + self._secs:
                 self._secs = min(2 * self._secs, self._longest_secs)
         self._time, self._step = now, step
@@ -198,10 +196,10 @@ class GrowingTimer:
 
 
 class FiniteSaverHook(v1.train.CheckpointSaverHook):
-    """A CheckpointSaverHook that passes over a step whose loss is NaN.
+    """A CheckpointSaverHook that skips a step whose loss is NaN.
 
-    The saver runs before the hook that stops at a NaN; without this, the last checkpoint could
-    be the very one that must not be gone on from.
+    The saver runs before the hook that stops at a NaN; without this, the last checkpoint could be the
+    one that no training must resume from.
 
     The first checkpoint of a session and the last one are written while the training waits. Those in between may be
     written by a thread, from a copy; whoever must hear of them at once keeps them from it (see `AsyncSaves`).
@@ -216,7 +214,6 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         in_thread: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Watches a loss."""
         self._writes_graph = kwargs.get("save_graph_def", True)
         listeners = kwargs.pop("listeners", None) or ()
         if self._writes_graph:
@@ -233,17 +230,17 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
         self._loss = loss
 
     def begin(self) -> None:
-        """Finds the global step, and who is to be told."""
+        """Finds the global step and the listeners."""
         if self._in_thread:
             tf_private.join_checkpoint_listeners(self, self._writes.join)
-        # What makes the writer has the default graph written to the events at once; the model's is,
-        # when it is final.
+        # A new writer immediately writes the default graph to the events; the model's graph is written when it is
+        # final.
         with tf.Graph().as_default():
             v1.summary.FileWriterCache.get(self._folder)
         super().begin()
 
     def after_create_session(self, session: v1.Session, coord: tf.train.Coordinator) -> None:
-        """Saves the graph, and a checkpoint of where the training begins."""
+        """Saves the graph and a first checkpoint."""
         graph = v1.get_default_graph()
         with write_errors_explained(self._folder), converted_once(graph):
             if self._writes_graph:
@@ -252,16 +249,16 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
             super().after_create_session(session, coord)
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> v1.train.SessionRunArgs:
-        """Adds the loss to what the hook fetches."""
+        """Adds the loss to the hook's fetches."""
         fetches = super().before_run(run_context).fetches
         return v1.train.SessionRunArgs({"step": fetches, "loss": self._loss})
 
     def after_run(
         self, run_context: v1.train.SessionRunContext, run_values: v1.train.SessionRunValues
     ) -> None:
-        """Saves when it is due, unless the loss is NaN."""
+        """Saves if a checkpoint is due, unless the loss is NaN."""
         is_nan = bool(np.isnan(run_values.results["loss"]))
-        # The error of a NaN names the last checkpoint.
+        # A NaN's error names the last checkpoint.
         self._writes.settle(run_context.session, wait=is_nan)
         if not is_nan:
             with write_errors_explained(self._folder), self._writes.allowed():
@@ -276,7 +273,7 @@ class FiniteSaverHook(v1.train.CheckpointSaverHook):
             super().end(session)
 
     def close(self) -> None:
-        """Waits for a checkpoint that is being written when the training fails; see `AsyncSaves`."""
+        """Waits for a checkpoint being written when the training fails; see `AsyncSaves`."""
         self._writes.close()
 
 
@@ -287,7 +284,7 @@ Writer = Callable[[v1.train.Saver, v1.Session, Save], str | None]
 """Calls the saving function with a session, now or later."""
 
 
-# A graph that the engine has added ops to -> its version since, and the one before.
+# Graph with ops added by the engine -> its version after and before that.
 _ADDED: weakref.WeakKeyDictionary[tf.Graph, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 _CONVERTED_ONCE: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
@@ -295,34 +292,33 @@ _CONVERTED_ONCE: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 
 @contextlib.contextmanager
 def left_out_of_meta_graphs(graph: tf.Graph) -> Iterator[None]:
-    """Keeps what the block adds to a graph out of the .meta files that are written later."""
+    """Excludes the ops that the block adds to a graph from later .meta files."""
     before = graph.version
     yield
     _ADDED[graph] = graph.version, before
 
 
 def write_at_once(saver: v1.train.Saver, session: v1.Session, save: Save) -> str | None:
-    """Saves the variables of a session while its training waits; a `Writer`."""
+    """Saves a session's variables while its training waits; a `Writer`."""
     del saver
     return save(session)
 
 
 class GraphOnceSaver:
-    """What a `CheckpointSaverHook` asks of a saver, with .meta files that are made once for each state of the graph.
+    """The saver that a `CheckpointSaverHook` needs, with .meta files serialized once per state of the graph.
 
     The files are those that the saver writes, in the same order.
     """
 
     def __init__(self, saver: v1.train.Saver, writer: Writer = write_at_once) -> None:
-        """Wraps a saver."""
         self._saver = saver
         self._writer = writer
-        # Of the graph that it was made of, and of its version then.
+        # The graph, its version, and the message made from it.
         self._made: tuple[tf.Graph, int, bytes] | None = None
 
     @property
     def saver_def(self) -> Any:
-        """The saver's own."""
+        """The wrapped saver's definition."""
         return self._saver.saver_def
 
     def save(
@@ -332,9 +328,9 @@ class GraphOnceSaver:
         global_step: int | None = None,
         write_meta_graph: bool = True,
     ) -> str | None:
-        """Saves the variables, and the graph where that is requested."""
+        """Saves the variables and, on request, the graph."""
         path = save_path if global_step is None else f"{save_path}-{global_step}"
-        # Here, as the graph may grow while the checkpoint is being written.
+        # Serialized here, since the graph may grow while the checkpoint is written.
         content = self._content(session.graph) if write_meta_graph else None
 
         def save(session: v1.Session) -> str | None:
@@ -348,8 +344,8 @@ class GraphOnceSaver:
         return self._writer(self._saver, session, save)
 
     def _content(self, graph: tf.Graph) -> bytes:
-        # A graph that grew from version 1200 to 1260 by a loop of steps counts as 1200 as long as
-        # it is at 1260: the message that was made of it at 1200 is written again.
+        # A graph that grew from version 1200 to 1260 by a loop of steps counts as 1200 while it is at 1260: the message
+        # made at 1200 is written again.
         since, before = _ADDED.get(graph, (None, 0))
         version = before if graph.version == since else graph.version
         if self._made is None or self._made[:2] != (graph, version):
@@ -360,20 +356,19 @@ class GraphOnceSaver:
 
 
 class GraphOnceScaffold:
-    """What a `CheckpointSaverHook` asks of a scaffold: its saver, as a `GraphOnceSaver`.
+    """The scaffold that a `CheckpointSaverHook` needs: its saver is a `GraphOnceSaver`.
 
-    A saver of a class of the user's own is passed on as it is: its `save` may do more.
+    A saver of a user's own class is not wrapped: its `save` may do more.
     """
 
     def __init__(self, scaffold: v1.train.Scaffold, writer: Writer = write_at_once) -> None:
-        """Wraps a scaffold."""
         self._scaffold = scaffold
         self._writer = writer
         self._wrapped: GraphOnceSaver | None = None
 
     @property
     def saver(self) -> Any:
-        """The saver; `None` where the scaffold has none."""
+        """The saver; `None` if the scaffold has none."""
         saver = self._scaffold.saver
         if type(saver) is not v1.train.Saver:
             return saver
@@ -384,22 +379,22 @@ class GraphOnceScaffold:
 
 @contextlib.contextmanager
 def converted_once(graph: tf.Graph) -> Iterator[None]:
-    """Lets a graph be turned into a GraphDef once, as long as it has the same ops, for all who ask inside.
+    """Caches a graph's GraphDef for all callers in the block while the graph has the same ops.
 
-    What they get are copies, which cost a tenth: nobody sees what another does to his.
+    Callers get copies, which cost a tenth of a conversion and are independent of each other.
     """
     if graph in _CONVERTED_ONCE:
-        # A block around this one does it.
+        # An outer block does it.
         yield
         return
     convert, known = graph.as_graph_def, dict[object, v1.GraphDef]()
 
     def as_graph_def(*args: Any, use_pybind11_proto: bool = False, **kwargs: Any) -> v1.GraphDef:
-        # Which of TensorFlow's ways it goes makes no other message; a saver asks for the newer one.
+        # Both of TensorFlow's implementations give the same message; a saver asks for the newer one.
         way = {"use_pybind11_proto": True} if use_pybind11_proto else {}
         key = graph.version, args, tuple(sorted(kwargs.items()))
         if key not in known:
-            # A graph that has grown does not shrink again.
+            # A graph never shrinks.
             known.clear()
             known[key] = convert(*args, **way, **kwargs)
         copy = v1.GraphDef()
@@ -414,20 +409,20 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
         _CONVERTED_ONCE.remove(graph)
         del graph.as_graph_def
         if not isinstance(convert, types.MethodType):
-            # A place has its own, such as the graph of one replica alone.
+            # A place has its own method, as for one replica's graph.
             graph.as_graph_def = convert
 
 
 def write_as_text(graph: tf.Graph, path: str) -> None:
-    """Writes a graph as `tf.io.write_graph` does.
+    """Writes a graph like `tf.io.write_graph`, without printing it in Python.
 
-    But that prints in Python, which takes a third of the time to a large model's first step.
+    Printing takes a third of the time to a large model's first step.
     """
     _write(path, str(graph.as_graph_def(add_shapes=True)).encode())
 
 
 def _write(path: str, content: bytes) -> None:
-    # A name that `write_errors_explained` knows.
+    # A name that `write_errors_explained` recognizes.
     temporary = f"{path}.tmp{uuid.uuid4().hex}"
     with tf.io.gfile.GFile(temporary, "wb") as file:
         file.write(content)

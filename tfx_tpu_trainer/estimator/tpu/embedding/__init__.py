@@ -1,1 +1,1 @@
-"""TPU embeddings: `EmbeddingConfigSpec`, and how its tables are looked up and trained on each place."""
+"""Implements TPU embeddings: `EmbeddingConfigSpec`, and how each place looks up and trains its tables."""

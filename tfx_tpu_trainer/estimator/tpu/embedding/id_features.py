@@ -1,4 +1,4 @@
-"""Ids and weights on their way to the cores, sparse rows cut and padded like dense ones; how a core looks them up."""
+"""Moves ids and weights to the cores, with sparse rows cut and padded like dense ones, and looks them up there."""
 
 import functools
 from collections.abc import Mapping
@@ -20,19 +20,18 @@ _WEIGHTS_DTYPE = tf.float32
 
 
 class IdFeatures:
-    """Prepares the id features of an input for cores, and reads them there.
+    """Prepares an input's id features for cores, and reads them there.
 
     Sparse tensors can't be cut into the rows of each core, so they travel as encoded rows; dense
     ids of tables that combine are made sparse first, without their zeros.
     """
 
     def __init__(self, plan: EmbeddingPlan, *, padded: bool) -> None:
-        """Prepares for the features of a plan."""
         self._plan = plan
         self._padded = padded
 
     def prepare_input(self, returned: Any) -> Any:
-        """Prepares what an input_fn returned, and returns it in the same form."""
+        """Prepares the result of an input_fn, and returns it in the same form."""
         if not isinstance(returned, tf.data.Dataset):
             return self._prepare_element(returned)
 
@@ -45,7 +44,7 @@ class IdFeatures:
     def take(
         self, features: dict[str, Any], name: str
     ) -> tuple[tf.SparseTensor | tf.Tensor, tf.SparseTensor | None]:
-        """Takes a feature's ids and weights out of the features of one core."""
+        """Takes a feature's ids and weights from one core's features."""
         config = self._plan.features[name]
         rank = 3 if config.max_sequence_length else 2
         read = functools.partial(decode_rows, rank=rank, padded=self._padded)
@@ -92,8 +91,8 @@ class IdFeatures:
                     f"Found weights {config.weight_key} for weighted_categorical_column, which is "
                     f"not compatible with feature {name} given as a dense tensor: give sparse ids."
                 )
-        # Ids of which an ordinary embedding looks up nothing are left out here, on the host: -1,
-        # and those with a weight of 0 where weights are averaged.
+        # Ids that an ordinary embedding ignores are dropped here, on the host: -1, and those with weight 0 if weights
+        # are averaged.
         there = is_there(ids, weights, combiner=combiner)
         for key, sparse in given.items():
             kept = _with_known_rank(tf.sparse.retain(sparse, there), config.max_sequence_length > 0)
@@ -120,7 +119,7 @@ def _integer_ids(name: str, features: dict[str, Any]) -> tf.Tensor | tf.SparseTe
 
 def _weights(name: str, key: str, features: dict[str, Any]) -> tf.SparseTensor:
     weights = features.pop(key, None)
-    # Weights that another feature took before are there as strings, its encoded rows.
+    # Weights taken by an earlier feature are strings: its encoded rows.
     if weights is None or weights.dtype == tf.string:
         raise ValueError(
             f"Cannot find weights {key} for weighted_categorical_column. Please check if the "
@@ -157,7 +156,7 @@ def _check_without_combiner(name: str, ids: Any, weight_key: str | None, max_len
 
 
 def _with_known_rank(sparse: tf.SparseTensor, is_sequence: bool) -> tf.SparseTensor:
-    """Returns [rows, any], or of a sequence [rows, positions, any]."""
+    """Returns [rows, any], or for a sequence [rows, positions, any]."""
     shape = sparse.dense_shape
     lead = shape[:2] if is_sequence else shape[:1]
     rest = tf.reduce_prod(shape[2:] if is_sequence else shape[1:], keepdims=True)
@@ -165,7 +164,7 @@ def _with_known_rank(sparse: tf.SparseTensor, is_sequence: bool) -> tf.SparseTen
 
 
 def _pad_ids(column: Any, features: dict[str, Any], rows: int | None) -> None:
-    """Makes what a tensor-core column reads: dense ids, and which of them are real."""
+    """Returns the input of a tensor-core column: dense ids, and which of them are real."""
     name = column.categorical_column.key
     ids = _integer_ids(name, features)
     if not isinstance(ids, tf.SparseTensor):
@@ -185,19 +184,19 @@ def _pad_ids(column: Any, features: dict[str, Any], rows: int | None) -> None:
 
 
 def _static_rows(features: Any, labels: Any) -> int | None:
-    """Returns the number of rows where any tensor of the batch knows it."""
+    """Returns the number of rows if any tensor of the batch has it."""
     for leaf in tf.nest.flatten((features, labels)):
         if leaf is not None and leaf.shape.rank and leaf.shape[0] is not None:
             return leaf.shape[0]
     return None
 
 
-# What `tf.io.serialize_many_sparse` gives for a row: its indices, values and shape.
+# The parts that `tf.io.serialize_many_sparse` writes per row: indices, values and shape.
 _PARTS = 3
 
 
 def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
-    """Writes each row of a sparse tensor as strings.
+    """Encodes each row of a sparse tensor as strings.
 
     How many values a row has is not in its shape any more, so that a batch can be cut into the
     pieces of the cores, and a short one padded, as if it were dense.
@@ -208,7 +207,7 @@ def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
 def decode_rows(
     encoded: tf.Tensor, *, dtype: tf.DType, rank: int, padded: bool = False
 ) -> tf.SparseTensor:
-    """Reads what `encode_rows` wrote."""
+    """Decodes rows encoded by `encode_rows`."""
     if not padded:
         return tf.io.deserialize_many_sparse(encoded, dtype, rank)
     no_values = tf.SparseTensor(
@@ -216,12 +215,12 @@ def decode_rows(
         values=tf.zeros([0], dtype),
         dense_shape=[1] + [0] * (rank - 1),
     )
-    # The feed pads a short batch with zeros, which of strings are "", and those can't be decoded: a
-    # row of padding becomes the encoding of a row without ids.
+    # The feed pads a short batch with empty strings, which can't be decoded: a row of padding becomes the encoding of a
+    # row without ids.
     empty_row = tf.io.serialize_many_sparse(no_values)
     is_padding = tf.equal(tf.strings.length(encoded), 0)
     filled = tf.where(is_padding, tf.broadcast_to(empty_row, tf.shape(encoded)), encoded)
-    # One row more, as the op takes no empty batch; the shape below cuts it off again.
+    # One more row, since the op takes no empty batch; the shape below cuts it off again.
     decoded = tf.io.deserialize_many_sparse(tf.concat([filled, empty_row], axis=0), dtype, rank)
     rows = tf.shape(encoded, out_type=tf.int64)[:1]
     shape = tf.concat([rows, decoded.dense_shape[1:]], axis=0)
@@ -245,8 +244,7 @@ def look_up(
     `tf.nn.safe_embedding_lookup_sparse` does the same in several times as many ops; here they are
     copied for each core and feature.
     """
-    # The segment ops need sorted rows. They are: a sparse tensor that was serialized by rows comes
-    # back in the order of its rows.
+    # The segment ops need sorted rows, and get them: a sparse tensor serialized by rows is restored in row order.
     embedded = tf.gather(table, ids.values)
     row, rows = ids.indices[:, 0], tf.cast(ids.dense_shape[0], tf.int32)
     if weights is None:
@@ -263,9 +261,9 @@ def look_up(
 
 
 def is_there(ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner: str) -> tf.Tensor:
-    """Tells which ids an ordinary embedding looks up, the others being missing."""
-    # As `tf.nn.safe_embedding_lookup_sparse` prunes: negative ids always, ids without a positive
-    # weight unless the combiner is "sum".
+    """Returns which ids an ordinary embedding looks up."""
+    # Like `tf.nn.safe_embedding_lookup_sparse`, this drops negative ids, and ids without a positive weight unless the
+    # combiner is "sum".
     there = ids.values >= 0
     if weights is None or combiner == "sum":
         return there
@@ -273,7 +271,7 @@ def is_there(ids: tf.SparseTensor, weights: tf.SparseTensor | None, *, combiner:
 
 
 def look_up_dense(table: tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Returns the embedding of each row's one id."""
+    """Returns the embedding of each row's single id."""
     return tf.nn.embedding_lookup(table, tf.reshape(ids, [-1]))
 
 
@@ -293,7 +291,7 @@ def look_up_sequence(
 
 
 def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Makes every position of every row a separate row."""
+    """Makes each position of each row a row of its own."""
     kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
     # With `max_length` 3, the second position (1) of row 2 becomes row 2 * 3 + 1 = 7.
     row, position, place = tf.unstack(kept.indices, num=3, axis=1)
@@ -303,7 +301,7 @@ def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
 
 
 def sequence_lengths(ids: tf.SparseTensor, *, max_length: int) -> tf.Tensor:
-    """Returns how long each row's sequence is: up to its last id, and at most `max_length`."""
+    """Returns the length of each row's sequence: up to its last id, and at most `max_length`."""
     longest = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )
@@ -315,7 +313,7 @@ _NAME = "tpu_embedding_gradient_tap"
 
 
 class GradientTap:
-    """Records gradients with respect to tensors that are no variables.
+    """Records gradients with respect to tensors that are not variables.
 
     A model differentiates what it likes: a loss that it scaled, as `CrossShardOptimizer` does, or
     clipped, or added to others. The tapped tensors are made to depend on a trainable variable, a
@@ -323,25 +321,25 @@ class GradientTap:
     """
 
     def __init__(self) -> None:
-        """Makes the stand-in, in the default graph, before the model is built."""
+        """Makes the stand-in in the default graph, before the model is built."""
         self._stand_in = v1.get_variable(
             _NAME,
             shape=[1],
             initializer=v1.zeros_initializer(),
             collections=[v1.GraphKeys.LOCAL_VARIABLES],
         )
-        # Read once: all taps depend on this one tensor, whose gradient the optimizer asks for.
+        # Read once: all taps depend on this tensor, whose gradient the optimizer requests.
         self._value = self._stand_in.read_value()
         self._tapped: dict[str, tf.Tensor] = {}
         self._recorded: dict[str, tf.Tensor] = {}
 
     def tap(self, name: str, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns a tensor of the same value for the model to use."""
+        """Returns a tensor with the same value for the model to use."""
 
         @tf.custom_gradient
         def passed_on(stand_in: tf.Tensor, value: tf.Tensor) -> Any:
             def record(gradient: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                # Where a model differentiates more than once, the last time counts.
+                # If a model differentiates more than once, the last gradient counts.
                 self._recorded[name] = gradient
                 return tf.zeros_like(stand_in), gradient
 
@@ -353,7 +351,7 @@ class GradientTap:
         return tapped
 
     def close(self) -> Mapping[str, tf.Tensor]:
-        """Ends the recording, after the model is built.
+        """Ends the recording after the model is built.
 
         The stand-in, and what the model's optimizer keeps of it, become local variables: they
         are not trained from here on and not saved.

@@ -1,4 +1,4 @@
-"""The optimizers of embedding tables and their parameters.
+"""Defines the parameters of embedding tables' optimizers.
 
 TensorFlow had these classes up to 2.15; names, arguments and defaults are those. What all of them
 share is given by keyword.

@@ -1,4 +1,4 @@
-"""The embeddings of a TPUEstimator: tables, features, their spec, and its plan on cores."""
+"""Defines a TPUEstimator's embeddings: tables, features, their spec, and its plan on cores."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def check_embeddings(spec: Any, *, config: RunConfig, use_tpu: bool, eval_on_tpu
 
 
 def refuse_embeddings(spec: EmbeddingConfigSpec | None, where: str) -> None:
-    """Refuses embeddings where their tables can't be looked up."""
+    """Rejects embeddings where their tables can't be looked up."""
     if spec is not None:
         raise ValueError(
             f"embedding_config_spec is not implemented {where}. Run under a TPUStrategy "
@@ -296,17 +296,17 @@ def refuse_embeddings(spec: EmbeddingConfigSpec | None, where: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddingPlan:
-    """The embeddings of a model on cores."""
+    """A model's embeddings on cores."""
 
     tables: Mapping[str, TableConfig]
     features: Mapping[str, FeatureConfig]
-    tensor_core_columns: Sequence[Any]  # Their tables are variables of the model.
-    from_columns: bool  # Whether columns name the tables' variables; else the tables do.
-    parameters: OptimizationParameters | None  # Of the tables that have none of their own.
-    gradient_multiplier_fn: Callable[[tf.Tensor], Any] | None  # Of the global step.
+    tensor_core_columns: Sequence[Any]  # Columns whose tables are variables of the model.
+    from_columns: bool  # Whether columns name the tables' variables; otherwise the tables do.
+    parameters: OptimizationParameters | None  # The default parameters of tables.
+    gradient_multiplier_fn: Callable[[tf.Tensor], Any] | None  # A function of the global step.
 
     def features_of(self, table: str) -> list[str]:
-        """Returns the features that look up in a table."""
+        """Returns the features of a table."""
         return [name for name, feature in self.features.items() if feature.table_id == table]
 
     def combiner(self, feature: str) -> str | None:
@@ -314,7 +314,7 @@ class EmbeddingPlan:
         return self.tables[self.features[feature].table_id].combiner
 
     def variable_names(self, used: Mapping[str, str]) -> dict[str, str]:
-        """Names the variables of the tables as a run without a TPU does, by what the columns noted."""
+        """Returns the names of the tables' variables in a run without a TPU, as the columns recorded them."""
         if not self.from_columns:
             return {table: table for table in self.tables}
         unused = [
@@ -333,7 +333,7 @@ class EmbeddingPlan:
 
 
 def plan_embeddings(spec: EmbeddingConfigSpec) -> EmbeddingPlan:
-    """Works out a spec's tables and features."""
+    """Determines a spec's tables and features."""
     if spec.clipping_limit is not None:
         _logger.warning(
             "clipping_limit=%s has no effect, as in the original: clip with clip_gradient_min and "
@@ -374,9 +374,8 @@ def _of_columns(
                 "tf.compat.v1.tpu.experimental.embedding_column or shared_embedding_columns.",
                 type(column).__name__,
             )
-        # Two columns may share a table, as shared_embedding_columns do: the second sets the same
-        # TableConfig again. Two tables for one feature are refused, since activations are named after
-        # the feature.
+        # Columns may share a table, as shared_embedding_columns do: the second one sets the same TableConfig again. Two
+        # tables for one feature are rejected, since activations are named after the feature.
         feature = column.get_feature_key_name()
         if feature in features:
             raise ValueError(

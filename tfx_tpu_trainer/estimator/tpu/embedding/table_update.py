@@ -1,4 +1,4 @@
-"""Trains embedding tables with the optimizers that their parameters stand for."""
+"""Trains embedding tables with the optimizers in their parameters."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def make_table_update(
     gradients: Mapping[str, tf.IndexedSlices],
     step: tf.Tensor,
 ) -> HostFunction:
-    """Makes what trains the tables, once a step, from the gradients of all cores.
+    """Makes a function that trains the tables, once per step, from all cores' gradients.
 
     The rows of all cores stand one after the other when the function gets them. Those of one id
     are summed before the optimizer acts, so that a table trains as an ordinary embedding does on
@@ -40,8 +40,8 @@ def make_table_update(
         tensors[f"values_{index}"] = gradient.values
         tensors[f"rows_{index}"] = gradient.indices
 
-    # A host function gets the tensors of all cores concatenated: with two cores of one row each,
-    # `rows` [3] and [3] arrive as [3, 3], and `step` [7] and [7] as [7, 7], hence step[0] below.
+    # A host function gets all cores' tensors concatenated: with two cores of one row each, `rows` [3] and [3] arrive as
+    # [3, 3], and `step` [7] and [7] as [7, 7]; hence step[0] below.
     def update(step: tf.Tensor, **slices: tf.Tensor) -> list[tf.Operation]:
         step, rates = step[0], {}
         multiplier = None
@@ -55,7 +55,7 @@ def make_table_update(
             config = plan.tables[name]
             rate = parameters[name].learning_rate
             if config.learning_rate_fn is not None:
-                # Tables that share a function share its ops.
+                # Tables with the same function share its ops.
                 if config.learning_rate_fn not in rates:
                     rates[config.learning_rate_fn] = config.learning_rate_fn(step)
                 rate = rates[config.learning_rate_fn]
@@ -74,7 +74,7 @@ def make_table_update(
 
 
 def parameters_of(plan: EmbeddingPlan, table: str) -> OptimizationParameters:
-    """Returns the optimization parameters of a table, with its learning rate."""
+    """Returns a table's optimization parameters, including its learning rate."""
     config = plan.tables[table]
     parameters = config.optimization_parameters or plan.parameters
     if not isinstance(parameters, OptimizationParameters):
@@ -93,8 +93,8 @@ def parameters_of(plan: EmbeddingPlan, table: str) -> OptimizationParameters:
 
 
 def _sum_of_each_row(values: tf.Tensor, rows: tf.Tensor) -> tf.IndexedSlices:
-    # Rows [3, 5, 3] with gradients a, b, c become rows [3, 5] with a + c, b. Without it a gradient
-    # would be clipped before it is summed, and `scatter_update` would keep one of a and c.
+    # Rows [3, 5, 3] with gradients a, b, c become rows [3, 5] with a + c, b. Otherwise gradients would be clipped
+    # before they are summed, and `scatter_update` would keep one of a and c.
     unique, place = tf.unique(rows)
     return tf.IndexedSlices(
         tf.math.unsorted_segment_sum(values, place, tf.shape(unique)[0]), unique
@@ -109,12 +109,12 @@ def _train_table(
     rate: tf.Tensor,
     step: tf.Tensor,
 ) -> tf.Operation:
-    """Makes one step: the rows decay, the optimizer moves them, and they are clipped."""
+    """Makes one step: decays the rows, moves them by the optimizer, and clips them."""
     rows = gradient.indices
     gradient = tf.IndexedSlices(
         _clip(gradient.values, parameters.clip_gradient_min, parameters.clip_gradient_max), rows
     )
-    # Each part waits for the one before, as all of them change the same rows: decay, move, clip.
+    # Each part waits for the previous one, since all change the same rows: decay, move, clip.
     before = []
     if parameters.weight_decay_factor is not None:
         factor = tf.constant(parameters.weight_decay_factor)
@@ -141,7 +141,7 @@ def _train_table(
 
 
 def _optimizer(parameters: Any, rate: tf.Tensor) -> v1.train.Optimizer:
-    """Returns TensorFlow's own optimizer of the parameters; its slots have the names of any run."""
+    """Returns TensorFlow's own optimizer with these parameters; its slots have their usual names."""
     if isinstance(parameters, StochasticGradientDescentParameters):
         return v1.train.GradientDescentOptimizer(rate)
     if isinstance(parameters, AdagradParameters):
@@ -206,7 +206,7 @@ class SparseAdam:
     def apply(
         self, table: tf.Variable, gradient: tf.IndexedSlices, *, rate: tf.Tensor, step: tf.Tensor
     ) -> tf.Operation:
-        """Makes one step; the moments' variables are made in the default graph."""
+        """Makes one step; the moments' variables are in the default graph."""
         first, second = _slot(table, "Adam"), _slot(table, "Adam_1")
         number = tf.cast(step + 1, table.dtype)
         rate *= tf.sqrt(1 - self.beta2**number) / (1 - self.beta1**number)
@@ -229,7 +229,7 @@ class SparseAdam:
     ) -> tf.Operation:
         added = (1 - decay) * values
         if self.lazy:
-            # A row that was last touched ten steps ago decays once now, not ten times.
+            # A row last touched ten steps ago decays once now, not ten times.
             kept = decay * tf.gather(moment, rows)
             return tf.group(v1.scatter_update(moment, rows, kept + added))
         with tf.control_dependencies([moment.assign(decay * moment, read_value=False)]):
@@ -242,7 +242,7 @@ class SparseAdam:
 
 
 def _slot(table: tf.Variable, name: str) -> tf.Variable:
-    """Makes a variable like the table, named as `tf.compat.v1.train.AdamOptimizer` names its own."""
+    """Makes a variable like the table, named like a slot of `tf.compat.v1.train.AdamOptimizer`."""
     return v1.get_variable(
         f"{table.op.name}/{name}",
         shape=table.shape,

@@ -55,7 +55,7 @@ ORDINARY_COLUMNS = (
 )
 """Columns without a TPU that a spec may hold, as one does for use_tpu=False."""
 
-# Name of a variable that belongs to one column, in its scope.
+# A column's own variable, in its scope.
 _VARIABLE = "embedding_weights"
 
 MASK_SUFFIX = tpu_columns_v2._TENSOR_CORE_MASK_KEY_SUFFIX
@@ -63,7 +63,7 @@ MASK_SUFFIX = tpu_columns_v2._TENSOR_CORE_MASK_KEY_SUFFIX
 
 
 def is_on_tensor_core(column: Any) -> bool:
-    """Tells whether a column's table is an ordinary variable of the model, on the core."""
+    """Returns whether a column's table is an ordinary variable of the model, on the core."""
     kinds = (
         tpu_columns_v2._TPUDeviceSpecificEmbeddingColumnV2,
         tpu_columns_v2._TPUSharedDeviceSpecificEmbeddingColumnV2,
@@ -73,18 +73,18 @@ def is_on_tensor_core(column: Any) -> bool:
 
 
 def padded_width(column: Any) -> int:
-    """Returns to how many ids a tensor-core column's rows are padded."""
+    """Returns the number of ids to which a tensor-core column's rows are padded."""
     return column._tensor_core_shape[1]
 
 
 def lengths_key(feature: str) -> str:
-    """Names the feature that holds the lengths of a sequence feature."""
+    """Names the feature with a sequence feature's lengths."""
     return tpu_columns.get_sequence_length_feature_key_name_from_feature_key_name(feature)
 
 
 @contextlib.contextmanager
 def noting_names(graph: tf.Graph) -> Iterator[NotedNames]:
-    """Lets columns note the names of their variables while a model is built in a graph."""
+    """Lets columns record their variables' names while a model is built in a graph."""
     notes = NotedNames()
     graph.get_collection_ref(tpu_columns._TPU_FC_TO_SCOPE)[:] = [notes]
     try:
@@ -94,14 +94,14 @@ def noting_names(graph: tf.Graph) -> Iterator[NotedNames]:
 
 
 class NotedNames(dict):
-    """What columns note down: table -> (variable scope, name in it)."""
+    """The columns' records: table -> (variable scope, name in it)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._name_scopes: dict[str, str] = {}
 
     def __setitem__(self, table: str, noted: tuple[str, str]) -> None:
-        """Takes a note, and the name scope with it.
+        """Records a name with the current name scope.
 
         The layers of Keras name their variables by it, and open no variable scope.
         """
@@ -110,7 +110,7 @@ class NotedNames(dict):
             self._name_scopes[table] = v1.get_default_graph().get_name_scope()
 
     def full_names(self) -> dict[str, str]:
-        """Returns table -> full name of its variable as a run without a TPU calls it."""
+        """Returns table -> its variable's full name in a run without a TPU."""
         return {
             table: "/".join(filter(None, (scope or self._name_scopes.get(table), name)))
             for table, (scope, name) in self.items()
@@ -119,21 +119,21 @@ class NotedNames(dict):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StackedTable:
-    """A table's place in a stack of SparseCores' tables."""
+    """A table's place in SparseCores' stack of tables."""
 
     padded_rows: int  # A multiple of the number of SparseCores.
     padded_dim: int
-    offset: int  # Rows of the tables before it in the stack.
-    rotation: int  # By how many SparseCores its rows are shifted.
+    offset: int  # Rows of the preceding tables in the stack.
+    rotation: int  # The number of SparseCores by which its rows are shifted.
 
 
 def are_cores_set_up() -> bool:
-    """Tells whether the TPU's embedding cores are set up; called in eager mode."""
+    """Returns whether the TPU's embedding cores are set up; call it eagerly."""
     return bool(tpu_ops.is_tpu_embedding_initialized())
 
 
 def variables_of_hosts(embedding: Any) -> Mapping[str, Mapping[str, Sequence[tf.Variable]]]:
-    """Returns name of a table -> name of a slot -> its rows, a variable for each host."""
+    """Returns table -> slot -> its rows, one variable per host."""
     return {
         table: {slot: variable.variables for slot, variable in slots.items()}
         for table, slots in embedding._variables.items()
@@ -151,12 +151,12 @@ def retrieve(embedding: Any) -> None:
 
 
 def cores_of_device(embedding: Any) -> int:
-    """Returns how many SparseCores a `TPUEmbeddingV2` reckons with for a device."""
+    """Returns the number of SparseCores per device that a `TPUEmbeddingV2` assumes."""
     return embedding._num_sc_per_chip
 
 
 def stacks(embedding: Any) -> dict[str, dict[str, StackedTable]]:
-    """Returns name of a stack -> name of a table -> its place, in the order of the tables."""
+    """Returns stack -> table -> its place, in the order of the tables."""
     return {
         stack: {
             table.name: StackedTable(

@@ -1,4 +1,4 @@
-"""A spec's embeddings as `tf.tpu.experimental.embedding` describes them: tables, features, optimizers."""
+"""Describes a spec's embeddings for `tf.tpu.experimental.embedding`: tables, features, optimizers."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _MOST_IDS = 2**31 - 1
 
 
 class StepRates:
-    """The learning rates of a step, for optimizers that call a function without arguments.
+    """A step's learning rates, for optimizers that call a function without arguments.
 
     TensorFlow calls it while it traces a step; the global step is then what `at` has.
     """
@@ -42,7 +42,7 @@ class StepRates:
 
     @contextlib.contextmanager
     def at(self, step: tf.Tensor) -> Iterator[None]:
-        """Makes the rates those of a step."""
+        """Sets the step of the rates."""
         self._step = step
         try:
             yield
@@ -52,14 +52,13 @@ class StepRates:
     def rate(
         self, parameters: OptimizationParameters, rate_fn: Callable[[tf.Tensor], Any] | None
     ) -> float | Callable[[], tf.Tensor]:
-        """Returns the rate of a table: a number, or a function, one for all tables that share it.
+        """Returns a table's rate: a number, or a function shared by all tables with that rate.
 
         Adam's has the correction of its moments' bias in it, which embedding hardware leaves out:
         see TensorFlow's optimization_parameters.proto.
         """
-        # TensorFlow tells functions apart by identity: tables that share a rate must get the same
-        # function object, or each counts as a learning rate of its own. So functions are kept by
-        # what they depend on.
+        # TensorFlow compares functions by identity: tables that share a rate must get the same function object, or each
+        # counts as its own learning rate. So functions are cached by what they depend on.
         betas = None
         if isinstance(parameters, AdamParameters):
             betas = parameters.beta1, parameters.beta2
@@ -94,13 +93,13 @@ def make_feature_configs(
         name: _embedding.TableConfig(
             vocabulary_size=config.vocabulary_size,
             dim=config.dimension,
-            # Every value is assigned: those of a checkpoint, or those of the session.
+            # Every value is assigned from a checkpoint or the session.
             initializer=tf.zeros_initializer(),
             optimizer=_optimizer(
                 parameters := parameters_of(plan, name),
                 rates.rate(parameters, config.learning_rate_fn),
             ),
-            # A sample of one id is its embedding, whatever combines it.
+            # A sample of one id is its embedding, whatever the combiner.
             combiner=config.combiner or "sum",
             name=name,
         )
@@ -116,7 +115,7 @@ def make_feature_configs(
 
 
 def check_plan(plan: EmbeddingPlan, *, where: str) -> None:
-    """Checks that a TPU can train the tables of a plan."""
+    """Checks that a TPU can train a plan's tables."""
     for name, config in plan.tables.items():
         if not plan.features_of(name):
             continue
@@ -141,7 +140,7 @@ def check_plan(plan: EmbeddingPlan, *, where: str) -> None:
 
 
 def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
-    """Checks that SparseCores can train as the parameters of a plan say.
+    """Checks that SparseCores can train with a plan's parameters.
 
     TensorFlow's `TPUEmbeddingV2` takes these settings and ignores them.
     """
@@ -171,7 +170,7 @@ def check_sparse_core_parameters(plan: EmbeddingPlan) -> None:
 
 
 def check_memory(plan: EmbeddingPlan, *, devices: int, generations: Sequence[str]) -> None:
-    """Checks that a TPU's memory can hold the tables of a plan with their slots.
+    """Checks that a TPU's memory can hold a plan's tables with their slots.
 
     A strategy does not tell which chips it has, so the largest are assumed. `preflight` tells what
     else is in their memory.

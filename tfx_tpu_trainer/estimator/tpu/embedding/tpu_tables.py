@@ -1,4 +1,4 @@
-"""Embedding tables on a TPU's own hardware: embedding cores (v2, v3, v4) and SparseCores (v5p, v6e)."""
+"""Keeps embedding tables on a TPU's own hardware: embedding cores (v2, v3, v4) and SparseCores (v5p, v6e)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tfx_tpu_trainer.estimator.tpu.embedding.tpu_configs import (
 
 _embedding = tf.tpu.experimental.embedding
 
-# What TensorFlow calls a table itself, beside its slots.
+# TensorFlow's name for the table itself, among its slots.
 _TABLE = "parameters"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """What a variable of the session is on the TPU: a table's name, and the name of its slot."""
+    """The place of a session's variable on the TPU: the names of its table and slot."""
 
     table: str
     slot: str
 
 
 class TPUTables(StrategyTables):
-    """Tables that a TPU looks up and trains, by one of TensorFlow's two classes.
+    """Tables that a TPU looks up and trains, through one of TensorFlow's two classes.
 
     Not tested on TPU hardware. Tests show the graph of the steps, and the tables' way to the
     devices and back.
@@ -56,7 +56,7 @@ class TPUTables(StrategyTables):
         is_training: bool,
         spec: EmbeddingConfigSpec,
     ) -> None:
-        """Makes the optimizers' slots in the graph of the trace, which must be the default one."""
+        """Makes the optimizers' slots in the trace's graph, which must be the default one."""
         super().__init__(lookups, replicas=strategy.num_replicas_in_sync)
         self._plan = plan
         self._strategy = strategy
@@ -75,13 +75,13 @@ class TPUTables(StrategyTables):
         for table, variable in lookups.tables.items():
             if plan.features_of(table):
                 self._add_places(table, variable)
-        # Tables that no feature reads stay as they are, in the session.
+        # Tables without features stay unchanged in the session.
         self.handles = [handle for handle in self.handles if handle.name in self._places]
 
     @classmethod
     @abc.abstractmethod
     def check(cls, plan: EmbeddingPlan, strategy: tf.distribute.Strategy) -> None:
-        """Checks that the hardware can hold and train the tables of a plan."""
+        """Checks that the hardware can hold and train a plan's tables."""
 
     def finish(
         self,
@@ -100,7 +100,7 @@ class TPUTables(StrategyTables):
                 self._places[handle.name] = _Place(table, names[handle.op.name])
 
     def _values_by_slot(self, values: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-        """Returns name of a slot -> name of a table -> its value."""
+        """Returns slot -> table -> value."""
         by_slot: dict[str, dict[str, np.ndarray]] = {}
         for handle, place in self._places.items():
             by_slot.setdefault(place.slot, {})[place.table] = values[handle]
@@ -153,22 +153,21 @@ class _HostIds:
 class _EmbeddingCores:
     """The embedding cores of a strategy's TPU, which TensorFlow sets up once."""
 
-    key: Any  # What they were set up for.
-    embedding: Any  # The `TPUEmbedding`.
-    rates: StepRates  # The learning rates that it calls.
-    is_taken: bool = False  # Whether they hold the tables of steps that are running.
+    key: Any  # Identifies the set-up.
+    embedding: Any
+    rates: StepRates
+    is_taken: bool = False  # Whether they hold the tables of running steps.
 
 
-# TensorFlow sets the embedding cores up once, so a second TPUEmbedding on the same TPU fails and
-# the first is kept, by its strategy. A new strategy, for a TPU that was initialized again, has no
-# entry.
+# TensorFlow sets up embedding cores once, so that a second TPUEmbedding on the same TPU fails; the first is kept, by
+# its strategy. A new strategy, for a TPU initialized again, has no entry.
 _cores_of: weakref.WeakKeyDictionary[tf.distribute.Strategy, _EmbeddingCores] = (
     weakref.WeakKeyDictionary()
 )
 
 
 class EmbeddingCoreTables(TPUTables):
-    """Tables on embedding cores, by `tf.tpu.experimental.embedding.TPUEmbedding`.
+    """Tables on embedding cores, through `tf.tpu.experimental.embedding.TPUEmbedding`.
 
     The host enqueues a step's ids; the replicas dequeue activations and send gradients back.
     """
@@ -191,19 +190,19 @@ class EmbeddingCoreTables(TPUTables):
         variables = tf_private.variables_of_hosts(cores.embedding)
         for slot, tables in self._values_by_slot(values).items():
             for table, value in tables.items():
-                # A variable for each host, with the rows one after the other: of eight rows on two
-                # hosts, the first four and the last four.
+                # One variable per host, with consecutive rows: of eight rows on two hosts, the first four and the last
+                # four.
                 shards = variables[table][slot]
                 ends = np.cumsum([int(shard.shape[0]) for shard in shards])[:-1]
                 for shard, part in zip(shards, np.split(value, ends), strict=True):
                     shard.assign(part)
         tf_private.load(cores.embedding)
         cores.is_taken, self._cores = True, cores
-        # What the session has is what was loaded, until a step was made.
+        # Until the first step, the session has the loaded values.
         self._is_retrieved = True
 
     def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
-        """Enqueues the replicas' ids; passes the sequences' lengths on."""
+        """Enqueues the replicas' ids; passes on the sequences' lengths."""
         passed = []
         for number, batch in enumerate(batches):
             on_host = self._ids_on_host(copier, batch, number)
@@ -229,13 +228,12 @@ class EmbeddingCoreTables(TPUTables):
         return []
 
     def step(self) -> None:
-        """Notes that the tables of the hosts will be out of date."""
+        """Marks the hosts' tables as outdated."""
         self._is_retrieved = False
 
     def value(self, handle: str) -> np.ndarray:
-        """Returns a variable's value, after fetching all tables where steps were made since."""
-        # One retrieval fetches all tables and slots, so a checkpoint that asks for each of them
-        # pays once.
+        """Returns a variable's value, fetching all tables first if steps were made since."""
+        # One retrieval fetches all tables and slots, so that a checkpoint pays only once.
         if not self._is_retrieved:
             tf_private.retrieve(self._cores.embedding)
             self._is_retrieved = True
@@ -244,7 +242,7 @@ class EmbeddingCoreTables(TPUTables):
         return np.concatenate([shard.numpy() for shard in shards[place.slot]])
 
     def stop(self) -> None:
-        """Lets other steps have the cores."""
+        """Releases the cores for other steps."""
         self._cores.is_taken = False
         del self._cores
 
@@ -273,7 +271,7 @@ class EmbeddingCoreTables(TPUTables):
 
 
 class SparseCoreTables(TPUTables):
-    """Tables on SparseCores, by `tf.tpu.experimental.embedding.TPUEmbeddingV2`.
+    """Tables on SparseCores, through `tf.tpu.experimental.embedding.TPUEmbeddingV2`.
 
     They are variables on the TPU devices; a replica's program looks up in them and updates them. The
     host prepares the ids, outside of that program.
@@ -289,7 +287,7 @@ class SparseCoreTables(TPUTables):
     def start(self, values: Mapping[str, np.ndarray]) -> None:
         """Makes the variables on the devices."""
         self._rates, config = StepRates(), self._sparse_core_config
-        # TensorFlow 2.16 has no such argument.
+        # TensorFlow 2.16 lacks this argument.
         options = {} if config is None else {"sparse_core_embedding_config": config}
         with self._strategy.scope():
             self._embedding = _embedding.TPUEmbeddingV2(
@@ -319,13 +317,12 @@ class SparseCoreTables(TPUTables):
                         shard.assign(part)
 
     def send(self, copier: GraphCopier, batches: Sequence[Batch]) -> list[list[tf.Tensor]]:
-        """Passes the replicas' ids on; TensorFlow takes them out of the replicas' program again."""
+        """Passes on the replicas' ids; TensorFlow takes them out of the replicas' program again."""
         passed = []
         for number, batch in enumerate(batches):
             on_host = self._ids_on_host(copier, batch, number)
-            # Kept for `receive`: a replica's program takes tensors alone, in one list. What is
-            # `None` (a feature without weights) is left out of it and put back by this structure,
-            # which is the same for all replicas.
+            # Kept for `receive`: a replica's program takes one list of tensors. `None` (a feature without weights) is
+            # left out and restored by this structure, which is the same for all replicas.
             self._structure = [on_host.ids, on_host.weights, on_host.lengths]
             passed.append(tf.nest.flatten(self._structure, expand_composites=True))
         return [[tensor for tensor in tensors if tensor is not None] for tensors in passed]
@@ -369,12 +366,12 @@ class SparseCoreTables(TPUTables):
         del self._embedding, self._layouts
 
     def _shards(self, stack: str, slot: str) -> Collection[tf.Variable]:
-        """Returns the parts of a stack on the devices."""
+        """Returns a stack's parts on the devices."""
         return self._strategy.experimental_local_results(self._embedding.variables[stack][slot])
 
     def _check_samples(self, cores: int) -> None:
         for name, samples in self._samples.items():
-            # `cores` are those of one device: they share the samples of its replica.
+            # `cores` counts one device's cores, which share the samples of its replica.
             if samples % cores:
                 raise ValueError(
                     f"Feature {name} has {samples} samples on a replica, which the {cores} "
@@ -384,7 +381,7 @@ class SparseCoreTables(TPUTables):
 
 
 def _identity(plan: EmbeddingPlan) -> tuple[Any, ...]:
-    """Returns what two plans of the same tables, features and optimizers have in common."""
+    """Returns a key that plans with the same tables, features and optimizers share."""
     tables = {
         name: (
             config.vocabulary_size,
@@ -401,15 +398,15 @@ def _identity(plan: EmbeddingPlan) -> tuple[Any, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class StackLayout:
-    """Where the rows of stacked tables are on SparseCores.
+    """The positions of stacked tables' rows on SparseCores.
 
     `TPUEmbeddingV2` stacks tables of one width and optimizer, pads them, and spreads each over all
     SparseCores of a slice. Checkpoints know nothing of that, so values are packed on their way in
     and unpacked on their way out.
     """
 
-    places: Mapping[str, tf_private.StackedTable]  # By the table's name.
-    shapes: Mapping[str, tuple[int, int]]  # A table's rows and width, without padding.
+    places: Mapping[str, tf_private.StackedTable]  # By table name.
+    shapes: Mapping[str, tuple[int, int]]  # Table -> rows and width, without padding.
     cores: int  # SparseCores of the whole slice.
 
     @property
@@ -423,7 +420,7 @@ class StackLayout:
         return sum(place.padded_rows for place in self.places.values())
 
     def pack(self, values: Mapping[str, np.ndarray], *, devices: int) -> list[np.ndarray]:
-        """Lays tables, or slots of theirs, out for devices."""
+        """Arranges tables, or their slots, for devices."""
         stack = np.zeros((self.cores, self.rows // self.cores, self.padded_dim), np.float32)
         for name, value in values.items():
             core, place = self._where(name)
@@ -431,17 +428,16 @@ class StackLayout:
         return np.split(stack.reshape(self.rows, self.padded_dim), devices)
 
     def unpack(self, parts: Sequence[np.ndarray], name: str) -> np.ndarray:
-        """Collects a table, or a slot of it, from the parts of the devices."""
+        """Collects a table, or its slot, from the devices' parts."""
         stack = np.concatenate(parts).reshape(self.cores, -1, self.padded_dim)
         core, place = self._where(name)
         return stack[core, place, : self.shapes[name][1]]
 
     def _where(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns for each row of a table its SparseCore, and its place there."""
-        # Row i of a table is on SparseCore (i + rotation) mod cores. There the rows of one table
-        # follow those of the tables before it, and a device has the rows of its SparseCores one
-        # after the other. With 4 cores, rotation 1 and offset 8, row 5 is on core 2, where it is
-        # the row (8 + 5) // 4 = 3: two rows of the tables before, then row 1, then row 5.
+        """Returns each row's SparseCore and its position there."""
+        # Row i of a table is on SparseCore (i + rotation) mod cores. There, a table's rows follow those of the
+        # preceding tables, and a device holds its SparseCores' rows consecutively. With 4 cores, rotation 1 and offset
+        # 8, row 5 is on core 2, at position (8 + 5) // 4 = 3: after two rows of the preceding tables, and row 1.
         table = self.places[name]
         rows = np.arange(self.shapes[name][0])
         return (rows + table.rotation) % self.cores, (table.offset + rows) // self.cores
