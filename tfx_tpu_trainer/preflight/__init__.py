@@ -1,4 +1,4 @@
-"""The real TPU compiler on any x86-64 Linux machine, before a TPU is paid for.
+"""Runs the real TPU compiler on any x86-64 Linux machine, before a TPU is paid for.
 
 `preflight` traces a model's steps, lowers them to HLO and compiles them with libtpu in another process; its report says
 whether they fit a slice, how long a step takes and what a training costs. `sweep` does so for many slices.

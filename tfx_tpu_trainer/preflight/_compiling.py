@@ -46,11 +46,12 @@ _LARGEST_SHOWN = 10
 _DUMP = "dump"
 _DUMP_FLAGS = "--xla_dump_hlo_as_proto=true --xla_dump_hlo_as_text=false"
 
-# As the C library, libtpu's allocator, C++ and Python put it: which of them meets the limit first differs by machine.
+# The wordings of the C library, libtpu's allocator, C++ and Python: which of them hits the limit first differs by
+# machine.
 _OUT_OF_MEMORY = re.compile(
     r"cannot allocate memory|failed to map segment|mmap error|bad_alloc|MemoryError", re.IGNORECASE
 )
-# What libtpu logs last when a condition of its own does not hold.
+# libtpu's last log line when one of its own conditions fails.
 _FATAL = re.compile(r"^F\d{4} .*?\] (.+)")
 
 _LESS_WORK = (
@@ -159,8 +160,8 @@ def compile_steps(
     return tuple(_Compilation(step, tpu_slice, library, options).run() for step in steps)
 
 
-# Each compilation is a process of its own: libtpu aborts where a condition inside it does not hold,
-# its memory can be limited only for a whole process, and a compiler that hangs can only be killed.
+# Each compilation is its own process: libtpu aborts when one of its conditions fails, memory can only be limited per
+# process, and a hanging compiler can only be killed.
 class _Compilation:
     """The compilation of one step for one slice."""
 
@@ -182,9 +183,9 @@ class _Compilation:
         if problem is not None:
             return self._result(problem=problem)
         arguments = HloModule(step.hlo).parameters(of_one_core=True)
-        # Variables and inputs alone may be too large: then there is nothing to compile.
+        # If variables and inputs alone are too large, there is nothing to compile.
         if sum(each.bytes for each in arguments) > self._limit:
-            # The compiler's message on such a program may be about something else.
+            # For such a program the compiler's message may be about something else.
             return self._too_large(sum(each.bytes for each in arguments), arguments)
         with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
             return self._compile(folder)
@@ -221,8 +222,8 @@ class _Compilation:
         if response is None:
             errors = ended.stderr.decode(errors="replace")
             return self._result(problem=_crash_problem(ended.returncode, errors))
-        # The dump is the same program with its buffer assignment, which the API does not give.
-        # Where a libtpu dumps nothing, the statistics alone have to do (`_memory_need`).
+        # The dump is the same program with its buffer assignment, which the API does not return. Without a dump, the
+        # statistics alone are used (`_memory_need`).
         program = _dumped(folder) or response.program
         return self._read(dataclasses.replace(response, program=program))
 
@@ -256,7 +257,7 @@ class _Compilation:
         module = HloModule.of_optimized(response.program)
         largest = module.allocations(temp_bytes=memory.temp_bytes)
         if memory.total > self._limit:
-            # The compiler looks at variables, inputs and values in between, not at what a step gives back.
+            # The compiler counts variables, inputs and intermediate values, but not a step's results.
             return self._too_large(memory.total, largest)
         collectives = module.collectives()
         if self._step.num_partitions == 1:
@@ -302,10 +303,9 @@ def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> Memory
 
     At the edge where the compiler begins to refuse a model, HBM is full with these.
     """
-    # The assignment holds every buffer once: arguments, outputs and values in between. An output
-    # that takes an argument's place is one buffer, but the statistics count it as both, hence
-    # `alias`. Example: variables of 4 GiB, updated in place, in buffers of 6 GiB leave 6 - 4 - 4 +
-    # 4 = 2 GiB.
+    # The assignment holds every buffer once: arguments, outputs and intermediate values. An output in an argument's
+    # place is one buffer, but the statistics count it as both; hence `alias`. Example: variables of 4 GiB, updated in
+    # place, in buffers of 6 GiB leave 6 - 4 - 4 + 4 = 2 GiB.
     temp = stats["temp"]
     if buffers is not None:
         temp = buffers.bytes - stats["argument"] - stats["output"] + stats["alias"]
@@ -320,20 +320,18 @@ def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> Memory
 
 
 def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
-    """Returns what the compiler must be told of a slice beyond its name."""
+    """Returns the compiler's options for a slice, besides its name."""
     options: dict[str, Any] = {}
     if tpu_slice.num_chips == 1:
         options["chips_per_host_bounds"] = [1, 1, 1]
     if tpu_slice.chip.generation == "v4":
-        # By itself the compiler takes the two cores of a v4 for devices of their own, where
-        # TensorFlow sees one.
+        # By default the compiler treats the two cores of a v4 as separate devices, where TensorFlow sees one.
         options["chip_config_name"] = "megacore"
     return options
 
 
 def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
-    # An exported model is served by single cores, each with the whole model, whatever slice they
-    # are of.
+    # Single cores serve an exported model, each with the whole model, whatever their slice.
     serves = step.name.startswith("serve")
     devices = step.num_replicas * step.num_partitions
     if devices == tpu_slice.num_devices or (serves and step.num_replicas == 1):
@@ -360,7 +358,7 @@ def _memory_limit(gib: float | None) -> int:
 
 def _environment(folder: str) -> dict[str, str]:
     path = [str(PACKAGE_FOLDER.parent), os.environ.get("PYTHONPATH", "")]
-    # The C API has no call for the buffers; libtpu reads XLA's own flags for what it dumps.
+    # The C API does not return buffers; libtpu reads XLA's flags for dumping.
     dump = (os.environ.get("XLA_FLAGS", ""), f"--xla_dump_to={folder}/{_DUMP}", _DUMP_FLAGS)
     return {
         **os.environ,
@@ -370,9 +368,9 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 def _dumped(folder: str) -> bytes | None:
-    """Returns the program that libtpu has dumped, a serialized `HloProto` with its buffers."""
+    """Returns the program dumped by libtpu, a serialized `HloProto` with buffers."""
     found = pathlib.Path(folder, _DUMP).glob("*.after_optimizations.hlo.pb")
-    # Small programs that the compiler makes on the way are dumped as well.
+    # Small intermediate programs of the compiler are dumped as well.
     return max((each.read_bytes() for each in found), key=len, default=None)
 
 

@@ -1,4 +1,4 @@
-"""The engine's own steps of one core: training, evaluation and prediction, as a TPU runs them.
+"""Lowers one core's steps of the engine: training, evaluation and prediction, as a TPU runs them.
 
 A model is traced as the engine traces it for cores, through the calls of `TPUEstimator`, and
 what a core fetches is what the places of `estimator/tpu/cores/` fetch. The bodies of host_call
@@ -72,7 +72,7 @@ def lower_engine_step(
     batch_axis: Sequence[int] | None = None,
     embedding_config_spec: Any = None,
 ) -> LoweredStep:
-    """Traces a model as `TPUEstimator` does for cores, and lowers the step that one core runs."""
+    """Traces a model as `TPUEstimator` does for cores, and lowers the step of one core."""
     config = _config_of(config or RunConfig(), num_replicas)
     calls = TPUEstimatorCalls(
         model_fn,
@@ -89,7 +89,7 @@ def lower_engine_step(
         export_options={},
     )
     with call_graph(config) as graph:
-        # What a TPU's cores would run is what emulated ones do.
+        # Emulated cores run the same step as a TPU's.
         trace = calls.on_emulated_cores(input_fn, mode).trace()
         _check(trace.template, num_replicas)
         return lower(_step_of(graph, trace))
@@ -97,13 +97,13 @@ def lower_engine_step(
 
 def _config_of(config: RunConfig, num_replicas: int) -> RunConfig:
     tpu_config = config.tpu_config._replace(num_shards=num_replicas)
-    # A model may write its name into paths; nothing is written there.
+    # A model may use its name in paths; nothing is written there.
     model_dir = config.model_dir or os.path.join(tempfile.gettempdir(), "preflight")
     return config.replace(tpu_config=tpu_config, model_dir=model_dir)
 
 
 def _check(template: ModelTemplate, num_replicas: int) -> None:
-    """Checks what the placements check before they run a template on cores."""
+    """Makes the placements' checks before they run a template on cores."""
     if template.mode == ModeKeys.TRAIN:
         check_training_on_cores(template, cores=num_replicas, only_outside=True)
     elif template.mode == ModeKeys.PREDICT:
@@ -160,12 +160,12 @@ def _step_of(graph: tf.Graph, trace: CoreTrace) -> StepGraph:
 
 
 def _table_findings(trace: CoreTrace, *, cores: int) -> tuple[Finding, ...]:
-    """Reports the HBM that embedding tables take in addition to the program."""
+    """Reports the embedding tables' HBM, which adds to the program's."""
     if trace.embeddings is None:
         return ()
     before = {variable.ref() for variable in v1.global_variables()}
     if trace.template.table_update is not None:
-        # Called for the optimizers' slots alone, which it makes.
+        # Called for its side effect of making the optimizers' slots.
         trace.template.table_update()
     tables = [
         *trace.embeddings.tables.values(),
@@ -192,7 +192,7 @@ def _targets(template: ModelTemplate) -> list[str]:
 
 
 def _full_spec(placeholder: tf.Tensor, rows: int) -> tf.TensorSpec:
-    """Returns the spec of a full batch; where short ones may come, the batch is left open."""
+    """Returns the spec of a full batch; where short batches may come, the batch size is open."""
     sizes = [rows if size is None else size for size in placeholder.shape.as_list()]
     return tf.TensorSpec(sizes, placeholder.dtype)
 

@@ -1,4 +1,4 @@
-"""Ops that no TPU runs, found before anything is lowered, and what in a program compiles but costs time or memory."""
+"""Finds ops that no TPU runs, before lowering, and parts of a compiled program that cost time or memory."""
 
 import math
 import re
@@ -33,7 +33,7 @@ _SHOWN = 5
 _WIDE = {"s64": "int64", "u64": "uint64", "f64": "float64", "c128": "complex128"}
 _NARROW = {"s64": "int32", "u64": "uint32", "f64": "float32", "c128": "complex64"}
 
-# They pass values on, at next to no cost.
+# These pass values on at almost no cost.
 _NO_ARITHMETIC = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "broadcast"}
     | {"convert", "copy", "call", "while", "conditional", "iota"}
@@ -46,19 +46,17 @@ _WORTH_A_WORD_RATIO = 1.25
 LookUp = Callable[[str], tuple[str | None, str | None]]
 """Returns type and source line of a TensorFlow op by its name."""
 
-# A finder yields a key, a cost in any unit, and a finding; of the findings with one key the costliest counts.
+# A finder yields a key, a cost in any unit, and a finding; for each key the most expensive finding counts.
 _Found = Iterator[tuple[Any, int, Finding]]
 
 
 class _Kind(NamedTuple):
-    """A kind of op."""
-
-    pattern: re.Pattern[str]  # what the types of such ops are like
-    reason: str  # what such an op does, after its name
-    advice: str  # what to do about it
+    pattern: re.Pattern[str]  # matches the types of such ops
+    reason: str  # describes such an op, after its name
+    advice: str  # the remedy
 
 
-# The first that fits counts.
+# The first match counts.
 _KINDS = (
     _Kind(
         re.compile(r"Summary"),
@@ -108,7 +106,7 @@ _KINDS = (
 
 
 def find_incompatible_op(step: StepGraph, nodes: Iterable[v1.NodeDef]) -> Problem | None:
-    """Finds the first op that no TPU runs, by its type alone."""
+    """Finds the first op that no TPU runs, judging by its type alone."""
     functions, seen = step.functions(), set[str]()
     for node in nodes:
         for inner in (node, *ops_on_tpu.nodes_called(node, functions, seen=seen)):
@@ -144,7 +142,7 @@ def _problem(step: StepGraph, node: Any, caller: Any, reason: str, advice: str) 
 
 
 def find_in_hlo(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
-    """Finds 64-bit types, shapes that depend on data, and matrix products that fill few of their tiles."""
+    """Finds 64-bit types, data-dependent shapes, and matrix products that fill few of their tiles."""
     return (
         *_costliest(_wide_types(module, look_up)),
         *_costliest(_dynamic_shapes(module, look_up)),
@@ -153,7 +151,7 @@ def find_in_hlo(module: HloModule, look_up: LookUp) -> tuple[Finding, ...]:
 
 
 def find_padding(allocations: Iterable[Allocation], look_up: LookUp) -> tuple[Finding, ...]:
-    """Finds buffers that the layout in tiles makes much larger."""
+    """Finds buffers that tiling makes much larger."""
     return _costliest(_padded(allocations, look_up))
 
 
@@ -212,11 +210,11 @@ def _dynamic_shapes(module: HloModule, look_up: LookUp) -> _Found:
         name, shape = instruction.metadata.op_name, instruction.shape
         if not name or name in seen or not _is_dynamic(instruction):
             continue
-        # Only where such a shape begins: all that is computed from it has one too.
+        # Only where such a shape originates: everything computed from it has one, too.
         if any(_is_dynamic(by_id[number]) for number in instruction.operand_ids):
             continue
         op = _op_of(instruction, look_up)
-        # One line of the model is often several ops; the first one is named.
+        # One line of the model often becomes several ops; the first one is named.
         where = op["source"] or name
         if where not in seen:
             message = (
@@ -233,7 +231,7 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> _Found:
     for instruction in module.instructions():
         name = instruction.metadata.op_name
         sizes = _matrix_sizes(instruction, by_id)
-        # A gradient has the sizes of its forward op in another order: one word for both.
+        # A gradient has its forward op's sizes in another order, and needs no finding of its own.
         if sizes is None or not name or "gradients" in name.split("/"):
             continue
         rows, inner, columns = sizes
@@ -255,7 +253,7 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> _Found:
 
 
 def _matrix_sizes(instruction: Any, by_id: dict[int, Any]) -> tuple[int, int, int] | None:
-    """Returns rows, inner size and columns of a product of matrices, a convolution's as one."""
+    """Returns rows, inner size and columns of a matrix product or convolution."""
     if instruction.opcode not in ("dot", "convolution"):
         return None
     left, right = (by_id[number].shape.dimensions for number in instruction.operand_ids)
@@ -293,7 +291,7 @@ def _mib(size: int) -> str:
 
 
 def _op_of(instruction: Any, look_up: LookUp) -> dict[str, Any]:
-    """Returns name, type and source line of the TensorFlow op that an instruction comes from."""
+    """Returns name, type and source line of an instruction's TensorFlow op."""
     name = instruction.metadata.op_name
     op_type, source = look_up(name)
     op_type = op_type or instruction.metadata.op_type

@@ -1,4 +1,4 @@
-"""Any function of TensorFlow as a step, with the variables that it captures; a Keras model's training step."""
+"""Lowers any TensorFlow function as a step, with its captured variables, such as a Keras model's training step."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -148,7 +148,7 @@ def _keras_step(
 
 
 def _specs_of_replica(input_signature: Any, *, rows: int | None) -> Any:
-    """Returns a signature with the rows of one replica, where its first axis is left open."""
+    """Returns a signature with one replica's rows, where its first axis is open."""
 
     def closed(spec: Any) -> tf.TensorSpec:
         if not isinstance(spec, tf.TensorSpec):
@@ -176,7 +176,7 @@ def lower_function(
     num_replicas: int = 1,
     num_partitions: int = 1,
 ) -> LoweredStep:
-    """Lowers a function of TensorFlow with the variables that it captures."""
+    """Lowers a TensorFlow function with its captured variables."""
     if not callable(function):
         raise ValueError(f"{function!r} can't be called: give a tf.function or a function.")
     arguments, keywords = _signature_of(function, input_signature)
@@ -187,12 +187,12 @@ def lower_function(
             lambda *args, **keywords: concrete(*args, **keywords), autograph=False
         )
     else:
-        # Not the function's own traces: their shapes may be open, and their sums over one replica.
+        # Not the function's own traces, whose shapes may be open and whose sums are over one replica.
         own = getattr(function, "python_function", None)
         function = tf.function(own or function, autograph=own is not None)
     arguments = _specs_of_replica(arguments, rows=rows)
     keywords = _specs_of_replica(keywords, rows=rows)
-    # Sums over replicas ask how many there are when they are made.
+    # Sums over replicas read their number when they are made.
     with tf_private.replicas(num_replicas):
         graph = function.get_concrete_function(*arguments, **keywords).graph
     return lower(_step_of(graph, rows, num_replicas, num_partitions))
@@ -217,10 +217,10 @@ def _signature_of(
 
 def _step_of(graph: Any, rows: int | None, num_replicas: int, num_partitions: int) -> StepGraph:
     graph_def = graph.as_graph_def()
-    # In a function's graph a captured variable is an argument, of the type resource. A step has
-    # variables instead: each such placeholder becomes a VarHandleOp with the variable's name, and
-    # what reads the one reads the other. Example: `Read(placeholder_1)` becomes `Read(kernel)`.
-    # Captured tensors, such as constants from outside, stay inputs of the step.
+    # In a function's graph a captured variable is an argument of type resource, while a step has variables: each such
+    # placeholder becomes a VarHandleOp with the variable's name, which its readers read instead. Example:
+    # `Read(placeholder_1)` becomes `Read(kernel)`. Captured tensors, such as constants from outside, stay inputs of the
+    # step.
     variables = {id(variable.handle): variable for variable in graph.variables}
     names: dict[str, str] = {}
     taken = {node.name for node in graph_def.node}
@@ -280,7 +280,7 @@ def _make_variable(node: v1.NodeDef, variable: Any, name: str) -> None:
 
 
 def _renamed(source: str, names: Mapping[str, str]) -> str:
-    """Returns an input of a node, or a tensor's name, with its op's new name."""
+    """Returns a node's input, or a tensor's name, with its op renamed."""
     control = "^" if source.startswith("^") else ""
     op, colon, index = source.removeprefix("^").partition(":")
     return f"{control}{names.get(op, op)}{colon}{index}"

@@ -1,4 +1,4 @@
-"""Bytes in HBM: what an array takes there, what a program moves through it, and what a program holds in it.
+"""Computes bytes in HBM: an array's size, the traffic of a program, and what the program holds at once.
 
 Both come from the optimized program, as the compiler's own statistics mislead (libtpu 0.0.21). Its "bytes accessed"
 counts the chip's fast memory too, where most values of a small model stay. Its `temp` counts the gaps between values
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tensorflow.compiler.xla import xla_data_pb2
 
-# A wire format: its fields keep their numbers from release to release.
+# A wire format, whose field numbers are stable.
 from tensorflow.compiler.xla.service import hlo_pb2
 
 _NAMES = {number: name.lower() for name, number in xla_data_pb2.PrimitiveType.items()}
@@ -24,37 +24,36 @@ _BITS = {
     "c128": 128,
 }
 
-# Rows and columns of a tile: the shape of the TPU's registers, and of its memory's layout.
+# Rows and columns of a tile, the unit of the TPU's registers and memory layout.
 SUBLANES, LANES = 8, 128
 
 
 def element_type(shape: Any) -> str:
-    """Returns the type of an array's elements, such as `"f32"`; `"tuple"` of a tuple."""
+    """Returns an array's element type, such as `"f32"`; `"tuple"` for a tuple."""
     return _NAMES.get(shape.element_type, "?")
 
 
 def bytes_of_elements(count: int, shape: Any) -> int:
-    """Returns the bytes of some elements of an array, which are 4-bit integers two by two; 0 of what has no bytes."""
+    """Returns the bytes of elements, two 4-bit integers per byte; 0 for types without a size."""
     name = element_type(shape)
     return math.ceil(count * _BITS.get(name, 8 if name.startswith("f8") else 0) / 8)
 
 
 def unpadded_bytes(shape: Any) -> int:
-    """Returns the bytes of an array or of all arrays of a tuple, without padding."""
+    """Returns an array's or a tuple's bytes without padding."""
     if shape.tuple_shapes:
         return sum(unpadded_bytes(each) for each in shape.tuple_shapes)
     return bytes_of_elements(math.prod(shape.dimensions), shape)
 
 
 def padded_bytes(shape: Any) -> int:
-    """Returns the bytes that an array, or all arrays of a tuple, take in the layout of a program."""
+    """Returns an array's or a tuple's bytes in a program's layout."""
     if shape.tuple_shapes:
         return sum(padded_bytes(each) for each in shape.tuple_shapes)
     # From the slowest to the fastest changing dimension.
     sizes = [shape.dimensions[axis] for axis in reversed(shape.layout.minor_to_major)]
-    # Example: f32[100,3] in the layout {1,0:T(8,128)} takes 104 x 128 elements, 53,248 bytes for
-    # 1,200. Only the first tile pads. A second one, as in T(8,128)(2,1) of bfloat16, orders the
-    # elements within the first, and divides it.
+    # Example: f32[100,3] in the layout {1,0:T(8,128)} takes 104 x 128 elements: 53,248 bytes for 1,200. Only the first
+    # tile pads. A second one, as in T(8,128)(2,1) for bfloat16, orders the elements within the first, which it divides.
     if shape.layout.tiles:
         tile = shape.layout.tiles[0].dimensions
         for place, size in enumerate(reversed(tile), start=1):
@@ -64,12 +63,12 @@ def padded_bytes(shape: Any) -> int:
 
 
 def in_main_memory(shape: Any) -> bool:
-    """Returns whether an array is in HBM, and not in memory on the chip."""
+    """Returns whether an array is in HBM instead of on-chip memory."""
     return shape.layout.memory_space == 0
 
 
 def shape_text(shape: Any) -> str:
-    """Writes a shape as XLA does, such as `"f32[1024,<=512]{1,0:T(8,128)}"`."""
+    """Formats a shape like XLA, such as `"f32[1024,<=512]{1,0:T(8,128)}"`."""
     if shape.tuple_shapes:
         return f"({', '.join(shape_text(each) for each in shape.tuple_shapes)})"
     dynamic = [*shape.is_dynamic_dimension, *([False] * len(shape.dimensions))]
@@ -83,8 +82,8 @@ def shape_text(shape: Any) -> str:
     return f"{text}{{{order}:T{tiles}}}" if tiles else text
 
 
-# They move nothing: names for what is there already, or the end of what has begun before. What kernels outside of XLA
-# move (custom-call) is not known.
+# These move nothing: they name existing values, or end what began before. The traffic of kernels outside XLA
+# (custom-call) is unknown.
 _FREE = frozenset(
     {
         "add-dependency",
@@ -106,7 +105,7 @@ _WRITE_A_PART = frozenset({"dynamic-update-slice", "scatter"})
 
 
 class Traffic:
-    """The bytes through HBM of a program's parts: a lower bound, since a bound on speed is made of it."""
+    """A lower bound on the HBM traffic of a program's parts, for the bound on its speed."""
 
     # Problem: the compiler does not say how many bytes go through HBM. Only where it has put each buffer is known, by
     # the memory space in an array's layout: 0 is HBM.
@@ -119,12 +118,12 @@ class Traffic:
     # 8,192 bytes, not the table's 256 MB, and writes 8,192 bytes.
 
     def __init__(self, module: Any, trip_counts: Mapping[int, int | None]) -> None:
-        """Prepares to count; `trip_counts` are those of `Loops`."""
+        """Prepares counting with the trip counts of `Loops`."""
         self._computations = {each.id: each for each in module.computations}
         self._trip_counts = trip_counts
 
     def of(self, computation_id: int) -> int:
-        """Returns the bytes of a computation's run."""
+        """Returns the bytes of one run of a computation."""
         instructions = self._computations[computation_id].instructions
         by_id = {each.id: each for each in instructions}
         return sum(
@@ -132,7 +131,7 @@ class Traffic:
         )
 
     def of_instruction(self, instruction: Any, operands: Sequence[Any]) -> int:
-        """Returns the bytes of an instruction's run, those of what it calls included."""
+        """Returns the bytes of one run of an instruction, including its calls."""
         opcode = instruction.opcode
         if opcode in _FREE or opcode.endswith("-done"):
             return 0
@@ -145,14 +144,14 @@ class Traffic:
         if opcode == "call":
             return sum(self.of(each) for each in instruction.called_computation_ids)
         if opcode == "copy-start":
-            # (where to, where from, a flag)
+            # (destination, source, a flag)
             to, source = instruction.shape.tuple_shapes[:2]
             return _in_hbm(to) + _in_hbm(source)
         if opcode == "async-start":
             return self._async_bytes(instruction, operands)
         if opcode.endswith("-start"):
-            # A collective, such as a sum over the replicas. Where its result goes differs from one
-            # kind to the next, so it is left out, as a lower bound may.
+            # A collective, such as a sum over the replicas. Where its result goes depends on its kind; a lower bound
+            # may leave it out.
             return sum(
                 _in_hbm(each.shape) for each in {each.id: each for each in operands}.values()
             )
@@ -162,7 +161,7 @@ class Traffic:
             read = unpadded_bytes(instruction.shape) if in_main_memory(operands[0].shape) else 0
             return read + _in_hbm(instruction.shape)
         if opcode in _WRITE_A_PART:
-            # What is not updated stays where it is.
+            # The rest of the array stays in place.
             update = _update_of(instruction, operands)
             written = unpadded_bytes(update.shape) if in_main_memory(instruction.shape) else 0
             return written + _in_hbm(update.shape)
@@ -170,8 +169,8 @@ class Traffic:
         return read + _in_hbm(instruction.shape)
 
     def _async_bytes(self, started: Any, operands: Sequence[Any]) -> int:
-        """Returns the bytes of a slice that is moved while other things run."""
-        # ((where from), where to, a flag)
+        """Returns the bytes of a slice that is moved asynchronously."""
+        # ((source), destination, a flag)
         to = started.shape.tuple_shapes[1]
         for number in started.called_computation_ids:
             called = {each.id: each for each in self._computations[number].instructions}
@@ -179,7 +178,7 @@ class Traffic:
             if root.opcode in _WRITE_A_PART:
                 update = _update_of(root, [called[each] for each in root.operand_ids]).shape
                 return _in_hbm(update) + (unpadded_bytes(update) if in_main_memory(to) else 0)
-        # What is read is as large as what arrives.
+        # As many bytes are read as arrive.
         from_hbm = any(in_main_memory(each.shape) for each in operands)
         return (unpadded_bytes(to) if from_hbm else 0) + _in_hbm(to)
 
@@ -189,8 +188,8 @@ class Traffic:
         parameters = {
             each.parameter_number: each for each in fused.instructions if each.opcode == "parameter"
         }
-        # One array may be several operands of a fusion, of which one reads a part and another one
-        # all: it comes from HBM once, and the larger of the two is what comes.
+        # A fusion may have the same array as several operands, one reading a part and another all of it: it is read
+        # from HBM once, and the larger read counts.
         read: dict[int, int] = {}
         for number, operand in enumerate(operands):
             if in_main_memory(operand.shape):
@@ -201,10 +200,9 @@ class Traffic:
 
 
 def _read_in(fused: Any, by_id: Mapping[int, Any], parameter: Any) -> int:
-    """Returns the bytes that a fusion reads of one of its parameters."""
-    # A parameter is read in part as long as all its users take slices of it. One user that takes
-    # all of it ends that. An update in place (the first operand of a dynamic-update-slice) reads
-    # nothing of it.
+    """Returns the bytes that a fusion reads of one parameter."""
+    # A parameter is read in part as long as all its users take slices of it; one user of the whole array ends that. An
+    # update in place (the first operand of a dynamic-update-slice) reads nothing of it.
     whole = unpadded_bytes(parameter.shape)
     read = 0
     for user in fused.instructions:
@@ -226,7 +224,7 @@ def _results(by_id: Mapping[int, Any], root_id: int) -> Iterator[Any]:
 
 
 def _written(by_id: Mapping[int, Any], result: Any) -> int:
-    """Returns the bytes that a fusion writes of one of its results."""
+    """Returns the bytes that a fusion writes of one result."""
     if not in_main_memory(result.shape) or result.opcode == "parameter":
         return 0
     if result.opcode in _WRITE_A_PART:
@@ -240,7 +238,7 @@ def _update_of(instruction: Any, operands: Sequence[Any]) -> Any:
 
 
 def _in_hbm(shape: Any) -> int:
-    """Returns the bytes of those arrays of a shape that are in HBM."""
+    """Returns the bytes of a shape's arrays in HBM."""
     if shape.tuple_shapes:
         return sum(_in_hbm(each) for each in shape.tuple_shapes)
     return unpadded_bytes(shape) if in_main_memory(shape) else 0
@@ -251,27 +249,26 @@ _Event = hlo_pb2.HeapSimulatorTrace.Event
 
 
 class HbmBuffers(NamedTuple):
-    """Buffers in HBM, the program itself left out."""
+    """Buffers in HBM, except the program itself."""
 
-    bytes: int  # gaps included
-    gap_bytes: int  # the part that holds no value when most values are alive: fragmentation
+    bytes: int  # including gaps
+    gap_bytes: int  # the part without a value when most values are alive: fragmentation
 
 
 def read_buffers(program: bytes) -> HbmBuffers | None:
-    """Reads a program's buffer assignment, which XProf's memory viewer shows too; `None` without one."""
+    """Reads a program's buffer assignment, which XProf's memory viewer shows, too; `None` without one."""
     assignment = hlo_pb2.HloProto.FromString(program).buffer_assignment
     if not assignment.buffer_allocations:
         return None
     in_hbm = [
         each
         for each in assignment.buffer_allocations
-        # Thread-local: scalars of a reduction's body, for one, which stay in registers.
+        # Thread-local buffers, such as the scalars of a reduction's body, stay in registers.
         if each.color == _HBM and not each.is_thread_local
     ]
     sizes = {each.id: each.size for each in assignment.logical_buffers}
-    # A trace is found by any one of the values that it moves, here the first: all of them are in
-    # one allocation.
-    # By its values, since the number that a trace has for its allocation may be of an earlier numbering.
+    # A trace is found by any one of its values, here the first: all of them are in one allocation. The trace's own
+    # number for its allocation may be outdated.
     allocations = {part.logical_buffer_id: each for each in in_hbm for part in each.assigned}
     gaps = 0
     for trace in assignment.heap_simulator_traces:
@@ -282,9 +279,9 @@ def read_buffers(program: bytes) -> HbmBuffers | None:
 
 
 def _most_alive(trace: Any, sizes: Mapping[int, int]) -> int:
-    """Returns the bytes of the values that are alive at once, at most."""
-    # A value that shares the buffer of another, as the result of an op in place does, takes no bytes of its own; the
-    # buffer is free when the last of its users is.
+    """Returns the largest number of bytes of values alive at once."""
+    # A value that shares another's buffer, such as the result of an op in place, takes no bytes of its own; the buffer
+    # is freed by its last user.
     owners: dict[int, int] = {}
     users: dict[int, int] = {}
     alive = most = 0

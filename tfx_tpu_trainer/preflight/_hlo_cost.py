@@ -1,4 +1,4 @@
-"""What each instruction of a compiled program costs: operations, bytes, and how often it runs.
+"""Computes the cost of a compiled program's instructions: operations, bytes, and number of runs.
 
 XLA's own cost analysis runs the body of a loop once. TensorFlow's loops over a fixed number of steps count in scalars
 that begin as constants, so running nothing but those scalars tells how many times the body runs. A loop that ends on
@@ -15,7 +15,7 @@ from typing import Any
 
 from tfx_tpu_trainer.preflight._hbm import Traffic, unpadded_bytes
 
-# A longer loop counts once: a step of a model has none, and counting takes microseconds a trip.
+# A longer loop counts once: a model's step has none, and counting takes microseconds per trip.
 _MOST_TRIPS = 100_000
 
 _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -34,8 +34,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "EQ": operator.eq,
     "NE": operator.ne,
 }
-# They hand a scalar on as it is: copied, reshaped, or as another type. Nothing is rounded on the
-# way, since floats are never read (`_constant`).
+# These pass a scalar on: copied, reshaped or converted. Nothing is rounded, since floats are never read (`_constant`).
 _HAND_ON = frozenset(
     {"bitcast", "broadcast", "convert", "copy", "copy-done", "copy-start", "opt-barrier", "reshape"}
 )
@@ -76,8 +75,8 @@ class Loops:
         self.runs[computation_id] += times
         self.calls[computation_id] += calls
         for instruction in self._computations[computation_id].instructions:
-            # A loop of no trips counts once, as one of unknown trips does: XLA's own cost analysis
-            # has counted its body once, and `flops_of_more_trips` only adds to that.
+            # A loop without trips counts once, like one with unknown trips: XLA's own cost analysis has counted its
+            # body once, and `flops_of_more_trips` only adds to that.
             trips = 1
             if instruction.opcode == "while":
                 trips = self.trip_counts[instruction.id] or 1
@@ -90,7 +89,7 @@ class Loops:
 
 
 def _run_loop(computations: Mapping[int, Any], loop: Any, values: Any) -> tuple[int | None, Any]:
-    """Returns how often a loop's body runs and the values after it; `None` where that depends on data."""
+    """Returns a loop's number of trips and the values after it; `None` if they depend on data."""
     # Problem: HLO has no trip count. A loop is a condition and a body, computations of one tuple of values.
     # Idea: the values that decide are scalars that begin as constants, so the loop is run with nothing but them; each
     # array is "unknown". What depends on an unknown value is unknown, and so is the count if the condition is.
@@ -112,7 +111,7 @@ def _run_loop(computations: Mapping[int, Any], loop: Any, values: Any) -> tuple[
 
 
 class _Scalars:
-    """The scalars of one run of a computation, computed where they are requested.
+    """The scalars of one run of a computation, computed on demand.
 
     A value is a number, a truth value, a list of the values of a tuple, or `None`, unknown.
     """
@@ -131,12 +130,11 @@ class _Scalars:
         return self._known[number]
 
     def tuple_of(self, number: int) -> Any:
-        """Returns the values of a tuple; only scalars are computed."""
+        """Returns a tuple's values; only scalars are computed."""
         instruction = self._by_id[number]
         if instruction.opcode != "tuple":
             return self.of(number)
-        # Arrays are not followed: no count depends on one, and whoever followed them would walk
-        # through the whole model, once for each trip.
+        # Arrays are not followed: no count depends on one, and following them would walk the whole model once per trip.
         return [
             self.of(each) if _is_scalar(self._by_id[each].shape) else _UNKNOWN
             for each in instruction.operand_ids
@@ -161,8 +159,7 @@ class _Scalars:
             called = self._computations[instruction.called_computation_ids[0]]
             arguments = {place: self.of(each) for place, each in enumerate(operands)}
             return _Scalars(self._computations, called, arguments).of(called.root_id)
-        # Before the general case, where an unknown operand makes the result unknown: here one may
-        # decide alone.
+        # Before the general case, in which an unknown operand makes the result unknown: here one operand may decide.
         if opcode in ("and", "or"):
             return _logical(opcode, [self.of(each) for each in operands])
         return self._of_known(instruction, [self.of(each) for each in operands])
@@ -181,8 +178,8 @@ class _Scalars:
 
 
 def _logical(opcode: str, values: Sequence[Any]) -> Any:
-    # One side may decide, whatever the other is: a false one decides `and`, a true one `or`.
-    # Example: `i < n and not found`, where `found` is unknown, is false as soon as i reaches n.
+    # One side may decide alone: a false one decides `and`, a true one `or`. Example: with `found` unknown, `i < n and
+    # not found` is false as soon as i reaches n.
     deciding = opcode == "or"
     if any(value is not _UNKNOWN and bool(value) is deciding for value in values):
         return deciding
@@ -201,13 +198,12 @@ def _is_scalar(shape: Any) -> bool:
     return not shape.dimensions and not shape.tuple_shapes
 
 
-# The TPU's compiler writes products of matrices as convolutions too. A convolution counts the pairs of an input and a
-# kernel element that meet, as XLA's own cost analysis does: the padding of an image and the gaps of a dilated one are
-# not multiplied.
+# The TPU's compiler writes matrix products as convolutions, too. As in XLA's own cost analysis, a convolution counts
+# pairs of an input and a kernel element that meet: an image's padding and a dilated one's gaps are not multiplied.
 
 
 def matrix_flops(instruction: Any, by_id: Mapping[int, Any]) -> float:
-    """Returns the operations of a convolution or product of matrices; 0 of anything else."""
+    """Returns the operations of a convolution or matrix product; 0 for other instructions."""
     if instruction.opcode == "dot":
         left = by_id[instruction.operand_ids[0]].shape.dimensions
         contracted = instruction.dot_dimension_numbers.lhs_contracting_dimensions
@@ -237,8 +233,8 @@ def _convolution_flops(instruction: Any, left: Any, right: Any) -> float:
             window.window_dilation or 1,
             window.base_dilation or 1,
         )
-    # Of g groups, each multiplies 1/g of the input's features by 1/g of the kernel's outputs: g *
-    # (in / g) * (out / g) pairs are in * out / g.
+    # Each of g groups multiplies 1/g of the input's features by 1/g of the kernel's outputs: g * (in / g) * (out / g)
+    # pairs are in * out / g.
     groups = (instruction.feature_group_count or 1) * (instruction.batch_group_count or 1)
     features = (
         left[numbers.input_feature_dimension] * right[numbers.kernel_output_feature_dimension]
@@ -250,14 +246,13 @@ def _convolution_flops(instruction: Any, left: Any, right: Any) -> float:
 def _met(
     size: int, output: int, window: int, stride: int, low: int, dilation: int, base: int
 ) -> int:
-    """Returns how many pairs of an output and a kernel position meet an input element."""
-    # Example: a row of 3 with one element of padding on each side, a window of 3, and so 3 outputs.
-    # Of the 9 pairs, 7 meet an element; the first output's first and the last one's last meet
-    # padding.
+    """Returns the number of pairs of an output and a kernel position that meet an input element."""
+    # Example: a row of 3 with one element of padding on each side and a window of 3 has 3 outputs. Of the 9 pairs, 7
+    # meet an element; the first output's first and the last one's last meet padding.
     reach = (size - 1) * base + 1
     found = 0
-    # A dilated input (`base` > 1) has holes, which only the slow loop at the end looks at.
-    # The shorter of the two is counted through; the other is arithmetic.
+    # A dilated input (`base` > 1) has holes, which only the slow loop at the end considers. The shorter of the two is
+    # enumerated; the other is arithmetic.
     if base == 1:
         if output <= window:
             for place in range(output):
@@ -274,7 +269,7 @@ def _met(
 
 
 def _within(start: int, step: int, count: int, end: int) -> int:
-    """Returns how many of `start + i * step`, i below `count`, are from 0 to below `end`."""
+    """Returns how many of `start + i * step`, for i below `count`, are from 0 to below `end`."""
     first = max(0, math.ceil(-start / step))
     last = min(count - 1, (end - 1 - start) // step)
     return max(0, last - first + 1)
@@ -292,7 +287,7 @@ _COLLECTIVES = (
     "reduce-scatter",
 )
 
-# Names for what is there, or the end of what has begun before: no kernel runs.
+# Names of existing values, or ends of what began before: no kernel runs.
 _NO_KERNEL = frozenset(
     {
         "add-dependency",
@@ -311,22 +306,22 @@ _NO_KERNEL = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpCost:
-    """What an instruction costs on one device, in one run of the instruction."""
+    """The cost of one run of an instruction on one device."""
 
-    name: str  # the compiler's, such as `"fusion.12"`
-    opcode: str  # XLA's, such as `"fusion"`
-    op_name: str  # name of the TensorFlow op that it comes from; may be empty
-    op_type: str  # type of that op; may be empty
-    runs: int  # how often it runs in one run of the program
+    name: str  # the compiler's name, such as `"fusion.12"`
+    opcode: str  # XLA's opcode, such as `"fusion"`
+    op_name: str  # its TensorFlow op's name; may be empty
+    op_type: str  # that op's type; may be empty
+    runs: int  # runs of it in one run of the program
     flops: float  # operations of the matrix units
-    hbm_bytes: int  # bytes read from HBM and written there
-    collective_bytes: int  # bytes that it gives to other devices' sums and gathers
-    # Whether it runs while others do: it starts a copy or a collective that a later instruction waits for.
+    hbm_bytes: int  # bytes read from and written to HBM
+    collective_bytes: int  # bytes sent to other devices' sums and gathers
+    # Whether it overlaps others: it starts a copy or collective that a later instruction waits for.
     overlaps: bool
 
 
 def op_costs(module: Any, loops: Loops) -> list[OpCost]:
-    """Returns the costs of the instructions that a program runs, in order."""
+    """Yields the costs of a program's instructions, in order."""
     return list(_Walk(module, loops).through(module.entry_computation_id, 1))
 
 
@@ -350,7 +345,7 @@ class _Walk:
                 for each in called:
                     yield from self.through(each, runs * (1 if trips is None else trips))
             elif opcode == "conditional":
-                # An estimate takes the dearer side, where the bound takes the cheaper.
+                # An estimate takes the more expensive side, the bound the cheaper one.
                 yield from self.through(max(called, key=self._traffic.of), runs)
             elif opcode == "call":
                 for each in called:
@@ -386,7 +381,7 @@ class _Walk:
 
 
 def _collective_bytes(instruction: Any, operands: Sequence[Any]) -> int:
-    # By the beginning, so that `all-reduce-start` counts; `all-reduce-done` never comes here.
+    # By prefix, so that `all-reduce-start` counts; `all-reduce-done` never gets here.
     if not instruction.opcode.startswith(_COLLECTIVES):
         return 0
     return sum(unpadded_bytes(each.shape) for each in operands)

@@ -1,4 +1,4 @@
-"""A program in HLO, read and, where names help, written."""
+"""Reads a program in HLO, and edits it where names or shardings are missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-# A wire format: its fields keep their numbers from release to release.
+# A wire format, whose field numbers are stable.
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
@@ -22,17 +22,17 @@ from tfx_tpu_trainer.preflight._hbm import (
 from tfx_tpu_trainer.preflight._hlo_cost import Loops, OpCost, matrix_flops, op_costs
 from tfx_tpu_trainer.preflight._results import Allocation, Collective
 
-# XLA's ops by which devices read each other.
+# XLA's ops with which devices read each other.
 _SUMS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all"})
 _COLLECTIVES = _SUMS | {"collective-permute", "collective-broadcast", "ragged-all-to-all"}
 _STARTS = frozenset({"all-reduce-start", "all-gather-start"})
 
-# They take no memory of their own.
+# These take no memory of their own.
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "parameter", "constant", "while"})
 
 
 class HloModule:
-    """A program, as TensorFlow lowered it or as the TPU's compiler optimized it."""
+    """A program as TensorFlow lowered it, or as the TPU's compiler optimized it."""
 
     def __init__(self, serialized: bytes) -> None:
         """Reads a serialized `HloModuleProto`."""
@@ -40,7 +40,7 @@ class HloModule:
 
     @classmethod
     def of_optimized(cls, serialized: bytes) -> HloModule:
-        """Reads what the compiler gives: a `HloModuleProtoWithConfig`, the program its field 1.
+        """Reads the compiler's result, a `HloModuleProtoWithConfig` with the program in field 1.
 
         `HloProto` has the program in that field too, and a class in every TensorFlow.
         """
@@ -56,29 +56,29 @@ class HloModule:
         return self._module.SerializeToString(deterministic=True)
 
     def instructions(self) -> Iterator[Any]:
-        """Yields the instructions of all computations."""
+        """Yields all computations' instructions."""
         for computation in self._module.computations:
             yield from computation.instructions
 
     def entry(self) -> Any:
-        """Returns the computation that is run."""
+        """Returns the computation that runs."""
         wanted = self._module.entry_computation_id
         return next(each for each in self._module.computations if each.id == wanted)
 
     def by_id(self) -> dict[int, Any]:
-        """Returns the instructions by their number."""
+        """Returns the instructions by number."""
         return {instruction.id: instruction for instruction in self.instructions()}
 
     def name_parameters(self, names: Sequence[str]) -> None:
-        """Names the program's inputs as TensorFlow does, for the compiler's messages."""
+        """Gives the program's inputs TensorFlow's names, for the compiler's messages."""
         parameters = [each for each in self.entry().instructions if each.opcode == "parameter"]
-        # Where the numbers differ, a name might be that of another input.
+        # If the counts differ, a name might belong to another input.
         if len(parameters) == len(names):
             for parameter in parameters:
                 parameter.metadata.op_name = names[parameter.parameter_number]
 
     def shard_inputs(self, input_shardings: Sequence[Any]) -> None:
-        """Shards the program's inputs over the cores of a replica.
+        """Shards the program's inputs over a replica's cores.
 
         Results that take the place of an input are sharded as it is; others are whole on each core.
         """
@@ -92,8 +92,8 @@ class HloModule:
         for parameter in parameters:
             parameter.sharding.CopyFrom(input_shardings[parameter.parameter_number] or whole)
         root = next(each for each in self.entry().instructions if each.id == self.entry().root_id)
-        # A variable that a step updates is an input and, aliased to it, a result. The two are one
-        # buffer, so they must be cut alike.
+        # A variable that a step updates is an input and, aliased to it, a result: one buffer, which must be sharded
+        # alike.
         results = [whole] * len(root.shape.tuple_shapes)
         for entry in self._module.input_output_alias.entries:
             results[entry.output_shape_index[0]] = input_shardings[entry.parameter_number] or whole
@@ -103,14 +103,13 @@ class HloModule:
             )
 
     def make_readable_by_older_compilers(self) -> None:
-        """Writes in the old way what TensorFlow 2.21 writes in a new one.
+        """Rewrites what TensorFlow 2.21 writes in a new form into the old one.
 
         Its instructions have 64-bit numbers, the computation's in the upper half, over which
         older compilers abort; and its sums have their replicas in a message of their own.
         """
         instructions = list(self.instructions())
-        # The new numbers are unique in the whole module, and not only in a computation: `by_id`
-        # goes by them.
+        # The new numbers are unique in the whole module instead of in one computation: `by_id` relies on that.
         numbers = {each.id: number for number, each in enumerate(instructions, start=1)}
         for computation in self._module.computations:
             computation.root_id = numbers[computation.root_id]
@@ -123,7 +122,7 @@ class HloModule:
                 instruction.replica_groups.extend(devices.replica_groups)
 
     def collective_bytes(self) -> int:
-        """Returns the bytes of one device that go into sums over the replicas in one run."""
+        """Returns one device's bytes that go into sums over the replicas in one run."""
         return sum(
             max(1, self._loops.runs[computation.id]) * unpadded_bytes(each.shape)
             for computation in self._module.computations
@@ -132,7 +131,7 @@ class HloModule:
         )
 
     def collectives(self) -> tuple[Collective, ...]:
-        """Adds up the ops by which devices read each other, by kind, the most bytes first.
+        """Sums the ops with which devices read each other, by kind, the most bytes first.
 
         In an optimized program the compiler has cut the model for the cores of a replica, merged small sums and left
         out what it can do without. The body of a loop counts once.
@@ -144,7 +143,7 @@ class HloModule:
             kind = instruction.opcode.removesuffix("-start")
             if kind not in _COLLECTIVES:
                 continue
-            # XLA numbers the channels of ops between the parts of a program, not of sums over replicas.
+            # XLA numbers the channels of ops between a program's parts, but not of sums over replicas.
             key = kind, "cores" if instruction.channel_id > 0 else "replicas"
             counts[key] += 1
             given = sum(unpadded_bytes(by_id[i].shape) for i in instruction.operand_ids)
@@ -159,24 +158,24 @@ class HloModule:
         return Traffic(self._module, self._loops.trip_counts).of(self._module.entry_computation_id)
 
     def costs(self) -> tuple[list[OpCost], int]:
-        """Returns what the instructions of an optimized program cost, and how many loops count once."""
+        """Returns the costs of an optimized program's instructions, and the number of loops that count once."""
         unknown = sum(trips is None for trips in self._loops.trip_counts.values())
         return op_costs(self._module, self._loops), unknown
 
     def flops_of_more_trips(self) -> float:
-        """Returns the matrix operations of all trips of loops but the first, which XLA's own count has."""
+        """Returns the matrix operations of all loop trips but the first, which XLA's count includes."""
         loops, found = self._loops, 0.0
         for computation in self._module.computations:
             more = loops.runs[computation.id] - loops.calls[computation.id]
-            # The body of a fusion is a computation with runs of its own, so its products count
-            # here, and the fusion instruction, which is no product itself, adds nothing.
+            # A fusion's body is a computation with its own runs, so that its products count here, and the fusion
+            # instruction adds nothing.
             if more > 0:
                 by_id = {each.id: each for each in computation.instructions}
                 found += more * sum(matrix_flops(each, by_id) for each in computation.instructions)
         return found
 
     def parameters(self, *, of_one_core: bool = False) -> list[Allocation]:
-        """Returns the program's inputs, the variables among them, largest first."""
+        """Returns the program's inputs, variables included, largest first."""
         return _largest_first(
             _allocation(each, _part(each) if of_one_core else each.shape, "argument")
             for each in self.entry().instructions
@@ -184,7 +183,7 @@ class HloModule:
         )
 
     def allocations(self, *, temp_bytes: int) -> list[Allocation]:
-        """Returns what takes HBM, largest first.
+        """Returns the allocations in HBM, largest first.
 
         What a step's instructions make shares memory over time, and the program does not say how:
         each is listed by itself, and together they are more than the program needs.
@@ -197,7 +196,7 @@ class HloModule:
             if instruction.id in results:
                 continue
             for shape in _made_by(instruction):
-                # What is larger than all temporary memory together has no buffer in it.
+                # Anything larger than all temporary memory has no buffer in it.
                 size = padded_bytes(shape)
                 if in_main_memory(shape) and 0 < size <= temp_bytes:
                     found.append(_allocation(instruction, shape, "temp"))
@@ -218,7 +217,7 @@ class HloModule:
         return found
 
     def _outputs(self, results: set[int]) -> Iterator[Allocation]:
-        """Yields the outputs that do not take the place of an input."""
+        """Yields the outputs that do not replace an input."""
         root = self.by_id()[self.entry().root_id]
         entries = self._module.input_output_alias.entries
         in_place = {tuple(entry.output_shape_index) for entry in entries}
@@ -234,9 +233,9 @@ class HloModule:
 
 
 def bytes_between_replicas(found: Iterable[Collective]) -> int:
-    """Returns the bytes of one device that go into sums over the replicas."""
+    """Returns one device's bytes that go into sums over the replicas."""
     sizes = {each.kind: each.bytes for each in found if each.between == "replicas"}
-    # A sum may have been made of these two, which would count it twice.
+    # A sum may have been split into these two, which would count it twice.
     if "reduce-scatter" in sizes:
         sizes.pop("all-gather", None)
     return sum(sizes.values())
@@ -246,7 +245,7 @@ def _result_bytes(instruction: Any) -> int:
     shape = instruction.shape
     starts = instruction.opcode.endswith("-start") and instruction.opcode != "all-reduce-start"
     if starts and len(shape.tuple_shapes) > 1:
-        # (what is read, what is made, flags)
+        # (operand, result, flags)
         shape = shape.tuple_shapes[1]
     return unpadded_bytes(shape)
 
@@ -254,7 +253,7 @@ def _result_bytes(instruction: Any) -> int:
 def _made_by(instruction: Any) -> Sequence[Any]:
     """Returns the shapes of the arrays that an instruction makes."""
     shapes = instruction.shape.tuple_shapes or [instruction.shape]
-    # The tuples of these hold what is moved, too, which is there already.
+    # These tuples also hold the moved value, which exists already.
     if instruction.opcode == "copy-start":
         return shapes[:1]
     if instruction.opcode == "async-start":
@@ -263,7 +262,7 @@ def _made_by(instruction: Any) -> Sequence[Any]:
 
 
 def _part(instruction: Any) -> Any:
-    """Returns the shape of what one core holds of an array."""
+    """Returns the shape of one core's part of an array."""
     if not instruction.HasField("sharding"):
         return instruction.shape
     part = xla_data_pb2.ShapeProto()

@@ -1,4 +1,4 @@
-"""How fast a program's input is: measured on this machine, scaled to the hosts of a slice."""
+"""Measures a program's input on this machine, and scales its speed to a slice's hosts."""
 
 import dataclasses
 import os
@@ -47,44 +47,44 @@ _TO_OLDER_CHIP_GB_PER_S = 16.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputSpeed:
-    """What an input_fn delivers."""
+    """The speed of an input_fn."""
 
-    seconds: float  # how long it was read, after its first batch
-    rows: int  # rows that were read
-    ends: int  # how often it ended and was read again from its start
-    cpus: int  # CPUs of this machine
-    cpus_used: float  # how many of them the reading kept busy, on average
-    row_bytes: float  # bytes of a row, features and labels
-    hosts: int  # machines of the slice
-    host_cpus: int  # CPUs of each of them
-    chips: int  # chips of the slice
-    to_chip_gb_per_s: float  # from a host to one chip, 10^9 bytes a second
+    seconds: float  # duration of the reading after the first batch
+    rows: int  # rows read
+    ends: int  # restarts from the beginning
+    cpus: int  # this machine's CPUs
+    cpus_used: float  # CPUs that the reading kept busy, on average
+    row_bytes: float  # bytes per row, features and labels
+    hosts: int  # the slice's machines
+    host_cpus: int  # CPUs per machine
+    chips: int  # the slice's chips
+    to_chip_gb_per_s: float  # from a host to one chip, in 10^9 bytes per second
 
     @property
     def rows_per_second(self) -> float:
-        """Rows a second on this machine."""
+        """Rows per second on this machine."""
         return self.rows / self.seconds
 
     @property
     def slice_rows_per_second(self) -> float:
-        """Rows a second that the hosts of the slice deliver, if the work spreads over their CPUs."""
+        """Rows per second of the slice's hosts, if the work spreads over their CPUs."""
         return self.rows_per_second / self.cpus * self.host_cpus * self.hosts
 
     @property
     def is_serial(self) -> bool:
-        """Whether the reading left more than half of this machine idle, as a serial one does."""
+        """Whether the reading left more than half of this machine idle, as serial reading does."""
         return self.cpus > 1 and self.cpus_used < max(1.1, self.cpus / 2)
 
     def step_seconds(self, batch_size: int) -> float:
-        """Returns how long the hosts take for the rows of a step over all replicas."""
+        """Returns the hosts' time for the rows of one step over all replicas."""
         return batch_size / self.slice_rows_per_second
 
     def transfer_seconds(self, batch_size: int) -> float:
-        """Returns how long the rows of a step take from the hosts to the chips."""
+        """Returns the transfer time of one step's rows from the hosts to the chips."""
         return batch_size / self.chips * self.row_bytes / (self.to_chip_gb_per_s * 1e9)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the values as JSON has them, those that follow from others included."""
+        """Returns the values as JSON values, derived ones included."""
         return {
             **dataclasses.asdict(self),
             "rows_per_second": self.rows_per_second,
@@ -157,7 +157,7 @@ def measure_input(
 
 
 class _Reading:
-    """The reading of batches, one after the other."""
+    """Reads batches one after the other."""
 
     def __init__(self, tensors: InputTensors, batch_size: int) -> None:
         self._initializers = [v1.tables_initializer()]
@@ -170,21 +170,20 @@ class _Reading:
         ]
         if not leaves:
             raise InputError("--measure_input: input_fn returned no tensors.")
-        # The batch itself stays where it is: sizes are all that comes out of the session.
+        # The batch itself stays in the session, which only returns sizes.
         first = leaves[0]
         self._rows = tf.shape(first, tf.int64)[0] if first.shape.rank else tf.constant(batch_size)
         self._bytes = tf.add_n(
             [tf.size(each, tf.int64) * max(1, each.dtype.size or 1) for each in leaves]
         )
-        # Sizes that are static would be known without a batch: the control inputs see to it that
-        # all values of a batch are there.
+        # Static sizes would be known without a batch: control inputs make all of its values be computed.
         with tf.control_dependencies(leaves):
             self._sizes = [tf.identity(self._rows), tf.identity(self._bytes)]
         self.rows = self.ends = 0
         self.bytes = self.seconds = self.cpu_seconds = 0.0
 
     def run(self, session: Any, seconds: float) -> None:
-        """Reads for some seconds; the first batch, which waits for buffers to fill, does not count."""
+        """Reads for a number of seconds; the first batch, which fills buffers, does not count."""
         self._start(session)
         if self._next(session) is None:
             raise InputError("--measure_input: input_fn's data ends before its first row.")

@@ -1,4 +1,4 @@
-"""From a step's graph to HLO, the TPU compiler's input; its variables take no memory.
+"""Lowers a step's graph to HLO, the TPU compiler's input, without memory for its variables.
 
 TensorFlow lowers what it would compile for this machine's CPU: it has no other lowering without a
 TPU. The step's variables become new ones without values, so that a model far larger than this
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# A wire format: its fields keep their numbers from release to release.
+# A wire format, whose field numbers are stable.
 from tensorflow.compiler.xla import xla_data_pb2
 
 from tfx_tpu_trainer.estimator.extending import SUM, called_functions, shardings, tf_private
@@ -34,28 +34,27 @@ v1 = tf.compat.v1
 
 _VARIABLE = "VarHandleOp"
 
-# Memory of the largest chip, with room to spare: no larger variable need be looked at.
+# The largest chip's memory, with room to spare: larger variables need not be considered.
 _LARGEST_VARIABLE = 128 << 30
 
-# What a node's attributes say of its device, its colocation and its TPU program no longer holds
-# in the new function, nor do the shapes that were inferred in the old graph.
+# Attributes on a node's device, colocation and TPU program no longer hold in the new function, and neither do shapes
+# inferred in the old graph.
 _STALE_ATTRIBUTES = ("_class", "_tpu", "_xla", "_replica", "_cluster", "_output_shapes", "_device_")
 
 
 def lower(step: StepGraph) -> LoweredStep:
-    """Lowers a step to HLO; a step that can't be lowered has the problem instead."""
+    """Lowers a step to HLO; a step that can't be lowered gets the problem instead."""
     started = time.monotonic()
     nodes = step.needed_nodes()
     variables = [node for node in nodes if node.op == _VARIABLE]
-    # Both come before TensorFlow is asked: it lowers for the CPU, and so knows neither which ops a
-    # TPU lacks nor how much memory a chip has.
+    # Both checks come first: TensorFlow lowers for the CPU, and knows neither which ops a TPU lacks nor how much memory
+    # a chip has.
     problem = find_incompatible_op(step, nodes) or _find_too_large(step, variables)
     hlo, findings = b"", step.findings
     if problem is None:
         try:
             module = HloModule(_lower(step, nodes))
-        # TensorFlow's refusal is a finding about the user's model, and the report's other steps
-        # still count.
+        # TensorFlow's refusal is a finding about the user's model; the report's other steps still count.
         except (tf.errors.OpError, ValueError, TypeError, NotImplementedError) as error:
             problem = lowering_problem(error, step)
         else:
@@ -81,7 +80,7 @@ def lower(step: StepGraph) -> LoweredStep:
 
 
 def _lower(step: StepGraph, nodes: Sequence[v1.NodeDef]) -> bytes:
-    """Has TensorFlow lower the nodes; raises what it raises."""
+    """Lowers the nodes with TensorFlow; passes on its errors."""
     # Problem: TensorFlow lowers only a tf.function, for a device that is there, with variables that have values. A step
     # is a piece of a graph that was made for TPUs, and its variables may be larger than this machine's memory.
     # Idea: its nodes are imported into a new function for one device. The step's inputs are the arguments, new
@@ -99,8 +98,8 @@ def _lower(step: StepGraph, nodes: Sequence[v1.NodeDef]) -> bytes:
 def _as_function(
     step: StepGraph, graph_def: v1.GraphDef, handles: Mapping[str, tf.Tensor]
 ) -> bytes:
-    # `import_graph_def` refuses an `input_map` with a tensor that the graph does not read, and a
-    # step may well have an input that it does not use.
+    # `import_graph_def` rejects an `input_map` with a tensor that the graph does not read, but a step may have an
+    # unused input.
     present = {tensor for node in graph_def.node for tensor in _read_by(node)}
     wanted = [*step.outputs, *step.targets]
 
@@ -115,9 +114,8 @@ def _as_function(
             name="",
         )
         made = dict(zip([name for name in wanted if name not in given], results))
-        # The ops that run for their effect come before each result, as a session runs targets and
-        # fetches together. `identity` makes an op for them to stand before, even where a result is
-        # an argument.
+        # Ops with side effects come before each result, like a session's targets and fetches. `identity` makes an op
+        # for them to precede, even if a result is an argument.
         effects = [made[name] for name in step.targets]
         with tf.control_dependencies(effects):
             return [tf.identity({**given, **made}[name]) for name in step.outputs]
@@ -130,10 +128,10 @@ def _as_function(
 def _plain_graph(
     step: StepGraph, nodes: Sequence[v1.NodeDef]
 ) -> tuple[v1.GraphDef, list[v1.FunctionDef]]:
-    """Returns the nodes as a graph for one device, and its functions under names of their own."""
+    """Returns the nodes as a graph for one device, with functions under unique names."""
     graph_def = v1.GraphDef(versions=step.graph_def.versions)
     graph_def.node.extend(node for node in nodes if node.op != _VARIABLE)
-    # Two graphs of a process may have functions of one name.
+    # Two graphs in a process may have functions with the same name.
     suffix = f"_preflight_{uuid.uuid4().hex}"
     called = _called(nodes, step.functions())
     renamed = {name: name + suffix for name in called}
@@ -152,13 +150,12 @@ def _plain_graph(
 def _called(
     nodes: Iterable[v1.NodeDef], functions: Mapping[str, v1.FunctionDef]
 ) -> dict[str, v1.FunctionDef]:
-    """Returns the functions that nodes call, and those that these call."""
+    """Returns the functions that nodes call, directly or indirectly."""
     found: dict[str, v1.FunctionDef] = {}
     pending = list(nodes)
     while pending:
         node = pending.pop()
-        # Most nodes call a function that an attribute names. Those of TensorFlow 1's `Defun` have
-        # the function's name as their op instead.
+        # Most nodes name a called function in an attribute. Those of TensorFlow 1's `Defun` have its name as their op.
         for name in (node.op, *called_functions(node)):
             if name in functions and name not in found:
                 found[name] = functions[name]
@@ -175,7 +172,7 @@ def _make_plain(node: v1.NodeDef, renamed: Mapping[str, str]) -> None:
         for function in _functions_of(attribute):
             function.name = renamed.get(function.name, function.name)
     if node.op == SUM:
-        # CrossReplicaSum can be lowered for TPUs only. This is the same for any device.
+        # CrossReplicaSum can only be lowered for TPUs; this op is equivalent on any device.
         node.op = "XlaAllReduce"
         node.attr["reduce_op"].s = b"Add"
         node.attr["mode"].s = b"CrossReplica"
@@ -219,7 +216,7 @@ def _find_too_large(step: StepGraph, variables: Sequence[v1.NodeDef]) -> Problem
 
 
 def _partition(module: HloModule, step: StepGraph, nodes: Sequence[v1.NodeDef]) -> Problem | None:
-    """Shards a program's inputs and results over the cores of a replica; reports a sharding that does not fit."""
+    """Shards a program's inputs and results over a replica's cores; reports a sharding that does not fit."""
     if step.num_partitions > 1:
         of_variables = shardings.variable_shardings(nodes)
         given = [
@@ -281,7 +278,7 @@ def _bytes(node: v1.NodeDef) -> int:
 
 @contextlib.contextmanager
 def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str, tf.Tensor]]:
-    """Makes variables whose values nobody may read.
+    """Makes variables without values.
 
     TensorFlow looks a variable's shape up in its value. The values all share the pages of one empty file, none of which
     is ever read or written, so that they may be larger than this machine's memory.
@@ -293,8 +290,8 @@ def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str
         pages = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
         try:
             for name, spec in specs.items():
-                # A name of its own in each lowering: a second handle of the same name would be the
-                # same resource, with the value and shape of an earlier model's variable.
+                # A unique name in each lowering: a second handle with the same name would be the same resource, with
+                # the value and shape of an earlier model's variable.
                 handle = tf.raw_ops.VarHandleOp(
                     dtype=spec.dtype,
                     shape=spec.shape,
@@ -309,9 +306,9 @@ def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str
 
 
 def _value(pages: np.ndarray, spec: tf.TensorSpec) -> tf.Tensor:
-    """Returns a tensor that stands on the pages, without a copy of them."""
+    """Returns a tensor backed by the pages, without copying them."""
     if spec.dtype == tf.bool or not _value_bytes(spec):
-        # Bits can't be taken for truth values; such variables are small.
+        # Arbitrary bits are no booleans; such variables are small.
         return tf.zeros(spec.shape, spec.dtype)
     size = spec.dtype.size
     raw = tf.experimental.dlpack.from_dlpack(pages[: _value_bytes(spec)].__dlpack__())

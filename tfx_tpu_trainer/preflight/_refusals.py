@@ -1,4 +1,4 @@
-"""Why TensorFlow or the TPU's compiler refuses a step: their messages, told as a problem with an op of the model."""
+"""Explains why TensorFlow or the TPU's compiler refuses a step, as a problem with an op of the model."""
 
 import dataclasses
 import re
@@ -21,9 +21,9 @@ _UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"([\d.]+)([BKMGT]?)"
 
 _USED = re.compile(rf"Used {_SIZE} of {_SIZE} hbm")
-# Newer compilers say it in a sentence; arguments are in the number.
+# Newer compilers write a sentence; the number includes arguments.
 _REQUIRED = re.compile(rf"total memory required .*?\({_SIZE}\) exceeds available HBM \({_SIZE}\)")
-# Of one buffer that is larger than all of a chip's memory; no other is in the number.
+# One buffer larger than all of a chip's memory; the number includes no other.
 _ONE_BUFFER = re.compile(r"Allocation \(size=(\d+)\) would exceed memory \(size=(\d+)\)")
 _BUFFER_SHAPE = re.compile(r"shape = '([^']+)'")
 _BUFFER_TAG = re.compile(r"tag = '([^'@]+)")
@@ -35,7 +35,7 @@ _SHAPE = re.compile(r"Shape: (.+)")
 _UNPADDED = re.compile(rf"Unpadded size: {_SIZE}")
 _TYPE = re.compile(r"Allocation type: (.+)")
 
-# What `engine_steps` calls the inputs of a step.
+# `engine_steps` gives a step's inputs these names.
 _INPUT = re.compile(r"(features|labels)\b")
 
 _SHOWN = 3
@@ -62,7 +62,7 @@ def lowering_problem(error: Exception, step: StepGraph) -> Problem:
 
 
 def compiler_problem(code: str | None, text: str, step: LoweredStep) -> Problem:
-    """Explains why the TPU's compiler refuses a step for another reason than its memory."""
+    """Explains why the TPU's compiler refuses a step for another reason than memory."""
     name = _first_known(text, step.op_types) or _wide_op(text, step)
     op_type, source = step.look_up(name or "")
     what = f"{op_type} {name!r}" if name else "the program"
@@ -78,7 +78,7 @@ def compiler_problem(code: str | None, text: str, step: LoweredStep) -> Problem:
 
 
 def _lowering_words(text: str, op_type: str | None, name: str | None) -> tuple[str, str]:
-    """Returns our message and advice for a message of TensorFlow's."""
+    """Returns our message and advice for TensorFlow's message."""
     what = f"{op_type} {name!r}" if op_type and name else op_type or "an op of the step"
     if "compile-time constant" in text:
         message = (
@@ -108,7 +108,7 @@ def _compiler_advice(text: str) -> str:
 
 
 def _first_known(text: str, names: Mapping[str, object]) -> str | None:
-    """Finds the first op of the step that a text names; of an op in a function, its caller."""
+    """Finds the first op of the step that a text names; for an op in a function, its caller."""
     for pattern in (_NODE, _NODE_IN_QUOTES, _OP_NAME):
         for found in pattern.findall(text):
             name = found
@@ -120,7 +120,7 @@ def _first_known(text: str, names: Mapping[str, object]) -> str | None:
 
 
 def _wide_op(text: str, step: LoweredStep) -> str | None:
-    """Finds the op of a message that names no op, but the type of its elements."""
+    """Finds the op of a message that names only an element type."""
     if not _WIDE.search(text):
         return None
     wide = [finding for finding in step.findings if finding.kind == "wide_dtype"]
@@ -138,17 +138,17 @@ def _shortened(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryRefusal:
-    """The memory that the compiler's message is about."""
+    """The memory in a message of the compiler."""
 
-    need_bytes: int  # HBM that the program needs, as far as the compiler came
-    limit_bytes: int  # HBM that it may use
-    # Whether variables and inputs are part of `need_bytes`; the compiler may give up before it has looked at them.
+    need_bytes: int  # HBM that the program needs, as far as the compiler got
+    limit_bytes: int  # HBM available to it
+    # Whether `need_bytes` includes variables and inputs; the compiler may give up before it counts them.
     arguments_counted: bool
     largest: tuple[Allocation, ...]  # the largest allocations, largest first
 
 
 def read_memory_refusal(text: str) -> MemoryRefusal | None:
-    """Reads a message of the compiler about memory; returns `None` for any other."""
+    """Parses the compiler's message about memory; returns `None` for any other message."""
     one = _ONE_BUFFER.search(text)
     if one is not None:
         return _of_one_buffer(text, int(one[1]), int(one[2]))
@@ -187,7 +187,7 @@ def memory_problem(
     limit_bytes: int,
     allocations: Sequence[Allocation],
 ) -> Problem:
-    """Explains that a step does not fit, with the largest allocations."""
+    """Explains that a step does not fit, with its largest allocations."""
     largest = allocations[0].op_name if allocations else None
     op_type, source = step.op_types.get(largest or "", (None, None))
     shown = "; ".join(

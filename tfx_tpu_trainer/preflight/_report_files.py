@@ -1,4 +1,4 @@
-"""A preflight's report as files: JSON for programs, a page for people."""
+"""Writes a preflight's report as JSON for programs and as a page for people."""
 
 import dataclasses
 import json
@@ -107,7 +107,7 @@ def _write(path: str, text: str) -> None:
 
 _COLORS = ("#3b6fb6", "#d08c2e", "#5b9a68", "#8a63a8")
 _NEED_COLOR = "#c0392b"
-# Below this share of the limit a bar shows nothing.
+# A bar below this share of the limit would be invisible.
 _SLIVER = 0.1
 
 
@@ -115,11 +115,11 @@ _SLIVER = 0.1
 class BarPart:
     """A part of the bar of HBM use."""
 
-    label: str  # what it is for
-    bytes: int  # its size
-    x: float  # where it begins, in hundredths of the bar
-    width: float  # how wide it is, in hundredths of the bar
-    color: str  # its colour
+    label: str
+    bytes: int
+    x: float  # its start, in hundredths of the bar
+    width: float  # its width, in hundredths of the bar
+    color: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,11 +127,11 @@ class HbmBar:
     """The bar of a step's HBM use."""
 
     parts: tuple[BarPart, ...]
-    enlarged: bool  # whether it is as long as what is used, not as what there is
+    enlarged: bool  # whether it is scaled to the used memory instead of the limit
 
 
 def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) -> str:
-    """Returns a report as one HTML page that loads nothing: styles and drawings are part of it."""
+    """Renders a report as one self-contained HTML page."""
     return _render(
         "report.html.j2",
         report=report,
@@ -145,7 +145,7 @@ def render_html(report: PreflightReport, *, cost: TrainingCost | None = None) ->
 
 
 def render_sweep_page(found: Sweep) -> str:
-    """Returns a sweep as one HTML page that loads nothing: a row for each slice, the choice and why."""
+    """Renders a sweep as one self-contained HTML page: a row for each slice, and the choice with its reason."""
     return _render(
         "sweep.html.j2",
         found=found,
@@ -177,7 +177,7 @@ def _render(template: str, **values: Any) -> str:
 
 
 def hbm_bar(step: StepReport) -> HbmBar:
-    """Lays out the bar of a step's HBM use: compared with the limit, or on its own scale where it would be a sliver."""
+    """Lays out the bar of a step's HBM use, up to the limit, or on its own scale if it would be a sliver."""
     sizes = {label: size for label, size in step.hbm_by_category.items() if size}
     colors: tuple[str, ...] = _COLORS
     if not sizes and step.need_bytes:

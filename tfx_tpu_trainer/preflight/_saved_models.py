@@ -1,4 +1,4 @@
-"""The TPU programs of an exported model: found, cut out of what the host does around them, and lowered."""
+"""Finds an exported model's TPU programs, cuts them out of the host's graph, and lowers them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _chosen(meta_graph: v1.MetaGraphDef, signatures: Sequence[str] | None, path:
 def _programs(
     meta_graph: v1.MetaGraphDef, signatures: Sequence[str]
 ) -> tuple[dict[str, TpuProgram], dict[str, list[str]]]:
-    """Returns the programs by the names of their functions, and the signatures that use each."""
+    """Returns the programs by function name, and the signatures that use each."""
     programs: dict[str, TpuProgram] = {}
     users: dict[str, list[str]] = collections.defaultdict(list)
     for signature in signatures:
@@ -216,7 +216,7 @@ def _lower(
 
 
 def _in_batch(spec: tf.TensorSpec, batch_size: int) -> tf.TensorSpec:
-    """Returns the spec with a full batch along axis 0, where that is open."""
+    """Returns the spec with a full batch, if axis 0 is open."""
     if spec.shape.rank and spec.shape[0] is None:
         return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
     return spec
@@ -231,7 +231,7 @@ def _open_input(
         num_replicas=1,
         rows=batch_size,
         findings=findings,
-        # A server's TPU may compile it for the shapes of each request; here they are not known.
+        # A server's TPU may compile it for the shapes of each request, which are unknown here.
         problem=Problem(
             stage="set-up",
             op_name=tensor.split(":")[0],
@@ -269,16 +269,16 @@ def _host_findings(meta_graph: v1.MetaGraphDef) -> tuple[Finding, ...]:
 class TpuProgram:
     """A program that the host asks a TPU to run."""
 
-    function: str  # name of its function
-    # What runs on the TPU, and the variables that it reads; no string is among it.
+    function: str  # its function's name
+    # The nodes that run on the TPU, and the variables they read; no strings.
     nodes: tuple[v1.NodeDef, ...]
-    # Name of a tensor that comes from the host -> its shape and dtype as far as known.
+    # Name of a tensor from the host -> its shape and dtype as far as known.
     inputs: Mapping[str, tf.TensorSpec]
-    outputs: tuple[str, ...]  # names of the tensors that go to the host
+    outputs: tuple[str, ...]  # names of the tensors for the host
 
 
 def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[TpuProgram]:
-    """Finds the programs that some outputs of a graph are computed with."""
+    """Finds the programs upstream of a graph's outputs."""
     functions = ByName(functions_of(graph_def.library))
     called: set[str] = set()
     pending = [(ByName((node.name, node) for node in graph_def.node), outputs)]
@@ -286,8 +286,7 @@ def find_programs(graph_def: v1.GraphDef, outputs: Sequence[str]) -> Iterator[Tp
         nodes, wanted = pending.pop()
         for node in (nodes[name] for name in _needed(nodes, wanted)):
             name = node.attr["f"].func.name
-            # A program may lie in a function of a function: calls are followed until one is the
-            # TPU's.
+            # A program may be nested in functions: calls are followed to the TPU's.
             if (node.op != _TPU_CALL and node.op not in _CALLS) or name in called:
                 continue
             called.add(name)
@@ -306,7 +305,7 @@ def _hand_in_variables(
     nodes: Mapping[str, v1.NodeDef],
     body: dict[str, v1.NodeDef],
 ) -> None:
-    """Replaces the arguments by which a call passes variables with the variables."""
+    """Replaces a call's variable arguments by the variables."""
     for argument, source in zip(function.signature.input_arg, call.input):
         given = nodes[op_of(source)]
         if given.op == _VARIABLE:
@@ -317,11 +316,11 @@ def _hand_in_variables(
 
 def _cut(function: Any, body: Mapping[str, v1.NodeDef]) -> TpuProgram:
     """Cuts out the part that runs on the TPU, and lists the tensors that enter and leave it."""
-    # A program is known by the marks of its nodes alone. A tensor that crosses from an unmarked node to a marked one is
-    # an input, the other way an output; constants and variables are copied in.
+    # Only its nodes' marks identify a program. A tensor from an unmarked node to a marked one is an input, the reverse
+    # an output; constants and variables are copied in.
     kept = {name for name, node in body.items() if _runs_on_tpu(node)}
     variables = {name: node for name, node in body.items() if node.op == _VARIABLE}
-    # A variable keeps its own name, which is what messages should say, unless an op has it.
+    # A variable keeps its name, which messages should use, unless an op has the same.
     called = {
         name: node.name if node.name not in kept else name for name, node in variables.items()
     }
@@ -373,7 +372,7 @@ def _runs_on_tpu(node: v1.NodeDef) -> bool:
 
 
 def _through_border(source: str, body: Mapping[str, v1.NodeDef]) -> tuple[v1.NodeDef, str]:
-    """Finds what a `TPUReplicatedInput` brings in: the node, and its tensor."""
+    """Finds a `TPUReplicatedInput`'s source: the node and its tensor."""
     passed: set[str] = set()
     while (node := body[op_of(source)]).op == "TPUReplicatedInput":
         if node.name in passed:

@@ -1,4 +1,4 @@
-"""A step of one core, cut out of its graph without what `outside_compilation` keeps on the host, for lowering.
+"""Cuts one core's step out of its graph for lowering, without the ops that `outside_compilation` keeps on the host.
 
 On a TPU the program sends the host what such ops read, and waits for what they give. The compiler is given the same
 demands on memory and order: the values that are sent pass a barrier together with room for those that come back. What
@@ -33,29 +33,29 @@ AGAIN = "Copy the model's folder again, or export the model again."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepGraph:
-    """A step and what is known of it."""
+    """A step and the facts known about it."""
 
     name: str  # see `LoweredStep`
     graph_def: v1.GraphDef  # a graph that holds the step, functions included
-    # Name of a tensor that the step is given -> its static shape and dtype.
+    # Name of an input tensor -> its static shape and dtype.
     inputs: Mapping[str, tf.TensorSpec]
-    outputs: Sequence[str]  # names of the tensors that the step gives
-    targets: Sequence[str] = ()  # names of the ops that it runs for their effect
-    num_replicas: int = 1  # copies of the step that its sums run over
-    rows: int | None = None  # rows of a core's batch, or `None`
-    # What each input is called in messages, in their order; its tensor's name where empty.
+    outputs: Sequence[str]  # names of the output tensors
+    targets: Sequence[str] = ()  # names of ops with side effects
+    num_replicas: int = 1  # copies of the step in its sums
+    rows: int | None = None  # rows of a core's batch; `None` if unknown
+    # Names of the inputs in messages; if empty, their tensors' names.
     input_names: Sequence[str] = ()
-    # Name of an op -> the user's line that made it, as far as known.
+    # Op -> the user's line that made it, as far as known.
     sources: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    # Names of the variables that are trained; `None` where that is not known.
+    # Names of the trained variables; `None` if unknown.
     trained: Collection[str] | None = None
-    findings: tuple[Finding, ...] = ()  # what to warn of already
-    num_partitions: int = 1  # TPU devices that each copy is spread over
-    # Name of an input that is cut for them -> its parts along each dimension.
+    findings: tuple[Finding, ...] = ()  # warnings found so far
+    num_partitions: int = 1  # TPU devices of each copy
+    # Name of a partitioned input -> its parts along each dimension.
     input_partitions: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
 
     def needed_nodes(self) -> list[v1.NodeDef]:
-        """Returns the nodes that the step runs, in the graph's order; its inputs are not among them."""
+        """Returns the nodes that the step runs, in the graph's order, without its inputs."""
         by_name = {node.name: node for node in self.graph_def.node}
         given = {op_of(tensor) for tensor in self.inputs}
         pending = [*map(op_of, self.outputs), *self.targets]
@@ -68,7 +68,7 @@ class StepGraph:
         return [node for node in self.graph_def.node if node.name in needed]
 
     def without_unused_inputs(self) -> StepGraph:
-        """Returns the same step without the inputs that it does not read."""
+        """Returns the step without inputs that it does not read."""
         read = {_tensor(source) for node in self.needed_nodes() for source in node.input}
         read |= {*self.outputs}
         kept = [name in read for name in self.inputs]
@@ -79,19 +79,18 @@ class StepGraph:
         )
 
     def functions(self) -> dict[str, v1.FunctionDef]:
-        """Returns the functions of the graph by name."""
+        """Returns the graph's functions by name."""
         return functions_of(self.graph_def.library)
 
     def look_up(self, op_name: str) -> tuple[str | None, str | None]:
-        """Returns type and source line of an op; of one in a function, no type and its caller's line."""
+        """Returns an op's type and source line; for an op in a function, no type and its caller's line."""
         node = next((node for node in self.graph_def.node if node.name == op_name), None)
         return (node.op if node else None), self.source_of(op_name)
 
     def source_of(self, op_name: str) -> str | None:
-        """Finds the user's line that made an op; of an op in a function, of what calls it."""
-        # Names of ops are paths of scopes. An op inside of a loop, such as
-        # `dense/while/body/MatMul`, has no line of its own, and `dense/while`, which calls the
-        # body, has one.
+        """Finds the user's line that made an op; for an op in a function, that of its caller."""
+        # Op names are paths of scopes. An op inside a loop, such as `dense/while/body/MatMul`, has no line of its own,
+        # but `dense/while`, which calls the body, has one.
         while op_name:
             if self.sources.get(op_name):
                 return self.sources[op_name]
@@ -104,19 +103,19 @@ def _tensor(source: str) -> str:
 
 
 def op_of(tensor: str) -> str:
-    """Returns the op in a tensor's name, an input of a node or a control edge."""
+    """Returns the op of a tensor's name, a node's input or a control edge."""
     return tensor.removeprefix("^").split(":")[0]
 
 
 class ByName(dict[str, Any]):
-    """Nodes or functions of a file, which may name others that it does not have."""
+    """Nodes or functions of a file, which may name missing ones."""
 
     def __missing__(self, name: str) -> NoReturn:
         raise ValueError(f"The graph is damaged: it has no {name!r}. {AGAIN}")
 
 
 def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
-    """Returns the body as nodes, the arguments as placeholders.
+    """Returns a function's body as nodes, with placeholders for its arguments.
 
     Tensors are named in another way in functions: `MatMul:product:0`, by the argument of the op's
     definition, where a graph says `MatMul`.
@@ -140,19 +139,19 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
 
 
 def results_of_function(function: v1.FunctionDef) -> list[str]:
-    """Returns the names of the tensors that a function returns, as a graph has them."""
+    """Returns the names of a function's result tensors in graph form."""
     offsets = _offsets(function)
     return [_graph_name(function.ret[arg.name], offsets) for arg in function.signature.output_arg]
 
 
 def static_shape(node: v1.NodeDef, output: int) -> tf.TensorShape:
-    """Returns the shape that is noted of an output of a node, unknown where none is."""
+    """Returns the recorded shape of a node's output; unknown if there is none."""
     shapes = node.attr[_SHAPES].list.shape if _SHAPES in node.attr else ()
     return tf.TensorShape(shapes[output]) if output < len(shapes) else tf.TensorShape(None)
 
 
 def dtype_of(node: v1.NodeDef, output: int) -> tf.DType:
-    """Returns the dtype of an output of a node."""
+    """Returns the dtype of a node's output."""
     if node.op == "Placeholder":
         return tf.as_dtype(node.attr["dtype"].type)
     types = [dtype for _, dtypes in _output_arguments(node) for dtype in dtypes]
@@ -168,14 +167,13 @@ def _graph_name(name: str, offsets: Mapping[str, Mapping[str, int]]) -> str:
     if not rest:
         return name
     argument, _, index = rest.partition(":")
-    # Example: `Split:output:1` of a function is `Split:1` of a graph, and `MatMul:product:0` is
-    # `MatMul`.
+    # Example: a function's `Split:output:1` is `Split:1` in a graph, and `MatMul:product:0` is `MatMul`.
     place = offsets[node][argument] + int(index or 0)
     return f"{node}:{place}" if place else node
 
 
 def tensor_offsets(node: v1.NodeDef) -> Iterator[tuple[str, int]]:
-    """Yields, for each output argument of a node, the place of its first tensor."""
+    """Yields, for each output argument of a node, the index of its first tensor."""
     place = 0
     for name, dtypes in _output_arguments(node):
         yield name, place
@@ -183,7 +181,7 @@ def tensor_offsets(node: v1.NodeDef) -> Iterator[tuple[str, int]]:
 
 
 def _output_arguments(node: v1.NodeDef) -> Iterator[tuple[str, list[int]]]:
-    """Yields the output arguments of a node: names, and the types of their tensors."""
+    """Yields a node's output arguments: names, and the types of their tensors."""
     definition = tf_private.op_definition(node.op)
     if definition is None:
         raise ValueError(f"This TensorFlow has no op {node.op!r}, the type of {node.name!r}.")
@@ -204,20 +202,20 @@ _OF_HOSTS = (tf.resource, tf.string, tf.variant)
 class OnTpu:
     """The part of a graph that a TPU runs."""
 
-    graph_def: v1.GraphDef  # the graph without what stays on the host
-    replaced: Mapping[str, str]  # name of a tensor that the host gives -> of the one in its place
-    # Name of an op that stays on the host -> of what is waited for in its place.
+    graph_def: v1.GraphDef  # the graph without the host's part
+    replaced: Mapping[str, str]  # name of a tensor from the host -> name of its replacement
+    # Op that stays on the host -> the op to wait for instead.
     stand_ins: Mapping[str, str]
-    finding: Finding | None  # what stays on the host; `None` where nothing does
+    finding: Finding | None  # describes the host's part; `None` if there is none
 
 
 def without_outside_ops(graph: tf.Graph, results: Iterable[str]) -> OnTpu:
-    """Removes what `outside_compilation` keeps on the host from a graph and its functions."""
+    """Removes the ops that `outside_compilation` keeps on the host from a graph and its functions."""
     graph_def = graph.as_graph_def()
     finding = _finding(graph_def)
     if finding is None:
         return OnTpu(graph_def, {}, {}, None)
-    # What comes back from the host needs room, and nodes do not tell shapes by themselves.
+    # Results from the host need memory, and nodes alone have no shapes.
     graph_def = graph.as_graph_def(add_shapes=True)
     for function in graph_def.library.function:
         if any(is_outside(node) for node in function.node_def):
@@ -254,8 +252,7 @@ def _take_out_of_function(function: v1.FunctionDef) -> None:
     body = _Body(function.node_def, function.ret.values(), arguments)
     del function.node_def[:]
     function.node_def.extend(body.rest())
-    # The signature stays as it is, so that callers need no change: only where results come from
-    # does.
+    # The signature stays, so that callers need no change; only the sources of results change.
     for name, tensor in function.ret.items():
         function.ret[name] = body.replaced.get(tensor, tensor)
     for name, op in function.control_ret.items():
@@ -263,7 +260,7 @@ def _take_out_of_function(function: v1.FunctionDef) -> None:
 
 
 class _Body:
-    """The nodes of a graph or a function, and what stands for those that are outside.
+    """A graph's or function's nodes, with replacements for those outside.
 
     Attributes:
         replaced: See `OnTpu`.
@@ -293,7 +290,7 @@ class _Body:
             self._stand_in(f"outside_compilation/{cluster}", {node.name for node in members})
 
     def rest(self) -> list[v1.NodeDef]:
-        """Returns the nodes that are left, with what stands for the others."""
+        """Returns the remaining nodes, with replacements for the others."""
         left = []
         for node in (*self._made, *self._nodes):
             if is_outside(node):
@@ -311,9 +308,9 @@ class _Body:
         return self.replaced.get(source, source)
 
     def _stand_in(self, name: str, members: set[str]) -> None:
-        """Replaces the members of a cluster with a barrier."""
-        # Example: a = x @ k; y = outside(a); b = y + 1 becomes barrier = XlaOptimizationBarrier(room, a) and
-        # b = barrier:0 + 1, where `room` is a constant of y's shape. So the program keeps a until it is sent, has room
+        """Replaces a cluster's members by a barrier."""
+        # Example: a = x @ k; y = outside(a); b = y + 1 becomes barrier = XlaOptimizationBarrier(room, a) and b =
+        # barrier:0 + 1, where `room` is a constant with y's shape. The program thus keeps a until it is sent, has room
         # for y, and computes b after a; and the compiler can't fold the constant into b.
         sources = dict.fromkeys(
             source for member in sorted(members) for source in self._by_name[member].input
@@ -340,14 +337,14 @@ class _Body:
         self.stand_ins |= dict.fromkeys(members, name)
 
     def _leave(self, name: str, tensor: str) -> None:
-        """Replaces what no TPU can be given with a placeholder: the step is refused if it is read."""
+        """Replaces a tensor that no TPU can take by a placeholder; the step is refused if it reads it."""
         node = v1.NodeDef(name=name, op="Placeholder")
         node.attr["dtype"].type = self._dtype(tensor).as_datatype_enum
         self._made.append(node)
         self.replaced[tensor] = self._output(name, 0)
 
     def _room(self, name: str, tensor: str) -> v1.NodeDef:
-        """Returns a constant of the shape of a tensor that the host gives."""
+        """Returns a constant with the shape of a tensor from the host."""
         node = self._by_name[op_of(tensor)]
         shape = static_shape(node, self._index(tensor, node))
         if not shape.is_fully_defined():
@@ -357,19 +354,19 @@ class _Body:
             )
         room = v1.NodeDef(name=name, op="Const")
         room.attr["dtype"].type = self._dtype(tensor).as_datatype_enum
-        # One value stands for all of them.
+        # A single value stands for all of them.
         value = room.attr["value"].tensor
         value.CopyFrom(tf.make_tensor_proto(0, self._dtype(tensor)))
         value.tensor_shape.CopyFrom(shape.as_proto())
         return room
 
-    # A tensor of a graph is `op:1`, or `op` if it is the first; one of a function is `argument`, or `op:output:0` with
-    # the name that the op's definition gives the output. Barriers and constants call theirs "output".
+    # A graph's tensor is `op:1`, or `op` if it is the first; a function's is `argument`, or `op:output:0` with the
+    # output's name in the op's definition. For barriers and constants that is "output".
     def _output(self, op: str, index: int) -> str:
         return f"{op}:output:{index}" if self._in_function else f"{op}:{index}"
 
     def _index(self, tensor: str, node: v1.NodeDef) -> int:
-        """Returns which of its node's outputs a tensor is."""
+        """Returns a tensor's index among its node's outputs."""
         if not self._in_function:
             return int(tensor.partition(":")[2] or 0)
         if ":" not in tensor:

@@ -1,4 +1,4 @@
-"""How long a step takes on a slice: a lower bound (the roofline) and an estimate.
+"""Computes how long a step takes on a slice: a lower bound (the roofline) and an estimate.
 
 The bound: a step can be no shorter than its operations at the peak rate of the chip, than its reads and writes at the
 full bandwidth of HBM, or than what the replicas must send each other on all links of a chip at once. Peak rates are in
@@ -27,11 +27,11 @@ _LEAST_SHARE_SENT = {"all-gather": 0.5, "reduce-scatter": 0.5, "all-to-all": 0.5
 class Roofline:
     """Bounds of one step on a slice."""
 
-    compute_seconds: float  # its operations at the peak rate
-    memory_seconds: float  # its reads and writes at the bandwidth of the memory
-    collective_seconds: float  # its sums over the replicas on all links; 0 within one chip
-    rows: int | None = None  # rows of the step over all replicas, or `None` where that is not known
-    network_seconds: float = 0.0  # what slices must send each other (`bytes_sent`); 0 with one
+    compute_seconds: float  # operations at the peak rate
+    memory_seconds: float  # reads and writes at the memory's bandwidth
+    collective_seconds: float  # sums over the replicas on all links; 0 within one chip
+    rows: int | None = None  # rows of the step over all replicas; `None` if unknown
+    network_seconds: float = 0.0  # traffic between slices (`bytes_sent`); 0 for one slice
 
     @property
     def step_seconds(self) -> float:
@@ -40,12 +40,12 @@ class Roofline:
 
     @property
     def limited_by(self) -> str:
-        """What sets the bound: `"compute"`, `"memory"`, `"collectives"` or `"network"`."""
+        """The part that sets the bound: `"compute"`, `"memory"`, `"collectives"` or `"network"`."""
         return max(self._parts, key=lambda part: self._parts[part])
 
     @property
     def examples_per_second(self) -> float | None:
-        """Upper bound on the rows of a second, over the whole slice; `None` where unknown."""
+        """Upper bound on rows per second over the whole slice; `None` if unknown."""
         if self.rows is None or not self.step_seconds:
             return None
         return self.rows / self.step_seconds
@@ -71,11 +71,11 @@ def roofline(
     num_replicas: int,
     rows: int | None = None,
 ) -> Roofline:
-    """Computes the bounds of a step."""
+    """Computes a step's bounds."""
     chip = tpu_slice.chip
     chips = min(tpu_slice.num_chips, -(-num_replicas // chip.devices))
-    # The devices of a chip add up among themselves first. Then no way of summing n bytes over c
-    # chips lets each send less than this.
+    # The devices of a chip first sum among themselves. After that, no way of summing n bytes over c chips lets each
+    # send less than this.
     sent = 2 * (chips - 1) / chips * collective_bytes
     return Roofline(
         compute_seconds=flops * chip.devices / (chip.bf16_tflops * 1e12),
@@ -104,7 +104,7 @@ LINK_SHARE = 0.85
 
 
 def seconds_between_cores(found: Iterable[Collective], tpu_slice: Slice) -> float:
-    """Returns a lower bound on the time that the cores of a replica take to send each other what they must.
+    """Returns a lower bound on the communication time between a replica's cores.
 
     How many cores take part in an op is not read: two are the fewest.
     """
@@ -120,13 +120,13 @@ def seconds_between_cores(found: Iterable[Collective], tpu_slice: Slice) -> floa
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ErrorSpread:
-    """How far estimates were from published speeds that nothing was fitted to."""
+    """How far estimates were from published speeds that they were not fitted to."""
 
-    results: int  # published results in all
-    held_out: int  # those that nothing was fitted to; what follows is of these
-    low: float  # the error that a tenth is below, (estimate - published) / published
-    median: float  # the error in the middle
-    high: float  # the error that a tenth is above
+    results: int  # all published results
+    held_out: int  # those that nothing was fitted to; the values below are about these
+    low: float  # the 10 % quantile of (estimate - published) / published
+    median: float  # the median error
+    high: float  # the 90 % quantile
 
     def __str__(self) -> str:
         return (
@@ -146,9 +146,9 @@ KERNEL_SECONDS = 1e-6
 class OpTime:
     """An instruction with its estimated time."""
 
-    cost: OpCost  # the instruction
-    compute_seconds: float  # one run's operations at the rate that is reached
-    memory_seconds: float  # one run's bytes through HBM
+    cost: OpCost
+    compute_seconds: float  # one run's operations at the reached rate
+    memory_seconds: float  # one run's HBM traffic
     link_seconds: float  # one run's bytes to other chips
 
     @property

@@ -1,4 +1,4 @@
-"""A sweep: the largest batch that fits each of several slices, the training's time and price there, and the choice."""
+"""Sweeps slices: the largest batch that fits each, the training's time and price there, and the choice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tfx_tpu_trainer.preflight._run import PreflightModel, preflight
 
 Outcome = Literal["fits", "too large", "failed", "skipped", "not divisible"]
 
-# A smaller batch may remedy these; any other problem has nothing to do with the size.
+# Problems that a smaller batch may solve; all others are independent of the size.
 _OF_THE_SIZE = frozenset({"memory", "timeout", "crash"})
 
 _CHIP_HOURS = Prices(
@@ -41,7 +41,7 @@ _CHIP_HOURS = Prices(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepEntry:
-    """One batch size on one slice."""
+    """A batch size on a slice."""
 
     tpu: str  # the slice, such as `"v5e:2x4"`
     batch_size: int  # rows of a step over all replicas
@@ -50,27 +50,27 @@ class SweepEntry:
     # by the replicas.
     outcome: Outcome
     detail: str  # need and limit, or what is wrong
-    report: PreflightReport | None = None  # the report, where it was compiled
+    report: PreflightReport | None = None  # the report, if it was compiled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepRow:
-    """A slice and one way of having it, in a sweep."""
+    """A slice with one way of having it."""
 
-    tpu: str  # the slice
+    tpu: str
     entry: SweepEntry  # of the largest batch that fits, or of the smallest that does not
-    cost: TrainingCost | None  # where it fits and the training's length is known
+    cost: TrainingCost | None  # if it fits and the training's length is known
     chosen: bool
-    why: str  # why it is chosen, or not
+    why: str  # the reason for or against choosing it
 
     @property
     def num_chips(self) -> int:
-        """Chips of the slice."""
+        """The slice's number of chips."""
         return find_slice(self.tpu).num_chips
 
     @property
     def shares(self) -> str:
-        """How the rows of a step are shared out, such as `"1,024 rows in a step, 128 on each core"`."""
+        """Describes how a step's rows are shared, such as `"1,024 rows in a step, 128 on each core"`."""
         assert self.entry.report is not None
         each = self.entry.batch_size // self.entry.report.num_replicas
         where = "replica" if self.entry.report.num_cores_per_replica > 1 else "core"
@@ -105,7 +105,7 @@ class Sweep:
 
     @property
     def largest(self) -> dict[str, int | None]:
-        """Slice -> the largest batch size that fits, or `None` where none of the list does."""
+        """Slice -> the largest batch size that fits; `None` if none does."""
         found: dict[str, int | None] = {}
         for entry in self.entries:
             if entry.outcome == "fits" or entry.tpu not in found:
@@ -114,12 +114,12 @@ class Sweep:
 
     @property
     def ok(self) -> bool:
-        """Whether there is a batch size for every slice."""
+        """Whether every slice has a batch size that fits."""
         return None not in self.largest.values()
 
     @functools.cached_property
     def costs(self) -> tuple[TrainingCost, ...]:
-        """The time and price of the training, for each slice that its batch fits and each way of having it."""
+        """The training's time and price, for each slice that its batch fits and each way of having it."""
         if self.length is None or "train" not in self.steps:
             return ()
         prices = self.prices or _CHIP_HOURS
@@ -138,7 +138,7 @@ class Sweep:
 
     @property
     def choice(self) -> TrainingCost | None:
-        """The cheapest of `costs` that meets the deadline at the slow end; of equal ones, that of the fewest chips."""
+        """The cheapest of `costs` within the deadline at the slow end; of equal ones, that with the fewest chips."""
         return min(
             (each for each in self.costs if self.deadline is None or each.meets(self.deadline)),
             key=lambda each: (each.cost, find_slice(each.tpu).num_chips),
@@ -147,7 +147,7 @@ class Sweep:
 
     @property
     def rows(self) -> tuple[SweepRow, ...]:
-        """A row for each slice and each way of having it."""
+        """One row for each slice and each way of having it."""
         rows = []
         for tpu in self.largest:
             costs: list[TrainingCost | None] = [each for each in self.costs if each.tpu == tpu]
@@ -165,12 +165,12 @@ class Sweep:
 
     @property
     def chosen_row(self) -> SweepRow | None:
-        """The row of the choice."""
+        """The chosen row."""
         return next((row for row in self.rows if row.chosen), None)
 
     @property
     def missed(self) -> str:
-        """Why no slice is chosen: the nearest one and what would have to change; empty where one is."""
+        """Why no slice is chosen: the nearest one and what would have to change; empty if one is."""
         if self.choice is not None:
             return ""
         if not self.costs:
@@ -321,7 +321,7 @@ def _entry(
 
 
 def _share_needed(entry: SweepEntry) -> float:
-    """Returns which part of its HBM the largest step needs; infinity where that is not known."""
+    """Returns the largest step's share of its HBM; infinity if unknown."""
     steps = entry.report.steps if entry.report else ()
     return max(
         ((each.need_bytes or math.inf) / (each.limit_bytes or 1) for each in steps),

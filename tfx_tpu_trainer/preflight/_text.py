@@ -1,4 +1,4 @@
-"""A preflight's report for the terminal."""
+"""Prints a preflight's report on the terminal."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -132,7 +132,7 @@ def render_sweep(found: Sweep) -> RenderableType:
         row = (entry.tpu, f"{entry.batch_size:,}", entry.outcome, entry.detail)
         table.add_row(*map(Text, row))
     parts: list[RenderableType] = [table]
-    # With one size for each slice the table has it already.
+    # With one size per slice the table has it already.
     if len(found.entries) > len(found.largest):
         parts.append(Text("Largest batch of the list that fits:", style="bold"))
         parts += [
@@ -148,7 +148,7 @@ def render_sweep(found: Sweep) -> RenderableType:
 
 
 def choice_text(found: Sweep) -> str:
-    """Returns in one line which slice of a sweep to take and why, or why none; nothing where no costs are known."""
+    """Describes in one line which slice of a sweep to take and why, or why none; empty without costs."""
     chosen = found.chosen_row
     if chosen is not None and chosen.cost is not None:
         price = price_text(chosen.cost.cost, chosen.cost.currency)
@@ -301,7 +301,7 @@ def _input(report: PreflightReport) -> Iterator[RenderableType]:
 
 
 def measured_text(speed: InputSpeed) -> str:
-    """Returns in one line what was measured of an input, and how it was scaled."""
+    """Describes in one line how an input was measured and scaled."""
     again = f", read again from its start {speed.ends:,} times" if speed.ends else ""
     return (
         f"{speed.rows:,} rows in {seconds_text(speed.seconds)} on {speed.cpus} CPUs of this machine"
@@ -311,7 +311,7 @@ def measured_text(speed: InputSpeed) -> str:
 
 
 def _from_here(source: str) -> str:
-    """Shortens the path of a file below the folder that one works in."""
+    """Shortens a file's path below the working directory."""
     return source.removeprefix(os.getcwd() + os.sep)
 
 

@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 @contextlib.contextmanager
 def eager_with_functions(functions: Iterable[v1.FunctionDef]) -> Iterator[None]:
-    """Executes eagerly inside, with functions that TensorFlow does not know yet."""
+    """Executes the block eagerly, with functions that TensorFlow does not know yet."""
     added = []
     with context.eager_mode():
         try:

@@ -1,4 +1,4 @@
-"""A step's compiled program as a profile that XProf opens, without a TPU and without a run.
+"""Writes a step's compiled program as a profile for XProf, without a TPU and without a run.
 
 XProf (`pip install xprof`, `xprof --logdir DIR`; or TensorBoard with its profile plug-in) reads a
 folder of a run with two kinds of files. `NAME.hlo_proto.pb` is the optimized program with its buffer
@@ -17,7 +17,7 @@ from typing import Any
 
 from tensorflow.compiler.xla.service import hlo_pb2
 
-# A wire format, as hlo_pb2 is: its fields keep their numbers from release to release.
+# A wire format like hlo_pb2, whose field numbers are stable.
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tfx_tpu_trainer._support.whole_files import write_whole
@@ -27,7 +27,7 @@ from tfx_tpu_trainer.preflight._step_time import OpTime
 _PICOSECONDS = 1e12
 _PROGRAM_ID = 1
 
-# What the runtime of a chip calls itself in a profile; XProf looks its peak rates up by it.
+# The name of a chip's runtime in a profile, by which XProf looks up its peak rates.
 _DEVICE_TYPES = {
     "v2": "TPU v2",
     "v3": "TPU v3",
@@ -50,16 +50,16 @@ def write_profile(
     tpu_slice: Slice,
     source_of: SourceOf,
 ) -> str:
-    """Writes the two files of one step, and returns their folder."""
+    """Writes the two files of one step; returns their folder."""
     run = _plain(run)
     proto = hlo_pb2.HloProto.FromString(program)
     module = proto.hlo_module
-    # XProf names the file of a program after it, and graph_viewer's links have the name too.
+    # XProf names a program's file after it, and graph_viewer's links use the name, too.
     module.name = f"{run}({_PROGRAM_ID})"
     module.id = _PROGRAM_ID
     for instruction in (each for part in module.computations for each in part.instructions):
         source = source_of(instruction.metadata.op_name)
-        # In the place of TensorFlow's "dummy_file_name".
+        # Replaces TensorFlow's "dummy_file_name".
         instruction.metadata.source_file, instruction.metadata.source_line = _place(source)
     space = _space(module.name, times, tpu_slice, source_of)
     programs = _Plane(space.planes.add(id=2, name="/host:metadata"))
@@ -160,7 +160,7 @@ class _Plane:
 
 
 def _category(op: OpTime) -> str:
-    """Names a kernel as a TPU's profile does, by which XProf groups its tables."""
+    """Names a kernel's category as a TPU's profile does, by which XProf groups its tables."""
     cost = op.cost
     if cost.opcode != "fusion":
         return cost.opcode

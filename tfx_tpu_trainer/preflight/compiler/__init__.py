@@ -1,4 +1,4 @@
-"""The TPU's compiler, called through the C API of its plug-in: the standard library only.
+"""Calls the TPU's compiler through its plug-in's C API, with the standard library only.
 
 libtpu gives Google's own TPU compiler to any x86-64 Linux machine, behind PJRT, a public and versioned C API
 (`xla/pjrt/c/pjrt_c_api.h`). A compiler may abort, hang or take all memory, so it runs in a separate process

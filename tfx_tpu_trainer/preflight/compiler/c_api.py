@@ -1,4 +1,4 @@
-"""The parts of PJRT's C API that compiling needs, as ctypes structures.
+"""Declares the parts of PJRT's C API that compiling needs, as ctypes structures.
 
 Layouts are those of `pjrt_c_api.h`, version 0.40. The API only ever grows: functions are added at
 the end of the table, members at the end of structures, each of which begins with its own size.
@@ -9,7 +9,7 @@ import ctypes
 _HANDLE = ctypes.c_void_p
 _SIZE = ctypes.c_size_t
 
-# In the order of the header: an entry's place in the table is its meaning.
+# In the header's order: an entry's position is its meaning.
 _FUNCTIONS = (
     *("Error_Destroy", "Error_Message", "Error_GetCode"),
     *("Plugin_Initialize", "Plugin_Attributes"),
@@ -73,7 +73,7 @@ class PjrtError(RuntimeError):
 
 
 class _Call(ctypes.Structure):
-    """The arguments of a call: its size, an extension point, then its own members."""
+    """A call's arguments: its size, an extension point, and its own members."""
 
     _fields_ = [("struct_size", _SIZE), ("extension_start", _HANDLE)]
 
@@ -91,7 +91,7 @@ class _ErrorCode(_Call):
 
 
 class Initialize(_Call):
-    """Starts the plug-in."""
+    """Initializes the plug-in."""
 
     _fields_ = []
 
@@ -143,7 +143,7 @@ class TopologyDevices(_Call):
 
 
 class DeviceId(_Call):
-    """Asks for the number of a device."""
+    """Gets a device's number."""
 
     _fields_ = [("description", _HANDLE), ("id", ctypes.c_int)]
 
@@ -173,7 +173,7 @@ class Compile(_Call):
 
 
 class CostAnalysis(_Call):
-    """Asks for the compiler's estimate of what an executable costs."""
+    """Gets the compiler's cost estimate of an executable."""
 
     _fields_ = [
         ("executable", _HANDLE),
@@ -183,7 +183,7 @@ class CostAnalysis(_Call):
 
 
 class MemoryStats(_Call):
-    """Asks for the HBM that an executable needs."""
+    """Gets the HBM that an executable needs."""
 
     _fields_ = [
         ("executable", _HANDLE),
@@ -196,13 +196,13 @@ class MemoryStats(_Call):
 
 
 class LongMemoryStats(MemoryStats):
-    """The same as newer plug-ins have it, which refuse the shorter form."""
+    """The same for newer plug-ins, which reject the shorter form."""
 
     _fields_ = [("host", ctypes.c_int64 * 5), ("peak", ctypes.c_int64), ("total", ctypes.c_int64)]
 
 
 class OptimizedProgram(_Call):
-    """Asks for the program that an executable was made from, optimized."""
+    """Gets the optimized program of an executable."""
 
     _fields_ = [("executable", _HANDLE), ("program", ctypes.POINTER(Program))]
 
@@ -230,7 +230,7 @@ class PjrtPlugin:
 
     def __init__(self, path: str) -> None:
         """Loads the library."""
-        # Kept, as the table of functions is in it.
+        # Kept, since the table of functions is inside it.
         self._library = ctypes.CDLL(path)
         get_api = self._library.GetPjrtApi
         get_api.restype = ctypes.POINTER(_Api)
@@ -244,8 +244,7 @@ class PjrtPlugin:
 
     def call(self, function: str, arguments: _Call) -> None:
         """Calls a function of the table."""
-        # An older plug-in's table is shorter than `_Api`, which is laid over it: reading an entry
-        # beyond its end would call whatever lies there.
+        # An older plug-in's table is shorter than `_Api`: reading an entry beyond its end would call arbitrary memory.
         offset = getattr(_Api, function).offset
         if offset + ctypes.sizeof(_HANDLE) > self._api.struct_size:
             major, minor = self.version

@@ -27,17 +27,17 @@ OptionValue = str | int | Sequence[int]
 class Topology(NamedTuple):
     """A slice as the plug-in describes it."""
 
-    handle: int  # the plug-in's
-    device_ids: tuple[int, ...]  # its devices
+    handle: int  # the plug-in's handle
+    device_ids: tuple[int, ...]
 
 
 class Executable(NamedTuple):
     """A compiled program."""
 
-    # The compiler's estimate of a run, by its own names: `"flops"`, `"bytes accessed"` and others.
+    # The compiler's estimates for one run, by its own names: `"flops"`, `"bytes accessed"` and others.
     costs: dict[str, float]
-    # Bytes of HBM: `generated_code`, `argument`, `output`, `alias`, `temp`, and `peak`, what is in use at a time; 0
-    # where the plug-in does not say.
+    # Bytes of HBM: `generated_code`, `argument`, `output`, `alias`, `temp`, and `peak`, the most in use at a time; 0 if
+    # unknown.
     memory: dict[str, int]
     program: bytes  # the optimized program, a serialized `HloModuleProtoWithConfig`
 
@@ -123,8 +123,8 @@ class TpuCompiler:
         return costs
 
     def _memory(self, executable: int) -> dict[str, int]:
-        # The size that a structure begins with says which form it is. The longer form is tried
-        # first, as only it has the peak.
+        # The size at a structure's beginning tells its form. The longer form is tried first, since only it has the
+        # peak.
         stats: Any = c_api.LongMemoryStats(executable=executable)
         try:
             self._plugin.call("Executable_GetCompiledMemoryStats", stats)
@@ -138,7 +138,7 @@ class TpuCompiler:
         program = c_api.Program()
         program.struct_size = ctypes.sizeof(program)
         call = c_api.OptimizedProgram(executable=executable, program=ctypes.pointer(program))
-        # The first call says how long it is, the second one writes it.
+        # The first call returns the length, the second one writes the program.
         self._plugin.call("Executable_OptimizedProgram", call)
         buffer = ctypes.create_string_buffer(program.code_size)
         program.code = ctypes.cast(buffer, ctypes.c_void_p)
@@ -147,7 +147,7 @@ class TpuCompiler:
 
 
 def _named_values(options: Mapping[str, OptionValue]) -> tuple[Any, list[Any]]:
-    """Returns options as the API takes them, and what must stay alive as long as they are used."""
+    """Returns options in the API's form, with the objects that must stay alive while they are used."""
     values = (NamedValue * max(1, len(options)))()
     kept: list[Any] = []
     for entry, (name, value) in zip(values, options.items()):
@@ -174,9 +174,7 @@ def _text(text: str, kept: list[Any]) -> tuple[Any, int]:
     return ctypes.cast(pointer, ctypes.c_void_p), len(encoded)
 
 
-# The fields of XLA's protos, by number: the process has the standard library alone, so that messages are written here
-# by hand.
-# CompileOptionsProto
+# Field numbers of XLA's protos, which are written by hand: the process only has the standard library.
 _EXECUTABLE_BUILD_OPTIONS = 3
 # ExecutableBuildOptionsProto
 _DEVICE_ORDINAL = 1
@@ -198,12 +196,12 @@ _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 def serialized_options(
     device_ids: Sequence[int], *, num_partitions: int = 1, effort: float | None
 ) -> bytes:
-    """Returns the options of a program that runs once on each of some groups of devices."""
+    """Returns the options of a program that runs once on each group of devices."""
     num_replicas = len(device_ids) // num_partitions
     assignment = _number(_REPLICA_COUNT, num_replicas) + _number(_COMPUTATION_COUNT, num_partitions)
-    # The proto goes by partitions, the devices by replicas. Example: of the devices [0 1 2 3] with
-    # two partitions, the first partition has 0 and 2 and the second has 1 and 3, so that the first
-    # replica is on 0 and 1, next to each other.
+    # The proto lists partitions, the devices are listed by replica. Example: for the devices [0 1 2 3] with two
+    # partitions, the first partition has 0 and 2 and the second has 1 and 3, so that the first replica is on 0 and 1,
+    # next to each other.
     for partition in range(num_partitions):
         devices = b"".join(_varint(device) for device in device_ids[partition::num_partitions])
         assignment += _block(_COMPUTATION_DEVICES, _block(_REPLICA_DEVICE_IDS, devices))
@@ -220,7 +218,7 @@ def serialized_options(
 
 
 def _varint(number: int) -> bytes:
-    # A negative number takes ten bytes: protobuf writes it in two's complement of 64 bits.
+    # A negative number takes ten bytes: protobuf writes its 64-bit two's complement.
     number &= (1 << 64) - 1
     written = bytearray()
     while number > 127:
@@ -245,8 +243,8 @@ def _block(field: int, content: bytes) -> bytes:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Without these libtpu asks Google Cloud's metadata server which TPU it is on, wants the machine's
-# TPU for itself alone, and writes log files into the folder of temporary files.
+# Without these libtpu asks Google Cloud's metadata server for its TPU, wants the machine's TPU exclusively, and writes
+# log files into the temporary folder.
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -260,7 +258,7 @@ _ENVIRONMENT = {
 class _Message:
     """Two files of a folder: a program, and the other fields as JSON."""
 
-    # What is asked for: a serialized `HloModuleProto`. The answer: see `Executable`; empty where it was refused.
+    # In a request, a serialized `HloModuleProto`. In a response, see `Executable`; empty if it was refused.
     program: bytes = b""
 
     def write(self, folder: str) -> None:
@@ -272,7 +270,7 @@ class _Message:
 
     @classmethod
     def read(cls, folder: str) -> Self | None:
-        """Reads the files of a folder, `None` if there are none."""
+        """Reads a folder's files; `None` if there are none."""
         path = os.path.join(folder, f"{cls.__name__}.json")
         if not os.path.exists(path):
             return None
@@ -286,39 +284,38 @@ class _Message:
 class CompileRequest(_Message):
     """What to compile, and how."""
 
-    libtpu: str  # path of the plug-in
-    topology: str  # name of the slice
-    topology_options: Mapping[str, Any]  # options of the slice
+    libtpu: str  # the plug-in's path
+    topology: str  # the slice's name
+    topology_options: Mapping[str, Any]  # the slice's options
     num_replicas: int  # copies of the program
-    num_partitions: int  # devices that each copy is spread over
+    num_partitions: int  # devices of each copy
     effort: float | None  # see `TpuCompiler.compile`
-    memory_limit_bytes: int | None  # the most that the process may address, or `None`
+    memory_limit_bytes: int | None  # the most that the process may address; `None` for no limit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileResponse(_Message):
-    """What the compiler made of it."""
+    """The compiler's result."""
 
-    # See `Executable`; empty where it was refused.
+    # See `Executable`; empty if it was refused.
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # What refused it: `"plugin"` (it can't be loaded), `"topology"` (there is no such slice), `"replicas"` (it has too
-    # few devices) or `"compiler"`; `None` where it compiled.
+    # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (there is no such slice), `"replicas"` (it has
+    # too few devices) or `"compiler"`; `None` if it compiled.
     refused_by: str | None = None
     code: str | None = None  # name of the compiler's status code
-    message: str = ""  # the refusal in the words of what refused
+    message: str = ""  # the refusing part's message
 
 
 def main(folder: str) -> None:
-    """Compiles the request of a folder, and writes the response there."""
+    """Compiles a folder's request, and writes the response there."""
     os.environ.update(_ENVIRONMENT)
     request = CompileRequest.read(folder)
     assert request is not None
     if request.memory_limit_bytes is not None:
-        # Before libtpu is loaded: Linux would otherwise kill some process of the machine, and not
-        # necessarily this one.
+        # Before libtpu is loaded: Linux would otherwise kill some process of the machine, not necessarily this one.
         resource.setrlimit(resource.RLIMIT_AS, (request.memory_limit_bytes,) * 2)
-    # A compiler that aborts would leave a file of its whole memory.
+    # An aborting compiler would dump its whole memory into a file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _compile(request).write(folder)
 
