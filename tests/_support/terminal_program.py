@@ -1,4 +1,4 @@
-"""A program of a user, on the terminal that it is started on: `python -m tests._support.terminal_program`."""
+"""A user's program, run on its terminal: `python -m tests._support.terminal_program`."""
 
 import tempfile
 import time

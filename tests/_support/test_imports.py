@@ -1,4 +1,4 @@
-"""What an import without its extra says, and a command."""
+"""Tests the errors of an import, and of a command, without its extra."""
 
 import importlib
 import os

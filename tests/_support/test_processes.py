@@ -1,4 +1,4 @@
-"""Processes of ours import nothing from the working directory."""
+"""Tests that our processes import nothing from the working directory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is known of a run, and who is shown it when."""
+"""Tests the state of a run, and when its views are updated."""
 
 import functools
 import json

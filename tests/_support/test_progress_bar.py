@@ -1,4 +1,4 @@
-"""What a terminal shows of a training, and what a file gets in its place."""
+"""Tests a training's display on a terminal, and its replacement in a file."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""Names and messages of others are printed as text: no terminal takes them for commands."""
+"""Tests that names and messages from elsewhere are printed as text, without terminal commands."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""No silent waiting: what the log says of a wait, and when; hosts are real sockets."""
+"""Tests the log of waits, with real sockets as hosts."""
 
 import contextlib
 import socket

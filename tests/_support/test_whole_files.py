@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all, on a local disk and where folders can't be renamed."""
+"""Tests that files and folders appear completely or not at all, also where folders can't be renamed."""
 
 import errno
 import multiprocessing

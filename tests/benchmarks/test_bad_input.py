@@ -1,4 +1,4 @@
-"""What the benchmarks' commands refuse before they measure anything."""
+"""Tests what the benchmarks' commands reject before they measure anything."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The contenders train the same thing: from the same values on the same data, to the same loss."""
+"""Tests that the contenders train the same model: from the same values on the same data, to the same loss."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""What `make growth` says of its points, and that each of them can be measured."""
+"""Tests the results of `make growth`, and that each of its points can be measured."""
 
 import math
 

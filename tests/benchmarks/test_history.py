@@ -1,4 +1,4 @@
-"""What is kept of runs of the benchmark: a release's rounds with their plot, and the page of the targets."""
+"""Tests the records of the benchmark: a release's rounds with their plot, and the page of targets."""
 
 import json
 

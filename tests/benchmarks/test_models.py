@@ -1,4 +1,4 @@
-"""BERT and ResNet are the same functions in every framework, and of the sizes that their names say."""
+"""Tests that BERT and ResNet are the same functions in every framework, with the sizes in their names."""
 
 import math
 

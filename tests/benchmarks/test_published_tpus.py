@@ -1,4 +1,4 @@
-"""Published speeds of TPUs beside the preflight's bound and estimate, as they were recorded."""
+"""Compares recorded published TPU speeds with the preflight's bound and estimate."""
 
 import re
 

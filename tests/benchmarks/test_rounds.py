@@ -1,4 +1,4 @@
-"""How rounds are made: until they say enough, all contenders in each, busy ones again."""
+"""Tests how rounds are made: all contenders in each, busy ones repeated, until the ratios are settled."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Exported models side by side: the same answers, and a table of what was found."""
+"""Compares exported models: the same answers, and the table of results."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What `make soak` says of its readings, and that its rounds can be made."""
+"""Tests the results of `make soak`, and that its rounds can be made."""
 
 import pytest
 from click.testing import CliRunner

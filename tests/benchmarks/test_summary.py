@@ -1,4 +1,4 @@
-"""From rounds to the numbers of the tables, the results.json and back."""
+"""Tests the way from rounds to tables, and to results.json and back."""
 
 import io
 import json

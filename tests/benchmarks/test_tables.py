@@ -1,4 +1,4 @@
-"""The comparison of made projects with gradient boosting: its constant, its dates and its verdict."""
+"""Tests the comparison of made projects with gradient boosting: its constant, its dates and its verdict."""
 
 from __future__ import annotations
 

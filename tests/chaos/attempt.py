@@ -1,4 +1,4 @@
-"""What an orchestrator starts again and again: the trainer's or the pusher's execution, in a process of its own.
+"""Runs what an orchestrator restarts, the trainer's or the pusher's execution, in its own process.
 
 A process says on a pipe which phase it has begun. The product knows nothing of that: the steps of a training
 are wrapped here, in the process that is to be killed.

@@ -1,4 +1,4 @@
-"""What must hold of the files of a training, killed or not."""
+"""Checks a training's files after it was killed, or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline's model that counts how often it has seen each row, and says which step it has made."""
+"""A pipeline's model that counts how often it sees each row, and reports its steps."""
 
 import importlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Transform's output for the taxi and digits models, each row with its number, so that it can be counted."""
+"""Writes Transform's output for the taxi and digits models, with numbered rows."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Kills: when they come, and what became of the process that one was meant for."""
+"""Kills processes at chosen moments, and reports what became of them."""
 
 import collections
 import contextlib

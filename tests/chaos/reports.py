@@ -1,4 +1,4 @@
-"""How a process tells the one that kills it how far it is: lines on a pipe."""
+"""Lets a process report its progress to its killer by lines on a pipe."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The kill sweep: `python -m tests.chaos.run --kills 100 --pauses 10 --seed 1`.
+"""Runs the kill sweep: `python -m tests.chaos.run --kills 100 --pauses 10 --seed 1`.
 
 Trainings are killed at random moments and started again with the same command until they end well; then what they
 have left is compared with what the same training leaves alone. After that, pairs of attempts at one training.

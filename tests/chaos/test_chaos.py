@@ -1,4 +1,4 @@
-"""The kill sweep itself, in a process of its own: what it forks must have run nothing."""
+"""Runs the kill sweep in its own process, since the processes it forks must not have run anything."""
 
 import json
 import os

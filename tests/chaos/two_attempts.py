@@ -1,4 +1,4 @@
-"""Two attempts at once: the older one is paused at one of its writes, and goes on when a newer one has begun."""
+"""Runs two attempts at once: the older one is paused at one of its writes, and continues after a newer one began."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""The writes of a process, counted, with a pause before one of them."""
+"""Counts a process's writes, with a pause before one of them."""
 
 import functools
 import os

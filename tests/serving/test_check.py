@@ -1,4 +1,4 @@
-"""The check finds a model that a server would choke on, and lets a sound one pass; its report."""
+"""Tests that the check finds models that would break a server, and passes sound ones; tests its report."""
 
 import json
 import os

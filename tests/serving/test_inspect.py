@@ -1,4 +1,4 @@
-"""What a metagraph holds, and which op runs where, in real exports and in copies that were edited."""
+"""Tests the content of metagraphs and the places of their ops, in real exports and in edited copies."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A process that exports is killed: what a server finds is complete, or not there."""
+"""Kills exporting processes: a server finds a complete model, or none."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Models loaded by their tags, here and in a fresh process; signatures called without the loader's detour."""
+"""Tests loading models by tags, here and in a fresh process, and calling signatures directly."""
 
 import gc
 import json

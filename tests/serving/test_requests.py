@@ -1,4 +1,4 @@
-"""What a server is given: requests made of raw rows, warm-up requests, its files, as TensorFlow Serving reads them."""
+"""Tests a server's input: requests of raw rows, warm-up requests, and files, read as by TensorFlow Serving."""
 
 import os
 import shutil

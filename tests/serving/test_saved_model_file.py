@@ -1,4 +1,4 @@
-"""Models in buckets, where a folder's files appear one by one; copies of one metagraph."""
+"""Tests models in buckets, where files appear one by one, and copies of one metagraph."""
 
 import threading
 import uuid

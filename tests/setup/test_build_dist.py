@@ -1,4 +1,4 @@
-"""What a wheel must hold is told from the checkout, and type checkers find an editable installation.
+"""Tests that a wheel's content follows from the checkout, and that type checkers find an editable installation.
 
 The wheel itself: test_light_install.py.
 """

@@ -1,4 +1,4 @@
-"""What the package imports is declared in setup.py: by the install itself, or by the extra of the importing part."""
+"""Tests that setup.py declares all imports: in the install itself, or in the importing part's extra."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""What `make house` counts."""
+"""Tests the counts of `make house`."""
 
 from scripts import house
 

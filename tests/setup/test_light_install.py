@@ -1,4 +1,4 @@
-"""The wheel with what it brings by itself: no TFX, and all that the estimators, `compat` and the doctor promise."""
+"""Tests the wheel with its own requirements: without TFX, but with estimators, `compat` and the doctor."""
 
 import dataclasses
 import importlib.metadata

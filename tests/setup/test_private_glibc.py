@@ -1,4 +1,4 @@
-"""`scripts/setup_environment latest`: TFX 1.21, on a glibc of its own where the machine's is too old."""
+"""Tests `scripts/setup_environment latest`: TFX 1.21, with its own glibc if the machine's is too old."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""scripts/setup_environment: its Python and line of TFX, what it leaves alone, and that only a whole set-up counts."""
+"""Tests scripts/setup_environment: its Python and TFX line, and that only a complete set-up counts."""
 
 import pytest
 

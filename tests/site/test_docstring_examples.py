@@ -1,4 +1,4 @@
-"""Every example of a docstring runs, and prints what the docstring says; the names people start from have one."""
+"""Runs every docstring's example and compares its output; main names must have one."""
 
 import doctest
 import importlib

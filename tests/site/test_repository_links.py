@@ -1,4 +1,4 @@
-"""The links of Markdown files as a reader follows them in the repository; `make docs` checks those of the site."""
+"""Checks the Markdown files' links as a reader of the repository follows them; `make docs` checks the site's."""
 
 import collections
 import functools

@@ -1,4 +1,4 @@
-"""What `make docs` adds to MkDocs and checks, and that the site is built with it."""
+"""Tests our additions to MkDocs and their checks, and builds the site."""
 
 import os
 import re

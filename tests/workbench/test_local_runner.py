@@ -1,4 +1,4 @@
-"""A run on this machine: what is refused before it starts, and how it ends when it is stopped or its parent is gone."""
+"""Tests local runs: what is rejected before the start, and how they end when stopped or orphaned."""
 
 import fcntl
 import os

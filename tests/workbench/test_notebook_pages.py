@@ -1,4 +1,4 @@
-"""Artifacts as pages in a notebook, whose cells show only what Python prints."""
+"""Tests artifacts as pages in a notebook, whose cells show only Python's output."""
 
 import pathlib
 import re

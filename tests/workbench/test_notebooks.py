@@ -1,4 +1,4 @@
-"""docs/notebooks: each runs, and what it shows in the repository and on the site is what it shows when it runs.
+"""Runs docs/notebooks, and compares their outputs with those in the repository and on the site.
 
 pipeline.ipynb runs in tests/engines/test_jupyter.py.
 """

@@ -1,4 +1,4 @@
-"""A compiled pipeline of two nodes, made by hand: compiling one takes TFX, and ten seconds."""
+"""A hand-made compiled pipeline of two nodes; compiling one would import TFX, which takes ten seconds."""
 
 from __future__ import annotations
 

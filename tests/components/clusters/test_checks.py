@@ -1,4 +1,4 @@
-"""What is refused before a job is sent: without a network, and over it."""
+"""Tests the checks before a job is sent, offline and online."""
 
 from __future__ import annotations
 

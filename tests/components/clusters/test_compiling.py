@@ -1,4 +1,4 @@
-"""What compile_pipeline refuses before TFX compiles anything."""
+"""Tests what compile_pipeline rejects before TFX compiles anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A submission to Kubeflow Pipelines, over HTTP to a server on loopback."""
+"""Tests submissions to Kubeflow Pipelines, over HTTP to a server on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is put into a compiled pipeline, and the files that hold it."""
+"""Tests the edits of a compiled pipeline, and its files."""
 
 from __future__ import annotations
 

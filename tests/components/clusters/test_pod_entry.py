@@ -1,4 +1,4 @@
-"""What a container tells TFX of its inputs, where the backend says nothing that TFX can use."""
+"""Tests how a container declares its inputs' types to TFX when the backend gives none that TFX can use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods need: the trainer's settings over all pods', in each backend, and what is refused."""
+"""Tests the pods' settings: the trainer's over all pods', each backend's, and rejected ones."""
 
 from __future__ import annotations
 

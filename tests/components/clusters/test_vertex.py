@@ -1,4 +1,4 @@
-"""CustomJobs of Vertex AI, as Vertex AI's own message types take them, and the request of a run."""
+"""Tests CustomJobs of Vertex AI with Vertex AI's own message types, and the request of a run."""
 
 from __future__ import annotations
 

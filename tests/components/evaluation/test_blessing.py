@@ -1,4 +1,4 @@
-"""The verdict, and that TFMA's own result on disk agrees with it."""
+"""Tests verdicts, and that TFMA's own result on disk agrees with them."""
 
 from __future__ import annotations
 

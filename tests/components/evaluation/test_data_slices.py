@@ -1,4 +1,4 @@
-"""Slices in a ModelEvaluation and in the verdict."""
+"""Tests slices in a ModelEvaluation and in the verdict."""
 
 from __future__ import annotations
 

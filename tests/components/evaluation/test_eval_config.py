@@ -1,4 +1,4 @@
-"""What is refused in an EvalConfig, how it is filled in, and the config for the stock Evaluator."""
+"""Tests the checks and defaults of an EvalConfig, and the config for the stock Evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models listed by their metrics, from a real ML Metadata store; and the last blessed one, by its pointer."""
+"""Tests listing models by metrics from a real ML Metadata store, and finding the last blessed one by its pointer."""
 
 from __future__ import annotations
 

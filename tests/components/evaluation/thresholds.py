@@ -1,4 +1,4 @@
-"""Short ways to write an EvalConfig."""
+"""Builds EvalConfigs briefly."""
 
 from __future__ import annotations
 

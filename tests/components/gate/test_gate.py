@@ -1,4 +1,4 @@
-"""EvalMetricsGate: its constructor, its executor on real files, and four runs of a real pipeline."""
+"""Tests EvalMetricsGate: its constructor, its executor on real files, and four runs of a real pipeline."""
 
 from __future__ import annotations
 

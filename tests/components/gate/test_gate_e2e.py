@@ -1,4 +1,4 @@
-"""Runs of pipelines in which a gate finds its baseline: in ML Metadata, and by the pointer of a LastBlessedModel."""
+"""Runs pipelines whose gate finds its baseline in ML Metadata, or by the pointer of a LastBlessedModel."""
 
 from __future__ import annotations
 

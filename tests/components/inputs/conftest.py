@@ -1,4 +1,4 @@
-"""Small Transform outputs, made by Transform itself."""
+"""Makes small Transform outputs with Transform itself."""
 
 from __future__ import annotations
 

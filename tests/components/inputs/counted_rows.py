@@ -1,4 +1,4 @@
-"""Files of rows that know their number, as Transform leaves them."""
+"""Writes files of numbered rows, as Transform writes them."""
 
 from __future__ import annotations
 

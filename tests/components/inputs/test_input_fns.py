@@ -1,4 +1,4 @@
-"""TransformedInput on the transformed taxi trips of the tfx wheel, RawEvaluationInput, and the order of rows."""
+"""Tests TransformedInput on the tfx wheel's taxi trips, RawEvaluationInput, and the order of rows."""
 
 from __future__ import annotations
 

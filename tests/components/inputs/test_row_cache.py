@@ -1,4 +1,4 @@
-"""A training's rows, parsed once: which rows an epoch has, in which order, and when they are parsed again."""
+"""Tests cached rows: which rows an epoch has, in which order, and when they are parsed again."""
 
 from __future__ import annotations
 

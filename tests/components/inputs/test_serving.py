@@ -1,4 +1,4 @@
-"""TransformServing: raw tf.Examples or named tensors in, the model's features out."""
+"""Tests TransformServing: raw tf.Examples or named tensors in, the model's features out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No skew: an exported model answers raw rows as the estimator answers what Transform made of them."""
+"""Tests for skew: an exported model answers raw rows as the estimator answers their transformed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what a page shows, by an HTML parser of its own."""
+"""Reads the content of a page with an independent HTML parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of which everything is known, for pages and cards."""
+"""Makes a run with every fact, for pages and cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics as StatisticsGen writes them, by TFDV itself, of rows that a test has."""
+"""Writes statistics of a test's rows with TFDV, as StatisticsGen does."""
 
 from __future__ import annotations
 

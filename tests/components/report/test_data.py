@@ -1,4 +1,4 @@
-"""What a page says of its data, against the rows themselves."""
+"""Compares the page's data section with the rows themselves."""
 
 from __future__ import annotations
 

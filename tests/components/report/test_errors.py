@@ -1,4 +1,4 @@
-"""What a model gets wrong, against scikit-learn."""
+"""Compares a model's errors with scikit-learn's results."""
 
 from __future__ import annotations
 

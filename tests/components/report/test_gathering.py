@@ -1,4 +1,4 @@
-"""What is gathered of real trainings, against what their estimators say."""
+"""Compares the facts gathered from real trainings with their estimators' results."""
 
 from __future__ import annotations
 

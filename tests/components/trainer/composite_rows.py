@@ -1,4 +1,4 @@
-"""Rows with ragged and sparse features, raw and transformed, and a model that takes them."""
+"""Makes rows with ragged and sparse features, raw and transformed, and a model for them."""
 
 from __future__ import annotations
 

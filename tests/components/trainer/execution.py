@@ -1,4 +1,4 @@
-"""One execution of the trainer, as TFX's launcher would start it, on the data of the tfx wheel."""
+"""Runs one execution of the trainer as TFX's launcher would, on the tfx wheel's data."""
 
 from __future__ import annotations
 

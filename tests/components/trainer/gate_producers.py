@@ -1,4 +1,4 @@
-"""Stand in front of EvalMetricsGate in test pipelines: a model with metrics, without training one."""
+"""Makes models with metrics, without training, for EvalMetricsGate in test pipelines."""
 
 # No `from __future__ import annotations`: TFX's @component reads the annotations as types.
 

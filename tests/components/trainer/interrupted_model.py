@@ -1,4 +1,4 @@
-"""The small model, failing while a file is there, which says where ("train" or "infer"), and attempts at it."""
+"""A small model that fails while a file exists, which says where ("train" or "infer"), and attempts at it."""
 
 from __future__ import annotations
 

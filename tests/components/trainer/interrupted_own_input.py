@@ -1,4 +1,4 @@
-"""The model that fails for as long as a file is there, with an input_fn of its own, shuffled anew in each epoch."""
+"""A model that fails while a file exists, with its own input_fn, shuffled anew in each epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras models that train in seconds on the transformed taxi data of the tfx wheel; `params` says which."""
+"""Keras models that train in seconds on the tfx wheel's taxi data; `params` selects one."""
 
 from __future__ import annotations
 

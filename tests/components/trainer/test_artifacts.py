@@ -1,4 +1,4 @@
-"""A model that has diverged is neither published nor exported."""
+"""Tests the artifacts of a training, and that a diverged model is neither published nor exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder in which attempts at a training keep checkpoints: taken up, held against others, published, removed."""
+"""Tests the checkpoint folder that attempts share: taken over, defended, published, removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ragged and sparse features in every part of a training: checks, input, slices, export, sample, warm-up."""
+"""Tests ragged and sparse features in every part of a training: checks, input, slices, export, sample, warm-up."""
 
 from __future__ import annotations
 

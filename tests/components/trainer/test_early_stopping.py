@@ -1,4 +1,4 @@
-"""Training with evaluations in between, on a model whose metric is chosen step by step."""
+"""Tests training with evaluations in between, on a model whose metric is set for each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings and a TPU slice make of an estimator, in a TpuTrainer and in a VertexTpuTrainer."""
+"""Tests the estimators made from settings and a TPU slice, in a TpuTrainer and a VertexTpuTrainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An eval input of a module's own that has no end: refused before the training, or as soon as it shows."""
+"""Tests endless evaluation inputs of a module: rejected before the training, or as soon as they show."""
 
 from __future__ import annotations
 

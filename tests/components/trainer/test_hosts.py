@@ -1,4 +1,4 @@
-"""Which part a host has, what the chief tells the others, and what they make of it."""
+"""Tests a host's role, the chief's reports, and how other hosts react to them."""
 
 from __future__ import annotations
 

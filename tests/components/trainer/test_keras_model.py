@@ -1,4 +1,4 @@
-"""TpuTrainer trains a module's build_model: on cores, with weights, several outputs, callbacks; and what it refuses."""
+"""Tests build_model in TpuTrainer: cores, weights, several outputs, callbacks, and what is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's module: found, hashed, loaded and checked."""
+"""Tests finding, hashing, loading and checking the user's module."""
 
 from __future__ import annotations
 

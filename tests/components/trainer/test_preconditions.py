@@ -1,4 +1,4 @@
-"""What is found before any training starts, through the executor; nothing stays behind."""
+"""Tests errors found before any training starts, through the executor; nothing stays behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that is interrupted and started again, as an orchestrator does it."""
+"""Tests interrupted trainings that are started again, as an orchestrator does."""
 
 from __future__ import annotations
 

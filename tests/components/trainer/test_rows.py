@@ -1,4 +1,4 @@
-"""The rows of the default input: kept for all epochs; named where one cannot be read, wherever a training fails."""
+"""Tests the rows of the default input: kept for all epochs, and named when one causes a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trainer does with an exported model before anybody can push it."""
+"""Tests what the trainer does with an exported model before it can be pushed."""
 
 from __future__ import annotations
 

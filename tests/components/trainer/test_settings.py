@@ -1,4 +1,4 @@
-"""TrainSettings: what it accepts, how it is stored, and what it says when it refuses."""
+"""Tests TrainSettings: accepted values, stored forms, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics by slice, on the host and on emulated cores, against NumPy."""
+"""Compares metrics by slice, on the host and on emulated cores, with NumPy."""
 
 from __future__ import annotations
 

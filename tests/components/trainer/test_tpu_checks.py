@@ -1,4 +1,4 @@
-"""What is found out about a model on a TPU before the first step, and what a TpuTrainer makes of it."""
+"""Tests the checks of a model for a TPU before the first step."""
 
 from __future__ import annotations
 

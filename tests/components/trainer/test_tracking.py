@@ -1,4 +1,4 @@
-"""Trainings in an MLflow store: all that a run says is in it, and what is asked of the store before the first step."""
+"""Tests trainings in an MLflow store: the content of runs, and the checks before the first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TrainJob: TFX's dictionaries as typed values."""
+"""Tests TrainJob: TFX's dictionaries as typed values."""
 
 from __future__ import annotations
 

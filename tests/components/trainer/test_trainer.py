@@ -1,4 +1,4 @@
-"""TpuTrainer as TFX sees it before it runs."""
+"""Tests TpuTrainer as TFX sees it before it runs."""
 
 from __future__ import annotations
 

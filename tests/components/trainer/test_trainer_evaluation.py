@@ -1,4 +1,4 @@
-"""TpuTrainerExecutor's evaluation: slices, the learning curve, the best checkpoint, each row once."""
+"""Tests TpuTrainerExecutor's evaluation: slices, the learning curve, the best checkpoint, each row once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TpuTrainerExecutor, run for real: a small model on 15,000 taxi trips, and one whose input stalls."""
+"""Runs TpuTrainerExecutor for real: a small model on 15,000 taxi trips, and one whose input stalls."""
 
 from __future__ import annotations
 

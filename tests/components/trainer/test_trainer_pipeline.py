@@ -1,4 +1,4 @@
-"""The trainer in pipelines that LocalDagRunner runs, with MLMD, and beside TFX's own Evaluator."""
+"""Runs the trainer in LocalDagRunner's pipelines, with MLMD, and compares it with TFX's own Evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VertexTpuTrainerExecutor, with a job service that runs each CustomJob's command on this machine."""
+"""Tests VertexTpuTrainerExecutor with a job service that runs each CustomJob's command on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches for the small model of the component's tests."""
+"""Search spaces for the small model of the component's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials on emulated cores, under a strategy, and in several processes."""
+"""Tests trials on emulated cores, under a strategy, and in several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search spaces: what a trial's values become, and what is refused."""
+"""Tests search spaces: the params made from a trial's values, and what is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFX's stock Tuner with a tuner_fn of ours, on the transformed taxi data of the tfx wheel."""
+"""Tests TFX's stock Tuner with our tuner_fn, on the tfx wheel's transformed taxi data."""
 
 from __future__ import annotations
 

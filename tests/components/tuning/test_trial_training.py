@@ -1,4 +1,4 @@
-"""When a trial ends early, against what the median rule says by hand."""
+"""Tests when a trial ends early, against the median rule worked out by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a search: defaults, and what is refused."""
+"""Tests a search's settings: defaults, and what is rejected."""
 
 from __future__ import annotations
 

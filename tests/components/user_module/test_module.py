@@ -1,4 +1,4 @@
-"""A user's module: what its functions may be, what they are given, and that SystemExit never looks like a success."""
+"""Tests a user's module: its functions, their arguments, and that SystemExit never looks like a success."""
 
 from __future__ import annotations
 

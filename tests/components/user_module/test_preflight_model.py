@@ -1,4 +1,4 @@
-"""What a model is fed, without data."""
+"""Tests a preflight model's input without data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`compile`, called in this process: each import of TFX takes ten seconds."""
+"""Calls `compile` in this process, since each import of TFX takes ten seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config's Beam arguments, in the compiled pipeline: each Beam component's container is started with them."""
+"""Tests a config's Beam arguments in the compiled pipeline, where each Beam component's container gets them."""
 
 from __future__ import annotations
 

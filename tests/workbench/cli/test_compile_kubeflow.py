@@ -1,4 +1,4 @@
-"""`compile --kubeflow`, as a person calls it."""
+"""Tests `compile --kubeflow` as typed."""
 
 from __future__ import annotations
 

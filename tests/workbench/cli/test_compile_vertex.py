@@ -1,4 +1,4 @@
-"""`compile --vertex`, as a person calls it; what it makes is read by Vertex AI's own client."""
+"""Tests `compile --vertex` as typed; Vertex AI's own client reads the result."""
 
 from __future__ import annotations
 

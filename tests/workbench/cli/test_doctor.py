@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer doctor`: what it prints and writes, and its exit codes."""
+"""Tests `tfx-tpu-trainer doctor`: its output, its files and its exit codes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer inspect` on a real export, as it is typed."""
+"""Tests `tfx-tpu-trainer inspect` on a real export, as typed."""
 
 import json
 import os

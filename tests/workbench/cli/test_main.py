@@ -1,4 +1,4 @@
-"""The list of commands, paths that no command can take, and what `report` and `compare` refuse."""
+"""Tests the list of commands, paths that no command accepts, and errors of `report` and `compare`."""
 
 import os
 import subprocess

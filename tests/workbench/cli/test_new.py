@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer new`, as it is typed: what is refused, and what is written."""
+"""Tests `tfx-tpu-trainer new` as typed: what is rejected, and what is written."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer predict` on models whose answers a formula gives: what is read, shown, written and refused."""
+"""Tests `tfx-tpu-trainer predict` on models whose answers follow a formula."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer clean` on the runs of a real pipeline."""
+"""Tests `tfx-tpu-trainer clean` on a real pipeline's runs."""
 
 import os
 import time

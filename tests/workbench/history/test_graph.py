@@ -1,4 +1,4 @@
-"""Diagrams of pipelines and of their runs."""
+"""Tests diagrams of pipelines and their runs."""
 
 import dataclasses
 import itertools

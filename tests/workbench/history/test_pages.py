@@ -1,4 +1,4 @@
-"""The list of runs, its page and comparisons, over a real metadata file and the folders that it names."""
+"""Tests the list of runs, its page and comparisons, on a real metadata file with its folders."""
 
 import dataclasses
 import json

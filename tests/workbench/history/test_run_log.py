@@ -1,4 +1,4 @@
-"""What stands in the log of a run, and what only in the debug log beside it."""
+"""Tests the content of a run's log, and what only its debug log has."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""What becomes of a column, by what TFDV says of it."""
+"""Tests how a column is used, given TFDV's statistics."""
 
 import datetime
 import math

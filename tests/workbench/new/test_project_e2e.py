@@ -1,4 +1,4 @@
-"""A project as `tfx-tpu-trainer new` writes it, with no edit: its tests, a run, and TFX's own command line."""
+"""Tests an unedited project of `tfx-tpu-trainer new`: its tests, a run, and TFX's own command line."""
 
 import csv
 import datetime

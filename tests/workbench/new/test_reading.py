@@ -1,4 +1,4 @@
-"""What a file must be for a project to be made of it, told without TensorFlow; which of its columns are dates."""
+"""Tests what a file must be for a project, without TensorFlow, and which columns are dates."""
 
 import csv
 import datetime

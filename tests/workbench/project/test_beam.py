@@ -1,4 +1,4 @@
-"""Beam arguments: what is missing is told when the config is read."""
+"""Tests Beam arguments: a missing one is reported when the config is read."""
 
 import contextlib
 import http.server

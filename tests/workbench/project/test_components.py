@@ -1,4 +1,4 @@
-"""What a config gives to the components: Transform its module, TpuTrainer every parameter."""
+"""Tests the components made from a config: Transform with its module, TpuTrainer with every parameter."""
 
 import inspect
 import json

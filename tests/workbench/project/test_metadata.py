@@ -1,4 +1,4 @@
-"""Progress, history and summary over a real SQLite metadata file, written as TFX writes it."""
+"""Tests progress, history and summary on a real SQLite metadata file, written as TFX does."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""A project of one's own: a folder with config.yaml and pipeline.py."""
+"""Tests a user's project: a folder with config.yaml and pipeline.py."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the runner sees of trainings that have not ended, one that is writing meanwhile among them."""
+"""Tests the runner's view of unfinished trainings, including one that is writing."""
 
 import os
 import shutil

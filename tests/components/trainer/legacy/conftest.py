@@ -1,4 +1,4 @@
-"""Executions of legacy modules."""
+"""Makes executions of legacy modules."""
 
 from __future__ import annotations
 

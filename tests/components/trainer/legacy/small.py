@@ -1,4 +1,4 @@
-"""A small legacy module: a linear model_fn under tf.estimator.Estimator, and what a test wants changed."""
+"""A small legacy module with a linear model_fn, which tests can change."""
 
 import tensorflow as tf
 import tensorflow_model_analysis as tfma

@@ -1,4 +1,4 @@
-"""A taxi module as modules for TFX's Estimator executor were written: nothing in it knows this package."""
+"""A taxi module as written for TFX's Estimator executor, which knows nothing of this package."""
 
 import tensorflow as tf
 import tensorflow_model_analysis as tfma

@@ -1,4 +1,4 @@
-"""What a legacy module can get wrong, and what is said of it before anything is trained."""
+"""Tests errors about legacy modules, before anything is trained."""
 
 from __future__ import annotations
 

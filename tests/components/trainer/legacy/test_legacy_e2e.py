@@ -1,4 +1,4 @@
-"""Taxi modules written for TFX's Estimator executor, unedited, between the stock components."""
+"""Runs unedited taxi modules for TFX's Estimator executor between the stock components."""
 
 from __future__ import annotations
 

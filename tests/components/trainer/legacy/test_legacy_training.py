@@ -1,4 +1,4 @@
-"""A legacy module's training: its estimator, its evaluations and exporters, and our artifacts."""
+"""Tests a legacy module's training: its estimator, evaluations, exporters, and our artifacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The export for evaluation: what TensorFlow Model Analysis of today makes of it."""
+"""Tests the export for evaluation with today's TensorFlow Model Analysis."""
 
 from __future__ import annotations
 
