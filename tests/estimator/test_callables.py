@@ -2,7 +2,7 @@ import functools
 
 import pytest
 
-from tfx_tpu_trainer.estimator._callables import (
+from tfx_tpu_trainer.estimator._user_calls import (
     argument_names,
     call_with,
     check_model_fn,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import _runs
-from tfx_tpu_trainer.estimator._callables import argument_names, as_params, check_model_fn
+from tfx_tpu_trainer.estimator import _calls
 from tfx_tpu_trainer.estimator._calls import (
     EstimatorCalls,
     check_members_are_not_overridden,
@@ -19,8 +18,9 @@ from tfx_tpu_trainer.estimator._calls import (
 )
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation import EvalResult
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._user_calls import argument_names, as_params, check_model_fn
 from tfx_tpu_trainer.estimator._warm_start import as_warm_start_settings
 from tfx_tpu_trainer.estimator.export._meta_graph import MetaGraph
 
@@ -221,7 +221,7 @@ class Estimator:
             TypeError: If a hook or listener is of the wrong type.
             NanLossError: If the loss becomes NaN.
         """
-        _runs.train(self, input_fn, hooks, steps, max_steps, saving_listeners)
+        _calls.train(self, input_fn, hooks, steps, max_steps, saving_listeners)
         return self
 
     def evaluate(
@@ -274,7 +274,7 @@ class Estimator:
         Returns:
             The result.
         """
-        return _runs.evaluate(self, input_fn, steps, hooks, checkpoint_path, name, variable_values)
+        return _calls.evaluate(self, input_fn, steps, hooks, checkpoint_path, name, variable_values)
 
     def build_graphs(
         self,
@@ -300,10 +300,10 @@ class Estimator:
             ValueError: If `evaluate` or `export_saved_model` would raise it.
         """
         if eval_input_fn is not None:
-            _runs.build_evaluation(self, eval_input_fn, eval_steps)
+            _calls.build_evaluation(self, eval_input_fn, eval_steps)
         if serving_input_receiver_fn is None:
             return ()
-        return _runs.build_export(self, serving_input_receiver_fn)
+        return _calls.build_export(self, serving_input_receiver_fn)
 
     def export_graphs(
         self,
@@ -328,7 +328,7 @@ class Estimator:
         Raises:
             ValueError: If there is no checkpoint, or it lacks a variable of the graphs.
         """
-        return _runs.export_graphs(self, export_dir_base, meta_graphs, checkpoint_path)
+        return _calls.export_graphs(self, export_dir_base, meta_graphs, checkpoint_path)
 
     def predict(
         self,
@@ -359,7 +359,7 @@ class Estimator:
             ValueError: If the model predicts none of the keys, or if rows are requested and the
                 predictions of a batch differ in length.
         """
-        return _runs.predict(
+        return _calls.predict(
             self, input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples
         )
 
@@ -405,7 +405,7 @@ class Estimator:
             ValueError: If there is no checkpoint or no receiver function, or if the mode is none
                 of these.
         """
-        return _runs.export(
+        return _calls.export(
             self,
             export_dir_base,
             {experimental_mode: serving_input_receiver_fn},
@@ -430,7 +430,7 @@ class Estimator:
         Returns:
             The path of the export.
         """
-        return _runs.export(
+        return _calls.export(
             self,
             export_dir_base,
             input_receiver_fn_map,
@@ -459,7 +459,7 @@ class Estimator:
         _logger.warning(
             "export_savedmodel is deprecated: it has been renamed, use export_saved_model instead."
         )
-        return _runs.export(
+        return _calls.export(
             self,
             export_dir_base,
             {ModeKeys.PREDICT: serving_input_receiver_fn},

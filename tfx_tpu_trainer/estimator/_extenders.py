@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import argument_names, call_with, unexpected_arguments
 from tfx_tpu_trainer.estimator._engine import tf_private
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import argument_names, call_with, unexpected_arguments
 from tfx_tpu_trainer.estimator.export._outputs import DEFAULT_SIGNATURE, PredictOutput
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import path_text
+from tfx_tpu_trainer.estimator._argument_checks import check_values, one_model_dir
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import default_session_config
-from tfx_tpu_trainer.estimator._run_config_checks import check_values, one_model_dir
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.estimator.places.strategy import kinds
 

@@ -9,7 +9,6 @@ Some names are modules: `graph_nodes` walks a graph's nodes and functions, `ops_
 the private calls of TensorFlow that the wings share.
 """
 
-from tfx_tpu_trainer.estimator._callables import argument_names
 from tfx_tpu_trainer.estimator._calls import call_graph
 from tfx_tpu_trainer.estimator._engine import graph_nodes, tf_private
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
@@ -60,7 +59,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StalledError
 from tfx_tpu_trainer.estimator._engine.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
-from tfx_tpu_trainer.estimator._user_calls import call_input_fn
+from tfx_tpu_trainer.estimator._user_calls import argument_names, call_input_fn
 from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS, MetaGraph
 from tfx_tpu_trainer.estimator.export._receivers import SINGLE_RECEIVER_NAME, host_signatures_of
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys

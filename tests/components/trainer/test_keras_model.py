@@ -19,8 +19,7 @@ from tests.components.trainer.execution import Execution
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
 from tfx_tpu_trainer.components.trainer.keras_callbacks import with_callbacks
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
-from tfx_tpu_trainer.components.user_module._module import check_module
+from tfx_tpu_trainer.components.user_module._module import check_module, with_keras_model
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving
 
 MODULE = "tests.components.trainer.keras_model"

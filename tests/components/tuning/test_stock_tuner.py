@@ -17,7 +17,7 @@ from tests.components.trainer.execution import Execution
 from tests.components.tuning import stopping
 from tests.components.tuning.tuner_execution import TunerExecution
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.tuning._results import TrialResult, table_of
+from tfx_tpu_trainer.components.tuning._trials import TrialResult, table_of
 
 LOGGER = "tfx_tpu_trainer.components.tuning._tuner"
 

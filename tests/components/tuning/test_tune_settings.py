@@ -7,7 +7,7 @@ import pytest
 
 from tests.bad_input import case, row
 from tfx_tpu_trainer.components.tuning import make_tuner_fn
-from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
+from tfx_tpu_trainer.components.tuning._tune_job import TuneSettings
 from tfx_tpu_trainer.components.tuning._tuner import make_oracle
 
 SOURCE = "custom_config['tuning']"

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfx_tpu_trainer.estimator.extending import TPU_TAGS
 from tfx_tpu_trainer.serving import meta_graph_with, read_saved_model
-from tfx_tpu_trainer.serving._tpu_on_cpu import on_cpu, served
+from tfx_tpu_trainer.serving._both_graphs import on_cpu, served
 
 
 def serve(

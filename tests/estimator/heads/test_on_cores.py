@@ -11,7 +11,7 @@ import tf_keras
 
 from tests.estimator.tpu import on_cores
 from tfx_tpu_trainer.estimator import heads, tpu
-from tfx_tpu_trainer.estimator._on_cores import on_cores as optimizers_on_cores
+from tfx_tpu_trainer.estimator._modes import on_cores as optimizers_on_cores
 from tfx_tpu_trainer.estimator.heads import _v1 as v1_heads
 
 pytestmark = pytest.mark.matrix

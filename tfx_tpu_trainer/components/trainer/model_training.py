@@ -24,7 +24,6 @@ from tfx_tpu_trainer.components.trainer.estimators import (
     seeded,
     strategies,
 )
-from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
 from tfx_tpu_trainer.components.trainer.hosts import (
     ALONE,
     EVALUATE_EVERY_SECONDS,
@@ -40,7 +39,9 @@ from tfx_tpu_trainer.components.trainer.resume import (
     check_before_writing,
 )
 from tfx_tpu_trainer.components.trainer.rows import (
+    RowLimit,
     check_default_input,
+    check_input_ends,
     eval_input,
     failures_explained,
     row_cache_for,
@@ -58,8 +59,7 @@ from tfx_tpu_trainer.components.trainer.training import (
     Training,
     writable_working_folder,
 )
-from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
-from tfx_tpu_trainer.components.user_module._module import UserModule
+from tfx_tpu_trainer.components.user_module._module import UserModule, with_keras_model
 from tfx_tpu_trainer.estimator import EvalSpec, ModeKeys, TrainSpec, tpu
 from tfx_tpu_trainer.estimator.extending import (
     MetaGraph,

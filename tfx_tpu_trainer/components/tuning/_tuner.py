@@ -25,23 +25,20 @@ from tfx_tpu_trainer.components.evaluation import EvalMetrics
 from tfx_tpu_trainer.components.evaluation._learning_curve import Goal
 from tfx_tpu_trainer.components.trainer.resume import AnotherAttemptError
 from tfx_tpu_trainer.components.trainer.values import shown
-from tfx_tpu_trainer.components.tuning._results import (
+from tfx_tpu_trainer.components.tuning._search_space import Declare, UnusedParamError
+from tfx_tpu_trainer.components.tuning._trials import (
+    DivergedTrialError,
+    TrialTraining,
+    UnknownObjectiveError,
+    reason_to_stop,
+    remove_checkpoints,
     results_of,
     table_of,
     write_search,
     write_trial_begin,
     write_trial_end,
 )
-from tfx_tpu_trainer.components.tuning._search_space import Declare, UnusedParamError
-from tfx_tpu_trainer.components.tuning._trial_training import (
-    DivergedTrialError,
-    TrialTraining,
-    UnknownObjectiveError,
-    reason_to_stop,
-    remove_checkpoints,
-)
-from tfx_tpu_trainer.components.tuning._tune_job import MakeStrategy, TuneJob
-from tfx_tpu_trainer.components.tuning._tune_settings import TuneSettings
+from tfx_tpu_trainer.components.tuning._tune_job import MakeStrategy, TuneJob, TuneSettings
 from tfx_tpu_trainer.estimator.extending import StalledError, listening
 
 _logger = logging.getLogger(__name__)

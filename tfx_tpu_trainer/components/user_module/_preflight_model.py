@@ -12,8 +12,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tfx_tpu_trainer._support.imports import of_extra
-from tfx_tpu_trainer.components.user_module._keras_model import with_keras_model
-from tfx_tpu_trainer.components.user_module._module import UserModule
+from tfx_tpu_trainer.components.user_module._module import UserModule, with_keras_model
 from tfx_tpu_trainer.preflight import InputFn, PreflightModel, input_fn_of_specs
 
 _EXAMPLE = '{"features": {"fare": {"dtype": "float32", "shape": []}}, "label_key": "tips"}'

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import without_notice
-from tfx_tpu_trainer.estimator._number_checks import as_items
+from tfx_tpu_trainer.estimator._argument_checks import as_items
 
 v1 = tf.compat.v1
 _numeric_column = without_notice(tf.feature_column.numeric_column)

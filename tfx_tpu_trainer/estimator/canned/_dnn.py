@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.canned._columns import check_dense_columns
 from tfx_tpu_trainer.estimator.canned._model_fns import (

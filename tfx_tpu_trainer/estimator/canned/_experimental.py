@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import call_with
+from tfx_tpu_trainer.estimator._user_calls import call_with
 from tfx_tpu_trainer.estimator.canned._dnn import Deep, v1_dnn_logits
 from tfx_tpu_trainer.estimator.canned._linear import Linear, summarize_weights
 

@@ -25,7 +25,7 @@ from tfx_tpu_trainer.estimator._engine import tracing
 from tfx_tpu_trainer.estimator._engine.checkpointing import savers
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import Fetch, GraphCopier
 from tfx_tpu_trainer.estimator._engine.graph_nodes import tensor_names, upstream
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import (
     DEFAULT_SIGNATURE,
     EvalOutput,

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.estimator._engine.checkpointing.restored_variables import (
     restored_by,
 )
 from tfx_tpu_trainer.estimator._engine.sessions.lifecycle import placed_by_need
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._meta_graph import (
     MetaGraph,
     ModelCall,

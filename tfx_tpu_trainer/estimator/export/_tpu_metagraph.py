@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import _user_calls
 from tfx_tpu_trainer.estimator._engine import tf_private, tracing
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._meta_graph import (
     TPU_TAGS,
     MetaGraph,

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from tfx_tpu_trainer.estimator._argument_checks import as_items, holds
 from tfx_tpu_trainer.estimator._engine.tf_private import kept_outside
-from tfx_tpu_trainer.estimator._number_checks import as_items, holds
 from tfx_tpu_trainer.estimator.export._outputs import (
     ClassificationOutput,
     ExportOutput,

@@ -7,8 +7,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec
 
 v1 = tf.compat.v1

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import argument_names, call_with, unexpected_arguments
+from tfx_tpu_trainer.estimator._user_calls import argument_names, call_with, unexpected_arguments
 
 v1 = tf.compat.v1
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._number_checks import holds
+from tfx_tpu_trainer.estimator._argument_checks import holds
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput, PredictOutput, RegressionOutput
 from tfx_tpu_trainer.estimator.heads import _classes, _losses
 from tfx_tpu_trainer.estimator.heads._head import MetricKeys, PredictionKeys, SignatureKeys

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.export._outputs import ExportOutput
 from tfx_tpu_trainer.estimator.heads import _losses
 from tfx_tpu_trainer.estimator.heads._head import Head, MetricKeys

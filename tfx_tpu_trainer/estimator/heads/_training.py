@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import is_on_cores
 from tfx_tpu_trainer.estimator.heads import _losses
 
 v1 = tf.compat.v1

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.file_systems import as_pattern
-from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator import _estimator_spec
+from tfx_tpu_trainer.estimator._argument_checks import holds
+from tfx_tpu_trainer.estimator._calls import build_evaluation
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._number_checks import holds
-from tfx_tpu_trainer.estimator._runs import build_evaluation
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
@@ -76,7 +76,7 @@ class InMemoryEvaluatorHook(v1.train.SessionRunHook):
         self._estimator = estimator
         self._input_fn = input_fn
         self._steps = steps
-        self._hooks = _spec_checks.check_hooks(hooks, message="Hooks must be a SessionRunHook")
+        self._hooks = _estimator_spec.check_hooks(hooks, message="Hooks must be a SessionRunHook")
         estimator._calls.check_eval_steps(steps)
         self._name = name
         self._every_n_iter = whole_steps(every_n_iter)

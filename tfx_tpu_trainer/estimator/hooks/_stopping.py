@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.waiting import NOTICE_SECONDS
+from tfx_tpu_trainer.estimator._argument_checks import check_is_number
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._number_checks import check_is_number
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 
 v1 = tf.compat.v1

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._number_checks import check_is_number
+from tfx_tpu_trainer.estimator._argument_checks import check_is_number
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.checkpointing.savers import ObjectScaffold
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import is_on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator.export._outputs import PredictOutput
 from tfx_tpu_trainer.estimator.keras import _forward
 from tfx_tpu_trainer.estimator.keras._checkpoints import checkpoint_of

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.estimator._engine.training.training_plan import (
     TrainingPlan,
     plan_training,
 )
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator.places.host_evaluation import plan_evaluation_on_host
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook, addend, bypass_sums

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfx_tpu_trainer.estimator import _user_calls
-from tfx_tpu_trainer.estimator._callables import takes
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
 from tfx_tpu_trainer.estimator._engine.prediction import PredictionPlan
 from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
@@ -18,6 +17,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.gradients import (
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
 from tfx_tpu_trainer.estimator._run_config import RunConfig
+from tfx_tpu_trainer.estimator._user_calls import takes
 
 v1 = tf.compat.v1
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import argument_names, unexpected_arguments
+from tfx_tpu_trainer.estimator._argument_checks import holds
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP, LOSS
-from tfx_tpu_trainer.estimator._number_checks import holds
+from tfx_tpu_trainer.estimator._user_calls import argument_names, unexpected_arguments
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_events
 
 _logger = tf.get_logger()

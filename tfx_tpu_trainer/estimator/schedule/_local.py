@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_tpu_trainer._support.progress import duration, expecting
-from tfx_tpu_trainer.estimator import _spec_checks
-from tfx_tpu_trainer.estimator._callables import check_input_fn
+from tfx_tpu_trainer.estimator import _estimator_spec
+from tfx_tpu_trainer.estimator._argument_checks import check_positive, holds
 from tfx_tpu_trainer.estimator._calls import check_listeners
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import GLOBAL_STEP
-from tfx_tpu_trainer.estimator._number_checks import check_positive, holds
+from tfx_tpu_trainer.estimator._user_calls import check_input_fn
 from tfx_tpu_trainer.estimator.hooks._evaluations import read_eval_metrics
 from tfx_tpu_trainer.estimator.schedule._exporters import Exporter
 
@@ -63,7 +63,7 @@ class TrainSpec(_TrainFields):
             cls,
             input_fn,
             max_steps,
-            _spec_checks.check_hooks(hooks, message=_HOOKS),
+            _estimator_spec.check_hooks(hooks, message=_HOOKS),
             check_listeners(saving_listeners, message=_LISTENERS),
         )
 
@@ -121,7 +121,7 @@ class EvalSpec(_EvalFields):
             input_fn,
             steps,
             name,
-            _spec_checks.check_hooks(hooks, message=_HOOKS),
+            _estimator_spec.check_hooks(hooks, message=_HOOKS),
             _check_exporters(exporters),
             start_delay_secs,
             throttle_secs,

@@ -8,12 +8,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import check_input_fn
 from tfx_tpu_trainer.estimator._calls import EstimatorCalls, TrainingReports
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import Loops
 from tfx_tpu_trainer.estimator._engine.reporting.log_hooks import LossLogHook, ThroughputHook
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import check_input_fn
 from tfx_tpu_trainer.estimator.places.choice import (
     Kind,
     check_can_be_emulated,

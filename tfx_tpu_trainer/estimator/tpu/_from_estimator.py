@@ -12,8 +12,7 @@ from tfx_tpu_trainer.estimator._engine.copying.cross_replica_ops import SUM
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._keras_in_model_fn import legacy_bases, todays_bases
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
-from tfx_tpu_trainer.estimator._on_cores import on_cores
+from tfx_tpu_trainer.estimator._modes import ModeKeys, on_cores
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import TPUEstimator
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec

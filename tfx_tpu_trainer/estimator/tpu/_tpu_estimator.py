@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator._callables import as_params, check_model_fn
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import whole_steps
 from tfx_tpu_trainer.estimator._estimator import Estimator
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
+from tfx_tpu_trainer.estimator._user_calls import as_params, check_model_fn
 from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCalls
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_config import (

@@ -10,7 +10,7 @@ from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._estimator_spec import EstimatorSpec
 from tfx_tpu_trainer.estimator._extenders import add_metrics
 from tfx_tpu_trainer.estimator._hook_names import *
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
 from tfx_tpu_trainer.estimator.canned._baseline import V1BaselineClassifier as BaselineClassifier

@@ -23,7 +23,7 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import (
     take_up_learning_curve,
     write_learning_curve,
 )
-from tfx_tpu_trainer.components.trainer.evaluation_end import RowLimit, check_input_ends
+from tfx_tpu_trainer.components.trainer.rows import RowLimit, check_input_ends
 from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.estimator import Estimator, EvalSpec, FinalExporter, ModeKeys, TrainSpec
 from tfx_tpu_trainer.estimator.extending import (

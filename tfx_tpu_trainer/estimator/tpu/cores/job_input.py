@@ -24,7 +24,7 @@ from tfx_tpu_trainer.estimator._engine.feeding.input_tensors import (
 )
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._user_calls import check_tensors_are_inside
 from tfx_tpu_trainer.estimator.places.host import OnHost

@@ -13,7 +13,7 @@ from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
     TunedLoopLength,
     whole_steps,
 )
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_config import TPUConfig, parse_iterations_per_loop

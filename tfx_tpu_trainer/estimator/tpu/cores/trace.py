@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_tpu_trainer.estimator import _spec_checks
+from tfx_tpu_trainer.estimator import _estimator_spec
 from tfx_tpu_trainer.estimator._engine import nan_checks, tf_private
 from tfx_tpu_trainer.estimator._engine.copying.graph_copy import GraphCopier, ReplicaCopier
 from tfx_tpu_trainer.estimator._engine.evaluating.evaluation_plan import EvaluationPlan
@@ -27,7 +27,7 @@ from tfx_tpu_trainer.estimator._engine.reporting.summaries import (
 from tfx_tpu_trainer.estimator._engine.sessions.run_errors import keep_from_hooks
 from tfx_tpu_trainer.estimator._engine.template import ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.training_plan import TrainingPlan
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.host_functions import refuse_captured_tensors
 from tfx_tpu_trainer.estimator.places.one_core import OneCoreGraphHook
 from tfx_tpu_trainer.estimator.places.outside_compilation import (
@@ -302,7 +302,7 @@ def _variable_check_hooks(run: CoreRun) -> Hooks:
 def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]) -> Any:
     try:
         spec = call.call_model_fn(features, labels, added)
-    except _spec_checks.NoSpecError as error:
+    except _estimator_spec.NoSpecError as error:
         if call.mode == ModeKeys.TRAIN:
             raise
         # As in the original, this is an error about the spec's type.

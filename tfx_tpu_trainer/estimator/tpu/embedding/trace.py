@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer.estimator._engine.template import HostFunction
 from tfx_tpu_trainer.estimator._engine.tf_private import replace_consumers_input
-from tfx_tpu_trainer.estimator._mode_keys import ModeKeys
+from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.place import Call, Lookups
 from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus, spans_processes
 from tfx_tpu_trainer.estimator.places.strategy.tables import HostTables, StrategyTables

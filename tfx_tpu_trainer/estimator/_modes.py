@@ -1,4 +1,4 @@
-"""A context in which heads and optimizers are traced for several cores or replicas.
+"""How a model_fn is traced: in which mode, and whether for one host or for several cores.
 
 The caller of a user's model_fn knows where it runs, and the heads and optimizers that model_fn
 calls need to know it too. An argument would have to pass through the user's code, whose calls of
@@ -8,6 +8,15 @@ calls need to know it too. An argument would have to pass through the user's cod
 import contextlib
 import contextvars
 from collections.abc import Iterator
+
+
+class ModeKeys:
+    """Names of the modes, with the values of `tf.estimator.ModeKeys`."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
 
 _on_cores: contextvars.ContextVar[bool] = contextvars.ContextVar("on_cores", default=False)
 
