@@ -12,8 +12,6 @@ from tfx_tpu_trainer.estimator._user_calls import positional_names
 from tfx_tpu_trainer.estimator.places.strategy import kinds
 
 v1 = tf.compat.v1
-
-
 _logger = tf.get_logger()
 
 

@@ -21,10 +21,7 @@ from tfx_tpu_trainer.estimator._keras_in_model_fn import keras_optimizers_train
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 
 v1 = tf.compat.v1
-
-
 _logger = tf.get_logger()
-
 
 _BATCH_SIZES = {
     ModeKeys.TRAIN: "train_batch_size",
@@ -32,19 +29,15 @@ _BATCH_SIZES = {
     ModeKeys.PREDICT: "predict_batch_size",
 }
 
-
 # TensorFlow's errors for a tensor or dataset of another graph, or of eager execution.
 _EAGER = "Attempting to capture an EagerTensor without building a function"
-
 
 _SAYS_SO = re.compile(
     rf"{_EAGER}|Encountered an Eager-defined Tensor during graph construction|must be from the same "
     "graph as|The graph .* of the iterator is different from the graph"
 )
 
-
 _ADDRESSES = re.compile(r" \(graphs are .*\)|(?<=raph) <tensorflow\S+ object at \w+>")
-
 
 _RULES = {
     # The original's sentence.
@@ -54,13 +47,8 @@ _RULES = {
     "an estimator calls them in a new graph",
 }
 
-
 MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
-
-
 _Parameter = inspect.Parameter
-
-
 _VARIABLE = (_Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD)
 
 

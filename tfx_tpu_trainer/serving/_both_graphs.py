@@ -29,22 +29,15 @@ from tfx_tpu_trainer.serving._saved_model_file import VARIABLES, meta_graph_with
 from tfx_tpu_trainer.serving._server_config import TPU_BATCHING
 
 v1 = tf.compat.v1
-
-
 Inputs = Mapping[str, np.ndarray]
 
-
 SAME_BATCH = 1e-6
-
+"""How far answers to the same batch may be apart, as a part of an output's largest absolute value."""
 
 Answer = Callable[[str, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
-
-
 """Answers a request to a signature."""
 
-
 _INIT_OP = "__saved_model_init_op"
-
 
 # Op -> the attribute with its number of copies, if it has one. On one core, each passes on its first input; an export
 # runs each request on one core.
@@ -57,11 +50,8 @@ _PASSES_ON = {
     "XlaSharding": None,
 }
 
-
 # Op -> the constant that replaces it: the core to run on, and the compiler's (empty) error.
 _CONSTANTS = {"TPUCompilationResult": b"", "TPUOrdinalSelector": np.zeros(1, np.int32)}
-
-
 # Op -> the name of its result inside a function; that of Identity and Const is `output`.
 _RENAMED = {"TPUOrdinalSelector": "device_ordinals", "TPUReplicatedOutput": "outputs"}
 
@@ -174,19 +164,10 @@ def _assets(path: str, meta_graph: v1.MetaGraphDef) -> dict[str, str]:
     }
 
 
-"""How far answers to the same batch may be apart, as a part of an output's largest absolute value."""
-
-
 # Other batches sum in another order, which shows in 8 or 11 fraction bits.
 _OTHER_BATCH, _OTHER_BATCH_HALF = 1e-5, 1e-2
-
-
 _HALF = frozenset({tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum})
-
-
 _NO_KERNEL = re.compile(r"No OpKernel was registered to support Op '(\w+)'|No registered '(\w+)'")
-
-
 _MADE_UP_ROWS = 3
 
 

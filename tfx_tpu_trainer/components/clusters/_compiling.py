@@ -37,12 +37,8 @@ from tfx_tpu_trainer.components.clusters._tfx_private import RUN_EXECUTOR
 from tfx_tpu_trainer.hardware import TpuSpec
 
 Backend = Literal["kubeflow", "vertex"]
-
-
 # Spans, dates and versions in the pattern of a split, as TFX's ExampleGens read them.
 _SPANS = re.compile(r"\{(?:SPAN|VERSION)(?::\d+)?\}|\{(?:YYYY|MM|DD)\}")
-
-
 _FIRST_LINE = "# PIPELINE DEFINITION\n"
 
 

@@ -23,34 +23,21 @@ from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.estimator.extending import NanLossError, RefuseMoreRows, count_rows
 
 v1 = tf.compat.v1
-
-
 _logger = logging.getLogger(__name__)
-
-
 _ADVICE = "correct it in the data or in the preprocessing_fn, and run Transform again"
-
 
 _OUT_OF_RANGE = re.compile(
     r"indices\[[\d,]*\] = (-?\d+) is not in (\[\d+, \d+\))|"
     r"label value of (-?\d+) which is outside the valid range of (\[\d+, \d+\))"
 )
 
-
 _OF_READING = re.compile(r"IteratorGetNext|Could not parse example")
-
-
 _NODE = re.compile(r"\{\{node (?:\S+/core\d+/)?(\S+?)\}\}|\(at '(\S+)'\)")
 
-
 MOST_TIMES = 10
-
-
 """How often an evaluation without a number of batches may read the rows of its split."""
 
-
 _FILES_AT_ONCE = 8
-
 
 _FIX = (
     "give TpuTrainer(eval_args=tfx.proto.EvalArgs(num_steps=...)), or let the input end after one pass "

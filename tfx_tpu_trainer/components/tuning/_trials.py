@@ -41,10 +41,7 @@ from tfx_tpu_trainer.estimator.extending import NanLossError
 
 _logger = logging.getLogger(__name__)
 
-
 Report = Callable[[EvalMetrics], str]
-
-
 """Takes the metrics of an evaluation; returns the reason to end the trial now, or `""`."""
 
 
@@ -162,8 +159,6 @@ def _is_of_events(name: str) -> bool:
 
 
 Curve = Mapping[int, float]
-
-
 """The objective of a trial by the step of its evaluation."""
 
 
@@ -216,11 +211,7 @@ def _best(curve: Curve, goal: Goal) -> int:
 
 
 _Status = keras_tuner.engine.trial.TrialStatus
-
-
 _WIDEST = 200
-
-
 _hp = keras_tuner.engine.hyperparameters
 
 

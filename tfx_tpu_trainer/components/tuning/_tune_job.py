@@ -52,13 +52,10 @@ from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_input_fn
 
 CUSTOM_CONFIG_TUNING = "tuning"
-
+"""Key of the stock Tuner's custom_config that holds the settings of the search."""
 
 DEFAULT_TRIALS = 10
-
-
 """Trials of a random or Bayesian search."""
-
 
 # NumPy's random states accept no more; keras-tuner takes 0 for a random seed.
 _LARGEST_SEED = 2**32 - 1
@@ -181,12 +178,8 @@ def _broken_rule(settings: TuneSettings) -> str | None:
     return None
 
 
-"""Key of the stock Tuner's custom_config that holds the settings of the search."""
-
-
 # Each takes as long as building a training's and an evaluation's graphs.
 _MOST_VARIATIONS = 20
-
 
 MakeStrategy = Callable[[], tf.distribute.Strategy]
 

@@ -26,11 +26,7 @@ from tfx_tpu_trainer.estimator.extending import (
 )
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
-
-
 _RESERVED_PARAMS = ("batch_size", "context")
-
-
 _INPUT_FN_ARGUMENTS = ("params", "mode", "config", "fn_args")
 
 
@@ -370,8 +366,6 @@ def exits_are_errors(module: str) -> Iterator[None]:
 
 
 WEIGHT_COLUMN = "weight_column"
-
-
 """Name of the param that names the feature with the rows' weights."""
 
 

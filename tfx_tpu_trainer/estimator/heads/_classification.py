@@ -13,10 +13,7 @@ from tfx_tpu_trainer.estimator.heads._metrics import Measure, Pick
 from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
 
 v1 = tf.compat.v1
-
-
 _N_CLASSES = 2
-
 
 _BINARY_KEYS = (
     PredictionKeys.LOGITS,
@@ -25,9 +22,7 @@ _BINARY_KEYS = (
     *_classes.CLASS_KEYS,
 )
 
-
 _MULTI_KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, *_classes.CLASS_KEYS)
-
 
 # Key, with a place for the threshold, and kind of each measure at a threshold.
 AT_THRESHOLD = (
@@ -291,7 +286,6 @@ def classification_head(
 
 
 _KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, PredictionKeys.CLASSES)
-
 
 # Measures of a class: key by id, key by name, kind.
 _OF_CLASS = (
