@@ -63,8 +63,6 @@ OTHER_WRITERS = {
     },
     "tfx_tpu_trainer/estimator/keras/_saved_files.py": {
         "copy": _IN_A_TEMPORARY_PLACE,
-        "copyfileobj": "unpacks into a temporary folder",
-        "open": "unpacks into a temporary folder",
     },
     "tfx_tpu_trainer/components/evaluation/_learning_curve.py": {"rename": _SETS_ASIDE},
     "tfx_tpu_trainer/components/evaluation/_model_evaluation.py": {

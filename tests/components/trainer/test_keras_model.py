@@ -17,7 +17,7 @@ from tests import tfx_testdata
 from tests.bad_input import case
 from tests.components.trainer.execution import Execution
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.trainer.keras_callbacks import with_callbacks
+from tfx_tpu_trainer.components.trainer.estimators import with_callbacks
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 from tfx_tpu_trainer.components.user_module._module import check_module, with_keras_model
 from tfx_tpu_trainer.serving import describe_saved_model, load_serving

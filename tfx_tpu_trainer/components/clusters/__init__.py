@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         check_image_holds,
         check_project,
     )
-    from tfx_tpu_trainer.components.clusters._compiling import (
+    from tfx_tpu_trainer.components.clusters._compiled_pipeline import (
         CompiledPipeline,
         check_output,
-        compile_pipeline,
     )
+    from tfx_tpu_trainer.components.clusters._compiling import compile_pipeline
     from tfx_tpu_trainer.components.clusters._html_page import RunPage
     from tfx_tpu_trainer.components.clusters._kubeflow_run import KubeflowRun
     from tfx_tpu_trainer.components.clusters._pipeline_spec import TaskOptions

@@ -11,8 +11,8 @@ from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.progress import followed, phase
 from tfx_tpu_trainer.components.trainer import preconditions
+from tfx_tpu_trainer.components.trainer.estimators import with_callbacks
 from tfx_tpu_trainer.components.trainer.hosts import ChiefStatus, ChiefWatch, Host, read_host
-from tfx_tpu_trainer.components.trainer.keras_callbacks import with_callbacks
 from tfx_tpu_trainer.components.trainer.legacy.training import LegacyTraining
 from tfx_tpu_trainer.components.trainer.model_training import ModelTraining
 from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported, source_texts

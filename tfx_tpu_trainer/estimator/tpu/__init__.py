@@ -18,8 +18,7 @@ from tfx_tpu_trainer.estimator.tpu._from_estimator import (
     export_estimator_savedmodel,
     from_estimator,
 )
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import InputPipelineConfig, TPUConfig
+from tfx_tpu_trainer.estimator.tpu._run_config import InputPipelineConfig, RunConfig, TPUConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import (
     ExportSavedModelApiVersion,
     TPUEstimator,

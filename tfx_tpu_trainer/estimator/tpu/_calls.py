@@ -27,9 +27,9 @@ from tfx_tpu_trainer.estimator.places.host import OnHost
 from tfx_tpu_trainer.estimator.places.place import Call, Hooks, Place, bind_call
 from tfx_tpu_trainer.estimator.places.strategy.feed import is_of_tpus
 from tfx_tpu_trainer.estimator.places.strategy.place import UnderStrategy
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import (
+from tfx_tpu_trainer.estimator.tpu._run_config import (
     InputPipelineConfig,
+    RunConfig,
     check_positive_integer,
     parse_iterations_per_loop,
 )

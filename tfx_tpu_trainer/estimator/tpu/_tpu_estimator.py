@@ -14,9 +14,9 @@ from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._user_calls import as_params, check_model_fn
 from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCalls
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import (
+from tfx_tpu_trainer.estimator.tpu._run_config import (
     InputPipelineConfig,
+    RunConfig,
     check_integer,
     check_positive_integer,
     parse_iterations_per_loop,

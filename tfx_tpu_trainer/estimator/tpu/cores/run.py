@@ -15,8 +15,11 @@ from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import (
 )
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator.places.choice import emulated_replicas
-from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
-from tfx_tpu_trainer.estimator.tpu._tpu_config import TPUConfig, parse_iterations_per_loop
+from tfx_tpu_trainer.estimator.tpu._run_config import (
+    RunConfig,
+    TPUConfig,
+    parse_iterations_per_loop,
+)
 from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     BatchSizes,
     CoreLayout,

@@ -1,4 +1,4 @@
-"""Input functions that read numpy arrays and pandas data frames in memory."""
+"""Input functions of arrays and data frames; mirrors `tf.compat.v1.estimator.inputs`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +10,8 @@ from tfx_tpu_trainer.estimator._argument_checks import check_is_number
 
 v1 = tf.compat.v1
 _logger = tf.get_logger()
+
+__all__ = ["numpy_input_fn", "pandas_input_fn"]
 
 
 def numpy_input_fn(
