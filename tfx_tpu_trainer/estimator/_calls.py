@@ -151,7 +151,6 @@ class EstimatorCalls:
 
 _logger = tf.get_logger()
 _OWN_PACKAGE = __name__.partition(".")[0]
-
 _MAY_BE_OVERRIDDEN = frozenset(
     {"model_fn", "latest_checkpoint", "_assert_members_are_not_overridden"}
 )

@@ -31,14 +31,11 @@ _BATCH_SIZES = {
 
 # TensorFlow's errors for a tensor or dataset of another graph, or of eager execution.
 _EAGER = "Attempting to capture an EagerTensor without building a function"
-
 _SAYS_SO = re.compile(
     rf"{_EAGER}|Encountered an Eager-defined Tensor during graph construction|must be from the same "
     "graph as|The graph .* of the iterator is different from the graph"
 )
-
 _ADDRESSES = re.compile(r" \(graphs are .*\)|(?<=raph) <tensorflow\S+ object at \w+>")
-
 _RULES = {
     # The original's sentence.
     "input_fn": "If you are using the Estimator API, make sure that no part of the dataset returned by the `input_fn` "

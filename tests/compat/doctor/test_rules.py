@@ -14,6 +14,7 @@ from tfx_tpu_trainer import estimator
 from tfx_tpu_trainer.compat import _original_names, contrib
 from tfx_tpu_trainer.compat._estimator_modules import estimator_modules, original_modules
 from tfx_tpu_trainer.compat.doctor import Verdict, examine
+from tfx_tpu_trainer.compat.doctor._findings import joined
 from tfx_tpu_trainer.compat.doctor.rules import (
     RULES,
     canonical,
@@ -21,7 +22,6 @@ from tfx_tpu_trainer.compat.doctor.rules import (
     estimators,
     look_up,
 )
-from tfx_tpu_trainer.compat.doctor.rules.advice import joined
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import (
     CHANGED,
     ONLY_IN_V1,

@@ -18,27 +18,25 @@ from tfx_tpu_trainer.compat.doctor._rewriting import Spelling
 from tfx_tpu_trainer.compat.doctor.checks import (
     Context,
     estimators,
-    input_fns,
+    functions,
     keras,
-    model_fns,
-    python_and_numpy,
-    tf1_behavior,
+    older_versions,
 )
 
 _CHECKS: Final = (
-    tf1_behavior.check_dimensions,
+    older_versions.check_dimensions,
     estimators.check_exports,
-    input_fns.check_input_fns,
+    functions.check_input_fns,
     keras.check_keras2,
     estimators.check_legacy_modules,
-    model_fns.check_model_fns,
-    python_and_numpy.check_numpy_names,
-    model_fns.check_optimizers,
-    python_and_numpy.check_abstract_collections,
-    python_and_numpy.check_python2,
+    functions.check_model_fns,
+    older_versions.check_numpy_names,
+    functions.check_optimizers,
+    older_versions.check_abstract_collections,
+    older_versions.check_python2,
     estimators.check_resolvers,
     estimators.check_schedules,
-    tf1_behavior.check_sessions,
+    older_versions.check_sessions,
     estimators.check_tpu_estimators,
 )
 # Parsing is slow, and most files have nothing to do with estimators.
@@ -47,7 +45,7 @@ _CONCERNED: Final = re.compile(
 )
 _NUMPY: Final = re.compile(r"\bimport numpy\b")
 _OLD_NUMPY: Final = re.compile(
-    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, python_and_numpy.NUMPY_NAMES)) + r")\b"
+    r"\b(?:np|numpy)\.(" + "|".join(map(re.escape, older_versions.NUMPY_NAMES)) + r")\b"
 )
 
 

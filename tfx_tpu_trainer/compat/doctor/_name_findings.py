@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Finding, TextEdit, Verdict
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Finding, TextEdit, Verdict
 from tfx_tpu_trainer.compat.doctor._program import Binding, Call, Place, Program, Use
 from tfx_tpu_trainer.compat.doctor._rewriting import (
     REMOVED,
@@ -17,7 +17,6 @@ from tfx_tpu_trainer.compat.doctor._rewriting import (
     rewrite_call,
 )
 from tfx_tpu_trainer.compat.doctor.rules import CONTRIB, MODULES, canonical, is_module, look_up
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice
 from tfx_tpu_trainer.compat.doctor.rules.moved_names import CHANGED, is_only_in_v1
 
 # Modules whose public name can't be imported, and the name that can.

@@ -155,7 +155,6 @@ _SCHEDULE = (
     "give the optimizer in compile a schedule as its learning rate, such as "
     "keras.optimizers.schedules.CosineDecay"
 )
-
 _INSTEAD = {
     "BackupAndRestore": "leave it out: a retry resumes by itself (setting resume)",
     "CSVLogger": "leave it out: the run's page, run.json and the events in ModelRun have all numbers",
@@ -166,12 +165,10 @@ _INSTEAD = {
     "profile_steps and save_summary_steps say which",
     "TerminateOnNaN": "leave it out: a loss that is not finite ends the training by itself",
 }
-
 _OTHERWISE = (
     "a session runs many steps at once and no Python in between; leave it out, or write a model_fn, whose "
     "TPUEstimatorSpec takes training_hooks"
 )
-
 # Arguments without a setting, and their neutral values.
 _UNKNOWN = {
     "min_delta": 0,

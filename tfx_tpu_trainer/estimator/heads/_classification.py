@@ -14,14 +14,12 @@ from tfx_tpu_trainer.estimator.heads._single_head import SingleHead
 
 v1 = tf.compat.v1
 _N_CLASSES = 2
-
 _BINARY_KEYS = (
     PredictionKeys.LOGITS,
     PredictionKeys.LOGISTIC,
     PredictionKeys.PROBABILITIES,
     *_classes.CLASS_KEYS,
 )
-
 _MULTI_KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, *_classes.CLASS_KEYS)
 
 # Key, with a place for the threshold, and kind of each measure at a threshold.

@@ -14,11 +14,9 @@ from tfx_tpu_trainer.estimator.places.shardings import check_counts
 from tfx_tpu_trainer.estimator.tpu.cores.layout import InputMode
 
 v1 = tf.compat.v1
-
 _logger = tf.get_logger()
 
 _CORES_PER_REPLICA = (1, 2, 4, 8, 16, 32, 64, 128)
-
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 

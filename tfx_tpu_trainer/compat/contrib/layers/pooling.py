@@ -1,6 +1,6 @@
 """Implements layers without variables: pooling, dropout and reshaping."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -154,22 +154,11 @@ def repeat(
     Returns:
         The last layer's output.
     """
-    return _in_a_row(inputs, "Repeat", "repeat", layer, [args] * repetitions, kwargs)
-
-
-def _in_a_row(
-    inputs: Any,
-    default_scope: str,
-    default_name: str,
-    layer: Callable[..., Any],
-    arguments: Sequence[Sequence[Any]],
-    kwargs: dict[str, Any],
-) -> Any:
     scope = kwargs.pop("scope", None)
-    with v1.variable_scope(scope, default_scope, [inputs]):
+    with v1.variable_scope(scope, "Repeat", [inputs]):
         outputs = tf.convert_to_tensor(inputs)
         function = getattr(layer, "func", layer)
-        name = scope or getattr(layer, "__name__", getattr(function, "__name__", default_name))
-        for number, each in enumerate(arguments, 1):
-            outputs = layer(outputs, *each, **kwargs, scope=f"{name}_{number}")
+        name = scope or getattr(layer, "__name__", getattr(function, "__name__", "repeat"))
+        for number in range(1, repetitions + 1):
+            outputs = layer(outputs, *args, **kwargs, scope=f"{name}_{number}")
         return outputs

@@ -2,8 +2,14 @@
 
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import CONTRIB_THEME, Advice, by_hand, joined, moved
+from tfx_tpu_trainer.compat.doctor._findings import (
+    CONTRIB_THEME,
+    Advice,
+    Verdict,
+    by_hand,
+    joined,
+    moved,
+)
 
 _CONTRIB: Final = "tensorflow.contrib"
 _LAYERS: Final = "tensorflow.contrib.layers"

@@ -5,7 +5,7 @@ The first are its modules' `__all__`, which a test compares.
 
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor.rules.advice import OURS, Advice, by_hand, joined, moved
+from tfx_tpu_trainer.compat.doctor._findings import OURS, Advice, by_hand, joined, moved
 
 _CONTRIB: Final = "tensorflow.contrib"
 PACKAGE: Final = "tfx_tpu_trainer.compat.contrib"

@@ -6,8 +6,7 @@
 from typing import Final
 
 from tfx_tpu_trainer.compat._original_names import MODULES, NAMES, SUBMODULES, TPU_NAMES
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined
 
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "

@@ -6,8 +6,7 @@ them. A test compares the tables with the installed TensorFlow. Queue-based inpu
 
 from typing import Final
 
-from tfx_tpu_trainer.compat.doctor._findings import Verdict
-from tfx_tpu_trainer.compat.doctor.rules.advice import Advice, by_hand, joined
+from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, joined
 
 _LEAVE_OUT: Final = "leave it out; TensorFlow's profiler shows the input pipeline"
 _SCIKIT: Final = "the package scikeras"
