@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import pydantic
+
 from tfx_tpu_trainer.hardware import Slice, find_slice
 from tfx_tpu_trainer.preflight._input_speed import InputSpeed
 from tfx_tpu_trainer.preflight._results import (
@@ -29,6 +31,12 @@ from tfx_tpu_trainer.preflight._step_time import (
 
 FORMAT = "tfx_tpu_trainer.preflight/1"
 """Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
+
+# What a report has of the compiled step, under the same names.
+_OF_COMPILED = (
+    *("memory", "need_bytes", "limit_bytes", "flops", "bytes_accessed", "collective_bytes"),
+    *("largest", "findings", "problem", "collectives"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,26 +134,26 @@ class StepReport:
                 num_replicas=lowered.num_replicas,
                 rows=batch_size,
             )
+        if compiled is None:
+            compiled = CompiledStep(
+                name=lowered.name,
+                target=tpu_slice.name,
+                limit_bytes=None,
+                findings=lowered.findings,
+                seconds=0.0,
+                problem=lowered.problem,
+            )
         return cls(
             name=lowered.name,
             batch_size=batch_size,
             parameter_count=lowered.parameter_count,
             variable_bytes=lowered.variable_bytes,
-            memory=compiled.memory if compiled else None,
-            need_bytes=compiled.need_bytes if compiled else None,
-            limit_bytes=compiled.limit_bytes if compiled else None,
-            flops=compiled.flops if compiled else 0.0,
-            bytes_accessed=compiled.bytes_accessed if compiled else 0.0,
-            collective_bytes=compiled.collective_bytes if compiled else 0,
             roofline=bound,
-            largest=compiled.largest if compiled else (),
-            findings=compiled.findings if compiled else lowered.findings,
-            problem=compiled.problem if compiled else lowered.problem,
             lowering_seconds=lowered.seconds,
-            compiling_seconds=compiled.seconds if compiled else 0.0,
-            collectives=compiled.collectives if compiled else (),
+            compiling_seconds=compiled.seconds,
             network_bytes=network_bytes,
             estimate=estimated,
+            **{name: getattr(compiled, name) for name in _OF_COMPILED},
         )
 
     @property
@@ -361,19 +369,14 @@ class PreflightReport:
             found = values.get("format") if isinstance(values, Mapping) else values
             raise ValueError(f"format={found!r} is not a preflight report: expected {FORMAT!r}.")
         try:
-            return cls(
-                model=values["model"],
-                tpu=values["tpu"],
-                num_replicas=values["num_replicas"],
-                steps=tuple(_step_from_json(step) for step in values["steps"]),
-                tensorflow=values["tensorflow"],
-                compiler=values["compiler"],
-                num_cores_per_replica=values.get("num_cores_per_replica", 1),
-                num_slices=values.get("num_slices", 1),
-                input=_read(InputSpeed, values["input"]) if values.get("input") else None,
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"The preflight report is damaged: {error!r}.") from error
+            # Keys that `to_json` derived are ignored.
+            return pydantic.TypeAdapter(cls).validate_python(values)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(
+                f"The preflight report is damaged: {where}: {first['msg']}."
+            ) from error
 
 
 def _step_to_json(step: StepReport) -> dict[str, Any]:
@@ -395,41 +398,6 @@ def _step_to_json(step: StepReport) -> dict[str, Any]:
             "step_seconds": step.estimate.step_seconds,
             "examples_per_second": step.estimate.examples_per_second,
         },
-    }
-
-
-def _step_from_json(values: Mapping[str, Any]) -> StepReport:
-    given = _fields(StepReport, values)
-    parts: dict[str, Any] = {
-        "memory": MemoryNeed,
-        "roofline": Roofline,
-        "problem": Problem,
-        "estimate": Estimate,
-    }
-    for name, kind in parts.items():
-        # A report of an earlier version has no estimate.
-        given[name] = given.get(name) and _read(kind, given[name])
-    lists: dict[str, Any] = {
-        "largest": Allocation,
-        "findings": Finding,
-        "collectives": Collective,
-    }
-    for name, kind in lists.items():
-        given[name] = tuple(_read(kind, each) for each in given.get(name, ()))
-    return StepReport(**given)
-
-
-def _read(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Makes a dataclass of its own keys, and ignores those that `to_json` derived."""
-    return kind(**_fields(kind, values))
-
-
-def _fields(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    # Reports of older versions lack what has a default.
-    return {
-        field.name: values[field.name]
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING or field.name in values
     }
 
 
