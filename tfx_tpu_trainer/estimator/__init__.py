@@ -31,7 +31,7 @@ from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
 from tfx_tpu_trainer.estimator._warm_start import VocabInfo, WarmStartSettings
 from tfx_tpu_trainer.estimator.canned import *
-from tfx_tpu_trainer.estimator.canned._columns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     classifier_parse_example_spec,
     regressor_parse_example_spec,
 )

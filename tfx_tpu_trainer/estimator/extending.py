@@ -94,7 +94,7 @@ from tfx_tpu_trainer.estimator.tpu._calls import TPUCallSettings, TPUEstimatorCa
 from tfx_tpu_trainer.estimator.tpu._cluster_resolver import EmulatedTPUClusterResolver
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator import call_settings
-from tfx_tpu_trainer.estimator.tpu.cores.prediction import check_predictions
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation_and_prediction import check_predictions
 from tfx_tpu_trainer.estimator.tpu.cores.trace import CoreTrace
 
 __all__ = [

@@ -33,7 +33,7 @@ FORMAT = "tfx_tpu_trainer.preflight/1"
 """Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
 
 # What a report has of the compiled step, under the same names.
-_OF_COMPILED = (
+_OF_PROGRAM = (
     *("memory", "need_bytes", "limit_bytes", "flops", "bytes_accessed", "collective_bytes"),
     *("largest", "findings", "problem", "collectives"),
 )
@@ -71,14 +71,14 @@ class StepReport:
     batch_size: int | None
     parameter_count: int
     variable_bytes: int
-    memory: MemoryNeed | None
-    need_bytes: int | None
-    limit_bytes: int | None
-    flops: float
-    bytes_accessed: float
-    collective_bytes: int
+    memory: MemoryNeed | None = None
+    need_bytes: int | None = None
+    limit_bytes: int | None = None
+    flops: float = 0.0
+    bytes_accessed: float = 0.0
+    collective_bytes: int = 0
     roofline: Roofline | None
-    largest: tuple[Allocation, ...]
+    largest: tuple[Allocation, ...] = ()
     findings: tuple[Finding, ...]
     problem: Problem | None
     lowering_seconds: float
@@ -134,15 +134,10 @@ class StepReport:
                 num_replicas=lowered.num_replicas,
                 rows=batch_size,
             )
-        if compiled is None:
-            compiled = CompiledStep(
-                name=lowered.name,
-                target=tpu_slice.name,
-                limit_bytes=None,
-                findings=lowered.findings,
-                seconds=0.0,
-                problem=lowered.problem,
-            )
+        # Without a program, a report has the findings and the problem of lowering.
+        of_program: dict[str, Any] = {"findings": lowered.findings, "problem": lowered.problem}
+        if compiled is not None:
+            of_program = {name: getattr(compiled, name) for name in _OF_PROGRAM}
         return cls(
             name=lowered.name,
             batch_size=batch_size,
@@ -150,10 +145,10 @@ class StepReport:
             variable_bytes=lowered.variable_bytes,
             roofline=bound,
             lowering_seconds=lowered.seconds,
-            compiling_seconds=compiled.seconds,
+            compiling_seconds=compiled.seconds if compiled else 0.0,
             network_bytes=network_bytes,
             estimate=estimated,
-            **{name: getattr(compiled, name) for name in _OF_COMPILED},
+            **of_program,
         )
 
     @property

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._modes import ModeKeys
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._model_fns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     ModelFn,
     Trained,
     V1Optimizer,

@@ -17,7 +17,7 @@ from tfx_tpu_trainer.estimator.canned._dnn import (
     v1_dnn_logits,
 )
 from tfx_tpu_trainer.estimator.canned._linear import Linear, summarize_weights
-from tfx_tpu_trainer.estimator.canned._model_fns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     ModelFn,
     Trained,
     V1Optimizer,

@@ -17,11 +17,11 @@ from tfx_tpu_trainer._support.imports import without_notice
 from tfx_tpu_trainer.estimator._estimator import Estimator
 from tfx_tpu_trainer.estimator._modes import ModeKeys, is_on_cores
 from tfx_tpu_trainer.estimator._run_config import RunConfig
-from tfx_tpu_trainer.estimator.canned._columns import check_dense_columns
-from tfx_tpu_trainer.estimator.canned._model_fns import (
+from tfx_tpu_trainer.estimator.canned._shared import (
     ModelFn,
     Trained,
     V1Optimizer,
+    check_dense_columns,
     check_features,
     hidden_partitioner,
     input_partitioner,

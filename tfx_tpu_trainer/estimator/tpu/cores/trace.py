@@ -47,17 +47,17 @@ from tfx_tpu_trainer.estimator.places.stateless_random import draw_by_step
 from tfx_tpu_trainer.estimator.tpu._run_config import RunConfig
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext, with_padding
 from tfx_tpu_trainer.estimator.tpu._tpu_estimator_spec import TPUEstimatorSpec, make_host_scaffold
-from tfx_tpu_trainer.estimator.tpu.cores.evaluation import CoreEvaluation
+from tfx_tpu_trainer.estimator.tpu.cores.evaluation_and_prediction import (
+    CoreEvaluation,
+    check_predictions,
+    plan_prediction_on_cores,
+)
 from tfx_tpu_trainer.estimator.tpu.cores.feed import CoreFeed, FiniteFeed
 from tfx_tpu_trainer.estimator.tpu.cores.job_input import (
     GoingOn,
     JobInput,
     slices_of,
     sources_of,
-)
-from tfx_tpu_trainer.estimator.tpu.cores.prediction import (
-    check_predictions,
-    plan_prediction_on_cores,
 )
 from tfx_tpu_trainer.estimator.tpu.cores.run import CoreRun, core_run_of
 from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
