@@ -48,7 +48,6 @@ SHOWN_ELSEWHERE = frozenset(
     f"tfx_tpu_trainer.{name}"
     for name in (
         "compat.contrib.tf_private",
-        "components.trainer.tfx_private",
         "estimator.canned",
         "estimator.heads",
         "estimator.hooks",

@@ -24,8 +24,8 @@ from tests.conftest import REPOSITORY
 from tests.pipeline_runs import PipelineRun
 from tests.tfx_importers import importers
 from tfx_tpu_trainer.components import TpuTrainer, TpuTrainerExecutor
+from tfx_tpu_trainer.components._tfx_private import ExecutorClassSpec
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.trainer.tfx_private import ExecutorClassSpec
 from tfx_tpu_trainer.serving import load_serving
 from tfx_tpu_trainer.workbench.project.config_file import load_config
 

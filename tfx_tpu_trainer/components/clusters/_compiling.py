@@ -17,6 +17,7 @@ from typing import Any, Literal
 from google.protobuf import json_format
 from tfx import v1 as tfx
 
+from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR
 from tfx_tpu_trainer.components.clusters._checks import JobError, check_image
 from tfx_tpu_trainer.components.clusters._compiled_pipeline import CompiledPipeline
 from tfx_tpu_trainer.components.clusters._html_page import ENTRY_POINT, show_pages
@@ -27,7 +28,6 @@ from tfx_tpu_trainer.components.clusters._pipeline_spec import (
     set_variables,
 )
 from tfx_tpu_trainer.components.clusters._pods import Pods, check_vertex_pods, vertex_labels
-from tfx_tpu_trainer.components.clusters._tfx_private import RUN_EXECUTOR
 from tfx_tpu_trainer.hardware import TpuSpec
 
 Backend = Literal["kubeflow", "vertex"]

@@ -20,8 +20,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tfx_tpu_trainer.components._tfx_private import RUN_EXECUTOR, TITLE_TO_CLASS_PATH
 from tfx_tpu_trainer.components.clusters._html_page import HTML_TITLE, HtmlFile
-from tfx_tpu_trainer.components.clusters._tfx_private import RUN_EXECUTOR, TITLE_TO_CLASS_PATH
 
 _INVOCATION = "--json_serialized_invocation_args"
 _DECLARED = "--json_serialized_inputs_spec_args"

@@ -17,6 +17,7 @@ from tensorflow_model_analysis.proto import config_pb2
 from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 
+from tfx_tpu_trainer.components import _tfx_private
 from tfx_tpu_trainer.components.evaluation import (
     EVAL_METRICS_FILE,
     EvalMetrics,
@@ -32,7 +33,6 @@ from tfx_tpu_trainer.components.evaluation._blessing import Failure, Verdict
 from tfx_tpu_trainer.components.evaluation._eval_config import metrics_with_change_thresholds
 from tfx_tpu_trainer.components.evaluation._eval_metrics import GLOBAL_STEP
 from tfx_tpu_trainer.components.evaluation._models import BlessedModel, last_blessed, point_to
-from tfx_tpu_trainer.components.trainer import tfx_private
 from tfx_tpu_trainer.components.trainer.artifacts import PAGE, TRAINING, tell_result
 from tfx_tpu_trainer.components.trainer.declared_arguments import check_channel
 from tfx_tpu_trainer.components.trainer.tracking import track_verdict
@@ -59,7 +59,7 @@ _artifacts = tfx.types.standard_artifacts
 _Artifacts = Mapping[str, Sequence[tfx.dsl.Artifact]]
 
 
-class EvalMetricsGateExecutor(tfx_private.EvaluatorExecutor):
+class EvalMetricsGateExecutor(_tfx_private.EvaluatorExecutor):
     """Judges a model by its metrics.
 
     It is an Evaluator executor by class, and uses nothing of it: under Kubeflow V2 and Vertex the entry
@@ -190,7 +190,7 @@ def _only(artifacts: _Artifacts, key: str) -> tfx.dsl.Artifact:
     return found[0]
 
 
-class EvalMetricsGateSpec(tfx_private.ComponentSpec):
+class EvalMetricsGateSpec(_tfx_private.ComponentSpec):
     """Inputs, outputs and the parameter of EvalMetricsGate.
 
     The trainer's evaluation is `candidate_evaluation` here, because a ComponentSpec can't use one name
@@ -198,18 +198,18 @@ class EvalMetricsGateSpec(tfx_private.ComponentSpec):
     """
 
     PARAMETERS: ClassVar = {
-        EVAL_CONFIG: tfx_private.ExecutionParameter(type=config_pb2.EvalConfig),
-        POINTER: tfx_private.ExecutionParameter(type=str, optional=True),
-        REQUIRE_ALIKE: tfx_private.ExecutionParameter(type=int, optional=True),
+        EVAL_CONFIG: _tfx_private.ExecutionParameter(type=config_pb2.EvalConfig),
+        POINTER: _tfx_private.ExecutionParameter(type=str, optional=True),
+        REQUIRE_ALIKE: _tfx_private.ExecutionParameter(type=int, optional=True),
     }
     INPUTS: ClassVar = {
-        MODEL: tfx_private.ChannelParameter(type=_artifacts.Model),
-        CANDIDATE_EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
-        BASELINE_MODEL: tfx_private.ChannelParameter(type=_artifacts.Model, optional=True),
+        MODEL: _tfx_private.ChannelParameter(type=_artifacts.Model),
+        CANDIDATE_EVALUATION: _tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
+        BASELINE_MODEL: _tfx_private.ChannelParameter(type=_artifacts.Model, optional=True),
     }
     OUTPUTS: ClassVar = {
-        EVALUATION: tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
-        BLESSING: tfx_private.ChannelParameter(type=_artifacts.ModelBlessing),
+        EVALUATION: _tfx_private.ChannelParameter(type=_artifacts.ModelEvaluation),
+        BLESSING: _tfx_private.ChannelParameter(type=_artifacts.ModelBlessing),
     }
     TYPE_ANNOTATION = standard_annotations.Evaluate
 
@@ -245,7 +245,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
     # No Beam runs here. It is a Beam component because the Kubeflow V2 entry point insists on the Evaluator's executor
     # class.
     SPEC_CLASS = EvalMetricsGateSpec
-    EXECUTOR_SPEC = tfx_private.BeamExecutorSpec(EvalMetricsGateExecutor)
+    EXECUTOR_SPEC = _tfx_private.BeamExecutorSpec(EvalMetricsGateExecutor)
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
         super().__init__(spec=spec)
 
 
-class LastBlessedModelExecutor(tfx_private.BaseExecutor):
+class LastBlessedModelExecutor(_tfx_private.BaseExecutor):
     """Points the output to the last blessed model."""
 
     def Do(
@@ -343,17 +343,17 @@ class LastBlessedModelExecutor(tfx_private.BaseExecutor):
         _logger.info("The last blessed model, of %s, is %s", found.time, found.uri)
 
 
-class LastBlessedModelDriver(tfx_private.BaseDriver, tfx_private.PortableDriver):
+class LastBlessedModelDriver(_tfx_private.BaseDriver, _tfx_private.PortableDriver):
     """Lets TFX's cache answer only while the pointer is unchanged."""
 
     # TFX requires a component's driver to subclass the first class; its portable launcher calls `run` of the second.
     def __init__(self, metadata_handle: Any) -> None:
-        tfx_private.BaseDriver.__init__(self, metadata_handle)
-        tfx_private.PortableDriver.__init__(self, metadata_handle)
+        _tfx_private.BaseDriver.__init__(self, metadata_handle)
+        _tfx_private.PortableDriver.__init__(self, metadata_handle)
 
-    def run(self, execution_info: tfx_private.ExecutionInfo) -> tfx_private.DriverOutput:
+    def run(self, execution_info: _tfx_private.ExecutionInfo) -> _tfx_private.DriverOutput:
         """Adds the pointer's content to the properties that the cache compares."""
-        result = tfx_private.DriverOutput()
+        result = _tfx_private.DriverOutput()
         state = _state(execution_info.exec_properties[POINTER])
         result.exec_properties[_STATE].string_value = state
         return result
@@ -368,12 +368,12 @@ def _state(pointer: str) -> str:
         return uuid.uuid4().hex
 
 
-class LastBlessedModelSpec(tfx_private.ComponentSpec):
+class LastBlessedModelSpec(_tfx_private.ComponentSpec):
     """The parameter and the output of LastBlessedModel."""
 
-    PARAMETERS: ClassVar = {POINTER: tfx_private.ExecutionParameter(type=str)}
+    PARAMETERS: ClassVar = {POINTER: _tfx_private.ExecutionParameter(type=str)}
     INPUTS: ClassVar[dict[str, Any]] = {}
-    OUTPUTS: ClassVar = {MODEL: tfx_private.ChannelParameter(type=_artifacts.Model)}
+    OUTPUTS: ClassVar = {MODEL: _tfx_private.ChannelParameter(type=_artifacts.Model)}
 
 
 class LastBlessedModel(tfx.types.BaseComponent):
@@ -404,7 +404,7 @@ class LastBlessedModel(tfx.types.BaseComponent):
     """
 
     SPEC_CLASS = LastBlessedModelSpec
-    EXECUTOR_SPEC = tfx_private.ExecutorClassSpec(LastBlessedModelExecutor)
+    EXECUTOR_SPEC = _tfx_private.ExecutorClassSpec(LastBlessedModelExecutor)
     DRIVER_CLASS = LastBlessedModelDriver
 
     is_cacheable = False

@@ -13,6 +13,12 @@ from typing import Any
 from google.protobuf import json_format
 from tfx import v1 as tfx
 
+from tfx_tpu_trainer.components._tfx_private import (
+    Placeholder,
+    json_utils,
+    proto_utils,
+    udf_utils,
+)
 from tfx_tpu_trainer.components.trainer.module_source import (
     MODEL_NAMES,
     TRAINER_FN,
@@ -22,12 +28,6 @@ from tfx_tpu_trainer.components.trainer.module_source import (
     source_file,
 )
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.trainer.tfx_private import (
-    Placeholder,
-    json_utils,
-    proto_utils,
-    udf_utils,
-)
 from tfx_tpu_trainer.components.trainer.values import shown, suggest
 
 RuntimeParameter = tfx.dsl.experimental.RuntimeParameter

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from tfx_tpu_trainer import compat
 from tfx_tpu_trainer._support.messages import failures_are_named
-from tfx_tpu_trainer.components.trainer.tfx_private import udf_utils
+from tfx_tpu_trainer.components._tfx_private import udf_utils
 from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.components.user_module._module import (
     exits_are_errors,

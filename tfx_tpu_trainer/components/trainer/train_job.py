@@ -10,6 +10,10 @@ from typing import Any
 import tensorflow as tf
 from tfx import v1 as tfx
 
+from tfx_tpu_trainer.components._tfx_private import (
+    artifact_utils,
+    standard_component_specs,
+)
 from tfx_tpu_trainer.components.clusters._html_page import RunPage
 from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.declared_arguments import (
@@ -19,10 +23,6 @@ from tfx_tpu_trainer.components.trainer.declared_arguments import (
 )
 from tfx_tpu_trainer.components.trainer.module_source import ModuleSource
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.trainer.tfx_private import (
-    artifact_utils,
-    standard_component_specs,
-)
 
 _logger = logging.getLogger(__name__)
 

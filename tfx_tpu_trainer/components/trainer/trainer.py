@@ -10,6 +10,15 @@ from tfx import v1 as tfx
 from tfx.v1.dsl import standard_annotations
 from tfx.v1.dsl.experimental import RuntimeParameter
 
+from tfx_tpu_trainer.components._tfx_private import (
+    ChannelParameter,
+    ComponentSpec,
+    ExecutionParameter,
+    ExecutorClassSpec,
+    Placeholder,
+    standard_component_specs,
+    udf_utils,
+)
 from tfx_tpu_trainer.components.clusters._html_page import RunPage
 from tfx_tpu_trainer.components.evaluation._data_slices import (
     parse_slicing_specs,
@@ -25,15 +34,6 @@ from tfx_tpu_trainer.components.trainer.declared_arguments import (
 )
 from tfx_tpu_trainer.components.trainer.module_source import source_hash
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
-from tfx_tpu_trainer.components.trainer.tfx_private import (
-    ChannelParameter,
-    ComponentSpec,
-    ExecutionParameter,
-    ExecutorClassSpec,
-    Placeholder,
-    standard_component_specs,
-    udf_utils,
-)
 from tfx_tpu_trainer.components.trainer.trainer_executor import TpuTrainerExecutor
 from tfx_tpu_trainer.components.trainer.values import execution_value, naming_the_nearest
 from tfx_tpu_trainer.hardware import TpuSpec

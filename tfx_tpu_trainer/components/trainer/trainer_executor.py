@@ -10,6 +10,7 @@ from typing import Any
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.progress import followed, phase
+from tfx_tpu_trainer.components._tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.trainer import preconditions
 from tfx_tpu_trainer.components.trainer.estimators import with_callbacks
 from tfx_tpu_trainer.components.trainer.hosts import ChiefStatus, ChiefWatch, Host, read_host
@@ -17,7 +18,6 @@ from tfx_tpu_trainer.components.trainer.legacy.training import LegacyTraining
 from tfx_tpu_trainer.components.trainer.model_training import ModelTraining
 from tfx_tpu_trainer.components.trainer.module_source import find_legacy, imported, source_texts
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
-from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.trainer.tracking import check_store
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.training import Training

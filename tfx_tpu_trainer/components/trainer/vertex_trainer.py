@@ -8,19 +8,19 @@ from typing import Any, ClassVar
 from tfx import v1 as tfx
 
 from tfx_tpu_trainer._support.waiting import said_while_waiting
-from tfx_tpu_trainer.components.clusters import VertexJob, custom_job
-from tfx_tpu_trainer.components.evaluation import (
-    metric_properties,
-    read_eval_metrics,
-    set_properties,
-)
-from tfx_tpu_trainer.components.trainer.tfx_private import (
+from tfx_tpu_trainer.components._tfx_private import (
     BaseExecutor,
     ExecutionParameter,
     ExecutorClassSpec,
     artifact_utils,
     name_utils,
     start_cloud_training,
+)
+from tfx_tpu_trainer.components.clusters import VertexJob, custom_job
+from tfx_tpu_trainer.components.evaluation import (
+    metric_properties,
+    read_eval_metrics,
+    set_properties,
 )
 from tfx_tpu_trainer.components.trainer.trainer import TpuTrainer, TpuTrainerSpec
 from tfx_tpu_trainer.components.trainer.trainer_executor import TpuTrainerExecutor

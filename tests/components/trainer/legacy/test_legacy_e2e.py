@@ -23,8 +23,8 @@ from tests.programs.fetching import package_folder_or_skip
 from tests.tfx_importers import importers
 from tests.tfx_testdata import LABEL
 from tfx_tpu_trainer import compat
+from tfx_tpu_trainer.components._tfx_private import GenericExecutor
 from tfx_tpu_trainer.components.evaluation import read_eval_metrics
-from tfx_tpu_trainer.components.trainer.tfx_private import GenericExecutor
 
 pytestmark = [pytest.mark.e2e, pytest.mark.sweep]
 

@@ -36,6 +36,11 @@ from tfx.dsl.placeholder.placeholder import Placeholder
 # Vertex Trainer does, whose executor can start no other trainer than the stock one.
 from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
 
+# Schema titles of artifacts in a compiled pipeline -> the class that a container reads them as. TFX takes any other
+# title for the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
+# RunPage's own name, which is such a path; backends then show a link instead of the page.
+from tfx.orchestration.kubeflow.v2.compiler_utils import TITLE_TO_CLASS_PATH
+
 # Where a driver gets its execution, and what it returns: see BaseDriver.
 from tfx.orchestration.portable.base_driver import BaseDriver as PortableDriver
 from tfx.orchestration.portable.data_types import ExecutionInfo
@@ -51,7 +56,12 @@ from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionP
 # Reads the proto and custom_config properties as TFX writes them; the import path of a class.
 from tfx.utils import json_utils, name_utils, proto_utils
 
+# The module that TFX's compiled commands run with `python -m` since 0.30.
+RUN_EXECUTOR = "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"
+
 __all__ = [
+    "RUN_EXECUTOR",
+    "TITLE_TO_CLASS_PATH",
     "BaseDriver",
     "BaseExecutor",
     "BeamExecutorSpec",
