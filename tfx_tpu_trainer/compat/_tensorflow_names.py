@@ -1,8 +1,8 @@
 """Makes all changes of an installation, after checking that the old names are free.
 
-`tf.contrib` is made name by name, as a program asks for it. A name of it is this package's own where
-`tfx_tpu_trainer.compat.contrib` has it, else what the doctor's tables say has its place under the same
-arguments. For all others the error is the doctor's advice.
+`tf.contrib` is made name by name, as a program uses it. A name comes from `tfx_tpu_trainer.compat.contrib` if it is
+there, else from the place that the doctor's tables give for the same arguments. For all others the error is the
+doctor's advice.
 """
 
 import functools
@@ -393,7 +393,7 @@ def _rule(path: str) -> tuple[str, Any]:
 
 
 def _is_told(path: str) -> bool:
-    """Returns whether a rule is about this very name, and not only about its module."""
+    """Returns whether a rule is about this very name, instead of only about its module."""
     return _rule(path)[0] in (f"{_CONTRIB}.{path}", f"{_CONTRIB}.{_public(path)}")
 
 

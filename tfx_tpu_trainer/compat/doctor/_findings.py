@@ -13,7 +13,7 @@ class TextEdit:
     Attributes:
         start: The first byte.
         end: The byte after the last; equal to `start` for an insertion.
-        text: What stands there afterwards.
+        text: The replacement.
     """
 
     start: int
@@ -68,7 +68,7 @@ class Finding:
         says: What it is and why, in a sentence or two.
         edit: The edit's text, or how to make it; `None` where there is nothing to edit.
         fixable: Whether `repair` makes the edit.
-        also_lines: The lines of further uses that the same is to be said of.
+        also_lines: The lines of further uses with the same message.
         cell: The code cell of a notebook, from 1, whose lines are counted; `None` elsewhere.
         edits: The changes of the text that make the edit, where it is mechanical.
     """

@@ -39,7 +39,7 @@ class _Around:
     Attributes:
         scope: The scope that its names are looked up in.
         function: The function.
-        guarded: Whether an `except ImportError` stands by.
+        guarded: Whether an `except ImportError` follows.
         in_string: Whether it is inside of an f-string.
     """
 

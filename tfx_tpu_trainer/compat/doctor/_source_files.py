@@ -25,9 +25,8 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
     """Lists the files to examine.
 
     Args:
-        path: A file, whatever its name ends in, or a folder. Of a folder all `.py` and `.ipynb`
-            files below it are taken, but hidden ones and those in hidden folders, environments and
-            build folders.
+        path: A file of any name, or a folder, for all `.py` and `.ipynb` files below it, except hidden ones and those
+            in hidden folders, environments and build folders.
 
     Returns:
         The files, sorted.

@@ -259,7 +259,7 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
             yield _keras_optimizer(context, call)
             continue
         if any(_is_helper(context, each) for each in made_by):
-            # The other module wraps it itself: the wrapper needs to know nothing about the model.
+            # The other module wraps the optimizer itself, since the wrapper does not depend on the model.
             continue
         shown = context.program.written(optimizer)
         wrapped, added = context.spelling.spell("tfx_tpu_trainer.estimator.tpu.CrossShardOptimizer")

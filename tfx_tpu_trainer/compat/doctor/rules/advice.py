@@ -27,7 +27,7 @@ class Advice:
         edit: What to write in its place; `None` for the new name alone.
         becomes: The name, in full, that takes its place with the same arguments; `None` where
             the edit is not mechanical.
-        calls_only: Whether the new name stands for calls only, which a rewriter looks at.
+        calls_only: Whether only calls get the new name, by a rewriter.
     """
 
     theme: str
