@@ -44,7 +44,7 @@ class EvaluationPlan:
     template: ModelTemplate
     # What a session call runs: a batch, or all of them.
     update_op: Any
-    # Metric name -> final value, to be read at the end; nested structures may be.
+    # Metric name -> final value, perhaps a nested structure, to be read at the end.
     values: Mapping[str, Any]
     # Counted in addition to the metrics.
     sums: EvaluationSums
@@ -57,7 +57,7 @@ class EvaluationPlan:
     # returns; `None` where a call is one batch.
     seconds_per_call: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
-    # Where it runs, in words.
+    # Where it runs, for log lines.
     ran_on: str = "this host"
 
 

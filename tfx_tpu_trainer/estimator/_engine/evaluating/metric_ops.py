@@ -79,8 +79,8 @@ def local_count(name: str) -> Any:
 State = list[np.ndarray]
 
 _VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-# The ops with state that are allowed: of variables, of tables that never change, or without state
-# that outlives the call.
+# The ops with state that are allowed: those of variables, of immutable tables, or whose state does not outlive the
+# call.
 _KNOWN = frozenset(
     {
         *_VARIABLES,
@@ -172,7 +172,7 @@ class IsolatedMetrics:
             self._session.load(*state)
 
     def update(self, rows: Sequence[np.ndarray]) -> None:
-        """Counts rows."""
+        """Updates the state with rows."""
         self._session.update(*rows)
 
     def state(self) -> State:
@@ -185,7 +185,7 @@ class IsolatedMetrics:
 
     @property
     def _session(self) -> _Calls:
-        # Opened for the first row: some graphs are built but never run.
+        # Opened for the first row, since some graphs are built but never run.
         if self._calls is None:
             self._calls = _Calls(
                 self._graph,

@@ -43,7 +43,7 @@ def options_of(dataset: tf.data.Dataset) -> tf.data.Options:
 
 
 def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.data.Dataset:
-    """Replaces some of a dataset's ops, and with them all that read their results."""
+    """Replaces some of a dataset's ops, and all ops that read their results."""
     if not edits:
         return dataset
     graph = v1.get_default_graph()
@@ -98,7 +98,7 @@ def _cut_out(batch: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
     length = rows.inputs[0].shape.as_list()[0]
     whole = length // size
     spec = {name: batch.get_attr(name) for name in ("output_types", "output_shapes")}
-    with tf.device("/device:CPU:0"):  # As datasets are: an accelerator would copy the arrays.
+    with tf.device("/device:CPU:0"):  # On the CPU, like datasets: an accelerator would copy the arrays.
         # 10 rows in batches of 4 are two batches as an array [2, 4, ...], and a rest of two rows.
         stacked = [
             tf.reshape(tensor[: whole * size], [whole, size, *tensor.shape.as_list()[1:]])
