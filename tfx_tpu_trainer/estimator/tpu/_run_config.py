@@ -43,8 +43,8 @@ class RunConfig(_run_config.RunConfig):
 
         Args:
             tpu_config: How the model runs on TPU cores. Defaults to `TPUConfig()`.
-            evaluation_master: Address of the evaluation session's master. Defaults to `None`:
-                `master`, unless TF_CONFIG has another one.
+            evaluation_master: Address of the evaluation session's master. Defaults to `None`: `master`, unless
+                TF_CONFIG names another one.
             master: Address of the training session's master; excludes `cluster`. Defaults to
                 `None`: that of TF_CONFIG, or this process.
             cluster: Resolver of the TPU cluster. Defaults to `None`.

@@ -63,8 +63,8 @@ def plan_prediction_on_cores(
 def _real_rows(prediction: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
     """Cuts off the padding.
 
-    A prediction whose first axis is not the rows is kept whole for a full batch, and cut to its first
-    rows for a padded one, as in the original; iterating over rows raises the error there.
+    A prediction whose first axis is not the rows is kept whole for a full batch, and cut to its first rows for a padded
+    one, as in the original; the error comes when rows are iterated.
     """
     if prediction.shape[0] == is_real.shape[0]:
         return tf.boolean_mask(prediction, is_real)
@@ -77,7 +77,7 @@ def check_predictions(predictions: Any) -> None:
     """Checks that predictions can come from TPU cores.
 
     Raises:
-        TypeError: If they are no dict.
+        TypeError: If they are not a dict.
         ValueError: If one has no static batch, or they are too large for a transfer.
     """
     if not isinstance(predictions, Mapping):

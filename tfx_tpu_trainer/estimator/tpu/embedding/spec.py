@@ -131,13 +131,11 @@ class _Fields(NamedTuple):
 class EmbeddingConfigSpec(_Fields):
     """The embeddings of a TPUEstimator, and the optimizer that trains their tables.
 
-    Mirrors `tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec`. On cores the tables of
-    these columns are no variables of the model: ids are looked up before it, and the model's
-    optimizer does not train them. With `use_tpu=False` the spec is ignored, and the columns are
-    ordinary embedding columns.
+    Mirrors `tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec`. On cores the tables of these columns are not
+    variables of the model: ids are looked up before it, and the model's optimizer does not train them. With
+    `use_tpu=False` the spec is ignored, and the columns are ordinary embedding columns.
 
-    Of the fields, `feature_columns` are those without the columns of the tensor core, which are
-    in `tensor_core_feature_columns`.
+    The field `feature_columns` lacks the columns of the tensor core, which are in `tensor_core_feature_columns`.
 
     Example:
     ```python

@@ -1,9 +1,8 @@
 """The private TensorFlow names of TPU embeddings: of their columns, and of the tables on a TPU.
 
-The columns themselves are public: `tf.compat.v1.tpu.experimental.embedding_column` and
-`shared_embedding_columns`; their classes, and what they note down while a model uses them, are not.
-The public way of tables to a TPU and back is an object-based checkpoint of TensorFlow's own, written
-to disk and read again.
+The columns themselves are public: `tf.compat.v1.tpu.experimental.embedding_column` and `shared_embedding_columns`;
+their classes, and their records of a model's use, are not. The public way to move tables to a TPU and back is to write
+TensorFlow's object-based checkpoint to disk and read it again.
 
 | name | why | if it goes away |
 |---|---|---|
