@@ -1,4 +1,4 @@
-"""Checks feature columns of canned estimators, and makes parsing specs of them."""
+"""Checks the feature columns of canned estimators, and makes parsing specs from them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

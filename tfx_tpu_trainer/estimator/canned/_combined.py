@@ -71,8 +71,7 @@ def _combined_model_fn(head: Any, linear: Linear, deep: Deep) -> ModelFn:
         logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         trained: list[Trained] = []
-        # An optimizer of both halves is one object that counts the steps of both, as in the
-        # original.
+        # An optimizer for both halves is one object that counts the steps of both, as in the original.
         copies: dict[Any, Any] = {}
 
         def optimizer_of(given: Any, rate: float) -> Any:

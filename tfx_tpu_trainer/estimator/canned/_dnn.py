@@ -83,7 +83,7 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
         raise ValueError(
             f"hidden_units must be the positive width of each hidden layer, such as [64, 32]; given: {units!r}."
         )
-    # Programs compute them, as 64 * 0.7**i, and Keras rounds down too.
+    # Programs compute widths, such as 64 * 0.7**i, and Keras rounds down, too.
     return tuple(int(width) for width in widths)
 
 
@@ -172,8 +172,7 @@ def _average(name: str, shape: list[Any], initializer: Any) -> tf.Variable:
         initializer=initializer,
         trainable=False,
         use_resource=True,
-        # Under a strategy, each replica keeps the average of its own rows, and a checkpoint has their
-        # mean.
+        # Under a strategy, each replica keeps the averages of its own rows, and a checkpoint has their mean.
         synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.MEAN,
     )

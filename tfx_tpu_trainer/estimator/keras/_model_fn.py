@@ -191,8 +191,8 @@ def _place(
     there = [tensor for tensor in tensors if tensor is not None]
     after = None
     if optimizer is not None:
-        # The op that counts steps reads no batch, and would run in the session call that finds the end
-        # of the input. So every op that uses a variable waits for an input.
+        # The op that counts steps reads no batch, and would run in the session call that finds the end of the input. So
+        # every op that uses a variable waits for an input.
         after = next((tf.identity(tensor) for tensor in traced.inputs.values()), None)
     copies = traced.copy(
         [*there, *updates],

@@ -2,7 +2,7 @@
 
 Keras makes layers from a config in the file. That of a Lambda layer has Python bytecode, and any config may name a
 function of any module, which Keras imports. Its `safe_mode` does not apply to HDF5 files and SavedModels, and accepts
-named functions, among them the one that switches `safe_mode` off. So this module checks all configs first, without
+named functions, including the one that switches `safe_mode` off. So this module checks all configs first, without
 running anything.
 """
 
@@ -88,8 +88,8 @@ def _check_file(
     is_folder, checked = os.path.isdir(path), path
     if is_folder:
         library, configs = "tf_keras", _configs_of_folder(path)
-    # Distinguished as Keras does: otherwise a file that is both an archive and HDF5 could be checked
-    # as one and loaded as the other.
+    # Distinguished in Keras's way: otherwise a file that is both an archive and HDF5 could be checked as one and loaded
+    # as the other.
     elif path.endswith(".keras") and zipfile.is_zipfile(path):
         library, configs, checked = _read_archive(path, scratch)
     else:
@@ -128,7 +128,7 @@ class _Check:
                 waiting.extend((each, layer) for each in value)
 
     def _check(self, config: Mapping[str, Any], layer: str) -> None:
-        # Layers of Keras 2 have the kind of a function in another key: "function_type": "lambda".
+        # Layers of Keras 2 mark a Lambda's function by another key: "function_type": "lambda".
         if any(key.endswith("_type") and kind == "lambda" for key, kind in config.items()):
             self._refuse_code(layer)
         name = config.get("class_name")
@@ -213,8 +213,8 @@ def _read_archive(path: str, scratch: str) -> tuple[str, list[Any], str]:
             for member in members:
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise _no_model(path, f"{member.filename!r} is neither stored nor deflated")
-            # Checked before anything is inflated. The archive's directory may give wrong sizes: hence
-            # the copy, whose members are cut to these sizes.
+            # Checked before anything is inflated. The archive's directory may give wrong sizes, hence the copy, whose
+            # members are cut to these sizes.
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
                 checked = _stored_copy(archive, scratch)
         with zipfile.ZipFile(checked) as archive:

@@ -169,7 +169,7 @@ def keep_alive(graph: tf.Graph, traced: Any) -> None:
 
 
 class StandIns:
-    """Variables of the default graph in place of eager ones, which are told apart by their handles."""
+    """Variables of the default graph in place of eager ones, which their handles identify."""
 
     def __init__(self) -> None:
         self._by_handle: dict[int, tf.Variable] = {}

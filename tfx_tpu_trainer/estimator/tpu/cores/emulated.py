@@ -151,8 +151,8 @@ def ends_of_turns(
 ) -> list[tf.Tensor]:
     """Chooses what a core must have computed before the next one begins.
 
-    Cores that run at the same time hold as many gradients as there are cores: 0.44 GB each for BERT-base. In turns, each
-    core's gradients are added to the sum as soon as they exist.
+    Cores that run at the same time hold as many gradients as there are cores: 0.44 GB each for BERT-base. In turns,
+    each core's gradients are added to the sum as soon as they exist.
     """
     # A core's turn ends with its gradients, which are added to those before: core 1 begins once core 0's are there, and
     # only their sum is kept. Without this rule TensorFlow would start all cores at once.
