@@ -40,7 +40,7 @@ def positional_names(function: Any) -> tuple[str, ...]:
 
 
 def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
-    """Returns the sorted names of the arguments that are not known; optional keyword-only ones may be."""
+    """Returns the sorted names of the arguments that are not known, without optional keyword-only ones."""
     return sorted(
         each.name
         for each in _parameters(function)
@@ -77,7 +77,7 @@ def call_with(
         for index, each in enumerate(parameters)
         if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
     ]
-    # A positional-only argument needs all those before it, by their defaults where nothing is given.
+    # A positional-only argument needs all those before it, with their defaults where nothing is given.
     leading = parameters[: positional[-1] + 1] if positional else []
     arguments = [keywords.pop(each.name, each.default) for each in leading]
     return function(*arguments, **keywords)
@@ -147,13 +147,9 @@ def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Paramete
         for each in _parameters(decorated)
         if each.kind not in _VARIABLE and each.name not in names
     ]
-    # A decorator with functools.wraps that passes its arguments on:
-    #
-    #     def logged(features, **kwargs):            # of model_fn(features, labels, params)
-    #         return model_fn(features, **kwargs)
-    #
-    # takes `labels` and `params` too, by name. With `*args` in place of `**kwargs` it takes them by
-    # position only, after its own.
+    # A decorator with functools.wraps that passes its arguments on: def logged(features, **kwargs): # of
+    # model_fn(features, labels, params) return model_fn(features, **kwargs) takes `labels` and `params`, too, by name.
+    # With `*args` in place of `**kwargs` it takes them by position only, after its own.
     if any(each.kind is each.VAR_KEYWORD for each in own):
         # The decorator may add one that the caller leaves out, so none of them is required.
         return [*named, *(each.replace(kind=each.KEYWORD_ONLY, default=None) for each in passed_on)]

@@ -37,7 +37,7 @@ class TrainingReports:
     rows_per_step: int | None = None
 
     def mode(self, config: RunConfig) -> str | None:
-        """Returns how progress is shown; `"auto"` shows none without reports."""
+        """Returns how progress is shown; without reports, `"auto"` shows none."""
         return None if config.progress == "auto" and self.every_steps is None else config.progress
 
 
@@ -126,9 +126,9 @@ _MAY_BE_OVERRIDDEN = frozenset(
 
 
 def check_members_are_not_overridden(subclass: type, base: type) -> None:
-    """Refuses a subclass that replaces a member of its base, as the original does."""
+    """Rejects a subclass that replaces a member of its base class, as the original does."""
     members = {name for name in vars(base) if not name.startswith("__")} - _MAY_BE_OVERRIDDEN
-    # All bases, since a class between ours and the program's may be the one that overrides.
+    # All base classes, since a class between ours and the program's may be the one that overrides.
     for cls in subclass.__mro__:
         if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
             continue
@@ -195,7 +195,7 @@ def call_graph(config: RunConfig) -> contextlib.AbstractContextManager[tf.Graph]
 
 
 def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
-    """Returns a device function: variables to the cluster's parameter servers, the rest to this task."""
+    """Returns a device function that puts variables on the cluster's parameter servers, and the rest on this task."""
     if not config.num_ps_replicas:
         return None
     return v1.train.replica_device_setter(

@@ -54,7 +54,7 @@ def train(
     max_steps: int | None,
     saving_listeners: Any,
 ) -> None:
-    """Trains from the latest checkpoint on, unless `max_steps` are made already."""
+    """Trains from the latest checkpoint on, unless `max_steps` have been made already."""
     config, calls = estimator._config, estimator._calls
     if config.task_type in (TaskType.EVALUATOR, TaskType.PS):
         raise ValueError(
@@ -76,7 +76,7 @@ def train(
     ):
         with progress.phase(TRACE):
             plan, own_hooks = calls.plan_training(input_fn, steps=steps, max_steps=max_steps)
-        # Values of a warm start would be overwritten by a checkpoint's, so none is read then.
+        # A checkpoint would overwrite the values of a warm start, so none is read then.
         if not estimator.latest_checkpoint():
             if unnamed := checkpoints.unnamed_checkpoints(estimator.model_dir):
                 _logger.warning(
@@ -110,7 +110,7 @@ def evaluate(
     name: str | None,
     variable_values: Mapping[str, Any] | None,
 ) -> EvalResult:
-    """Evaluates a checkpoint, given values or, where there are neither, first values."""
+    """Evaluates a checkpoint, given values, or else initial values."""
     config, calls = estimator._config, estimator._calls
     calls.check_eval_steps(steps)
     steps = whole_steps(steps)
@@ -154,7 +154,7 @@ def predict(
     checkpoint_path: Any,
     yield_single_examples: bool,
 ) -> Iterator[Any]:
-    """Yields predictions; nothing runs before the first is taken."""
+    """Yields predictions; nothing runs before the first is requested."""
     config, calls = estimator._config, estimator._calls
     all_hooks = check_hooks(hooks, message=_SESSION_HOOKS)
     checkpoint_path = _checkpoint_or_warning(estimator, checkpoint_path, "predict")
@@ -250,11 +250,11 @@ def _checkpoint_to_export(estimator: Estimator, checkpoint_path: str | None) -> 
 
 
 def _checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
-    """Returns the checkpoint to read; logs, in the original's line, where there is none.
+    """Returns the checkpoint to read; if there is none, logs the original's line.
 
-    Variables are initialized then, and unless a warm start is meant this is worth a warning.
+    Variables are then initialized; without a warm start, that is worth a warning.
     """
-    # A path as TensorFlow's savers take it; anything else is refused where it is opened.
+    # A path as TensorFlow's savers take it; other values are rejected when the checkpoint is opened.
     path = os.fsdecode(given) if isinstance(given, (bytes, os.PathLike)) else given
     path = path or estimator.latest_checkpoint()
     if path:

@@ -142,7 +142,7 @@ def _cluster(tf_config: Mapping[str, Any]) -> tf.train.ClusterSpec:
 
 
 def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
-    """Refuses addresses with which hosts would wait for one another."""
+    """Rejects addresses with which hosts would wait for one another."""
     task_at: dict[str, str] = {}
     for job in cluster.jobs:
         for index in cluster.task_indices(job):
@@ -245,7 +245,7 @@ def _place_in_cluster(
         "evaluation_master": _LOCAL_MASTER,
         "is_chief": task_type == chief_type and task_id == 0,
         "num_ps_replicas": len(jobs.get(TaskType.PS, [])),
-        # A set, since worker and chief are one job where the first worker is the chief.
+        # A set, since worker and chief are one job if the first worker is the chief.
         "num_worker_replicas": sum(len(jobs.get(job, [])) for job in {TaskType.WORKER, chief_type}),
         "global_id_in_cluster": _global_id(cluster, task_type, task_id, chief_type),
     }

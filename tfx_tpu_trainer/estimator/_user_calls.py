@@ -92,7 +92,7 @@ def call_input_fn(
 
 
 def _check_is_no_function(input_fn: Callable[..., Any], returned: Any) -> None:
-    """Refuses generators and functions, which TensorFlow's error would not relate to input_fn."""
+    """Rejects generators and functions, which TensorFlow's error would not relate to input_fn."""
     if inspect.isgenerator(returned):
         raise TypeError(
             f"input_fn should return a Dataset or (features, labels), but {input_fn!r} yields: let "
@@ -175,9 +175,8 @@ def _with_keys_there(
     keys = {
         name: sorted(map(str, part)) for name, part in given.items() if isinstance(part, Mapping)
     }
-    # A KeyError does not name the mapping that lacks the key. So the mappings in which the user's
-    # line looks it up are compared with the arguments, by their keys, since the function may have
-    # made a copy.
+    # A KeyError does not name the mapping that lacks the key. So the mappings in which the user's line looks it up are
+    # compared with the arguments by their keys, since the function may have made a copy.
     looked_in = [
         name
         for mapping in mappings_looked_up_in(error, key)
@@ -214,7 +213,7 @@ def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def in_one_graph(function: str) -> Iterator[None]:
-    """Adds rule and source line to TensorFlow's error about a tensor or dataset of another graph."""
+    """Adds the rule and the source line to TensorFlow's error about a tensor or dataset of another graph."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
