@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Schema titles of artifacts in a compiled pipeline -> the class that a container reads them as. TFX takes any other
-# title for the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
+# Schema titles of artifacts in a compiled pipeline -> the class as which a container reads them. TFX reads any other
+# title as the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
 # RunPage's own name, which is such a path; backends then show a link instead of the page.
 from tfx.orchestration.kubeflow.v2.compiler_utils import TITLE_TO_CLASS_PATH
 

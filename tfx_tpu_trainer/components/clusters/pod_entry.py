@@ -2,8 +2,8 @@
 
     python -m tfx_tpu_trainer.components.clusters.pod_entry --executor_class_path=... (TFX's own arguments)
 
-TFX reads the types of a task's artifacts before it imports the component's executor, which therefore can't tell it.
-It takes them from what the backend says of each artifact:
+TFX reads the types of a task's artifacts before it imports the component's executor, which therefore can't register
+them. It reads them from the backend's description of each artifact:
 
 - Vertex AI says what the component that wrote it was compiled with.
 - Kubeflow Pipelines says nothing of inputs (`toRuntimeArtifact` in its `backend/src/v2/metadata/converter.go`), or one
@@ -33,7 +33,7 @@ def know_html() -> None:
 
 
 def with_declared_types(arguments: Sequence[str]) -> list[str]:
-    """Fills in each input artifact's declared type if the backend gave none that TFX knows."""
+    """Fills in each input artifact's declared type if the backend gave no type that TFX knows."""
     # With the declared input "data" of type Examples, {"data": {"artifacts": [{"uri": "u", "type": {}}]}} becomes
     # {"data": {"artifacts": [{"uri": "u", "type": <Examples>}]}}. What TFX knows stays: it may be a subclass.
     changed = list(arguments)

@@ -60,8 +60,8 @@ def emptied_on_failure(
 ) -> Iterator[None]:
     """Removes what the block wrote into folders if it fails.
 
-    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it reports that
-    instead of the failure.
+    The folders stay: TFX's launcher removes those of a failed execution, and if one is missing it reports that instead
+    of the failure.
     """
     try:
         yield
@@ -90,7 +90,7 @@ def all_or_nothing(
 ) -> contextlib.AbstractContextManager[None]:
     """Empties the model's and its evaluation's folders if the block fails.
 
-    Checkpoints and events stay where they are: another attempt resumes from them.
+    Checkpoints and events stay, since another attempt resumes from them.
     """
     evaluation = [job.evaluation.uri] if job.evaluation else []
     return emptied_on_failure(job.model.uri, *evaluation, are_ours=are_ours)

@@ -21,7 +21,7 @@ _FIRST_CHECKPOINT_SECS = 60
 
 
 def model_params(job: TrainJob, module: UserModule) -> dict[str, Any]:
-    """Gathers the params for model_fn, besides the engine's own."""
+    """Gathers the params for model_fn, except the engine's own."""
     return {
         "vocabulary_sizes": vocabulary_sizes(job.transform_graph_path),
         **module.params_for(job.fn_args),
@@ -103,8 +103,8 @@ def run_config(
 def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
     """Returns the strategies of training and evaluation for RunConfig.
 
-    Sessions are reported to crash on the runtimes of v5e and newer, so that their slices train under `TPUStrategy`.
-    With a master or emulated cores, a session is used.
+    Sessions are reported to crash on the runtimes of v5e and newer, so these slices train under `TPUStrategy`. With a
+    master or emulated cores, a session is used.
     """
     tpu = settings.tpu
     if tpu is None or not settings.use_tpu or settings.master or emulates(""):

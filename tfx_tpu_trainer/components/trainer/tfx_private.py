@@ -1,7 +1,7 @@
 """Lists names of TFX without an alias in `tfx.v1`, each with the reason why it is needed.
 
-All of them are stable from TFX 1.13 to 1.21. No other module of `components/` imports TFX but by
-`from tfx import v1 as tfx` or from here.
+All of them are stable from TFX 1.13 to 1.21. All other modules of `components/` import TFX as `from tfx import v1 as
+tfx` or from here.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from tfx.components.trainer.executor import GenericExecutor
 # Packages a module_file as a wheel when the pipeline is made, and installs it where it runs.
 from tfx.components.util import udf_utils
 
-# Base classes of a driver: what runs before TFX looks into its cache. LastBlessedModel has one, whose result
-# depends on a file that is no input. ExampleGen's drivers derive from the same two.
+# Base classes of a driver, which runs before TFX checks its cache. LastBlessedModel has one, since its result depends
+# on a file that is not an input. ExampleGen's drivers derive from the same two.
 from tfx.dsl.components.base.base_driver import BaseDriver
 
 # Base class of VertexTpuTrainerExecutor; `tfx.v1` has only that of components that use Beam.
 from tfx.dsl.components.base.base_executor import BaseExecutor
 
-# Declares which class runs a component: every component of one's own needs it.
-# EvalMetricsGateExecutor needs the Beam one: the class that it must derive from refuses another.
+# Declares which class runs a component, as every custom component must. EvalMetricsGateExecutor needs the Beam one,
+# since the class from which it must derive rejects others.
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 
-# Common base of everything that stands for a value not known before the pipeline runs, such as
-# `channel.future()`. Such a value passes the checks that are made when the pipeline is declared.
+# Common base class of all values that are not known before the pipeline runs, such as `channel.future()`. They pass the
+# checks that are made when the pipeline is declared.
 from tfx.dsl.placeholder.placeholder import Placeholder
 
-# Starts a CustomJob that runs an executor on given artifacts, and waits for its end: what TFX's own
-# Vertex Trainer does, whose executor can start no other trainer than the stock one.
+# Starts a CustomJob that runs an executor on given artifacts, and waits for its end, like TFX's own Vertex Trainer,
+# whose executor can start only the stock trainer.
 from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
 
-# Where a driver gets its execution, and what it returns: see BaseDriver.
+# A driver's execution and result: see BaseDriver.
 from tfx.orchestration.portable.base_driver import BaseDriver as PortableDriver
 from tfx.orchestration.portable.data_types import ExecutionInfo
 from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 
-# Names of the keys and messages that the stock Trainer uses; reading a single artifact of a list.
+# Names of the stock Trainer's keys and messages; reads a single artifact of a list.
 from tfx.types import artifact_utils, standard_component_specs
 
-# The pieces of a ComponentSpec. `tfx.v1` has only the function decorator @component, which can
-# neither have proto parameters nor an executor class of its own.
+# The parts of a ComponentSpec. `tfx.v1` has only the function decorator @component, which supports neither proto
+# parameters nor executor classes.
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-# Reads the proto and custom_config properties as TFX writes them; the import path of a class.
+# Reads the properties proto and custom_config in TFX's form; returns the import path of a class.
 from tfx.utils import json_utils, name_utils, proto_utils
 
 __all__ = [

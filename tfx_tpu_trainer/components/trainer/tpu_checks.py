@@ -43,7 +43,7 @@ CHECK = "serve, tpu: compiles"
 DEFAULT_TARGET = "v5e:1x1"
 """The slice to compile for if none was named: the smallest TPU that serves today."""
 
-# Stages whose problems say nothing about the model.
+# Stages whose problems are not the model's.
 _OF_THIS_MACHINE = ("crash", "set-up", "timeout")
 
 FOLDER = os.path.dirname(PREFLIGHT_FILE)

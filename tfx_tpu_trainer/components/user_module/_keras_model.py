@@ -33,12 +33,12 @@ def with_keras_model(
 
     Args:
         module: The user's module, checked.
-        params: What build_model gets.
-        features: Names of the features, the labels among them; `None` where only the module's input_fn knows.
-        label_key: Name of the feature that is the label. Where it is `None`, the labels are the features that are
-            named as the model's outputs.
+        params: The argument of build_model.
+        features: Names of the features, labels included; `None` if only the module's input_fn knows them.
+        label_key: Name of the feature that is the label. If it is `None`, the labels are the features with the names of
+            the model's outputs.
         config: Configuration of the training. Defaults to `None`: the model is never trained.
-        warm_start_from: Where values of variables come from. Defaults to `None`, the model's own.
+        warm_start_from: Source of the variables' initial values. Defaults to `None`, the model's own.
     """
     if module.build_model is None:
         return module
