@@ -23,8 +23,8 @@ Answer = Callable[[str, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 _INIT_OP = "__saved_model_init_op"
 
-# Op -> the attribute with its number of copies, if it has one. On one core, each passes on its first input; an export
-# runs each request on one core.
+# Op -> the attribute with its number of copies, if it has one. On one core, these ops pass on their first input; an
+# export runs each request on one core.
 _PASSES_ON = {
     "CrossReplicaSum": None,
     "TPUPartitionedInput": "N",
@@ -34,7 +34,7 @@ _PASSES_ON = {
     "XlaSharding": None,
 }
 
-# Op -> the constant that replaces it: the core to run on, and the compiler's (empty) error.
+# Op -> the constant that replaces it: the number of the core, and the compiler's (empty) error.
 _CONSTANTS = {"TPUCompilationResult": b"", "TPUOrdinalSelector": np.zeros(1, np.int32)}
 
 # Op -> the name of its result inside a function; that of Identity and Const is `output`.
@@ -44,9 +44,9 @@ _RENAMED = {"TPUOrdinalSelector": "device_ordinals", "TPUReplicatedOutput": "out
 def on_cpu(meta_graph: v1.MetaGraphDef) -> v1.MetaGraphDef:
     """Returns a copy of a metagraph that runs on a CPU, as far as its TPU-only ops are known.
 
-    Marks for the TPU's compiler and devices are dropped, so that `outside_compilation` is where everything is.
-    Batches are made and padded as before, but none waits for further requests. An op that isn't known stays as it
-    is: TensorFlow names it when it has to run.
+    Marks for the TPU's compiler and devices are dropped, so that `outside_compilation` has no effect. Batches are made
+    and padded as before, but none waits for further requests. An unknown op stays unchanged; TensorFlow names it when
+    it has to run.
     """
     copy = v1.MetaGraphDef()
     copy.CopyFrom(meta_graph)

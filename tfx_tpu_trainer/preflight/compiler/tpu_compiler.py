@@ -1,4 +1,4 @@
-"""Compiles HLO for a TPU that is not there; `_compiling.py` runs this module in a process.
+"""Compiles HLO for a TPU that is not present; `_compiling.py` runs this module in a process.
 
     python -m tfx_tpu_trainer.preflight.compiler.tpu_compiler FOLDER
 
@@ -243,8 +243,8 @@ def _block(field: int, content: bytes) -> bytes:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Without these libtpu asks Google Cloud's metadata server for its TPU, wants the machine's TPU exclusively, and writes
-# log files into the temporary folder.
+# Without these, libtpu looks up its TPU on Google Cloud's metadata server, claims the machine's TPU exclusively, and
+# writes log files into the temporary folder.
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",

@@ -98,7 +98,7 @@ def _cut_out(batch: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
     length = rows.inputs[0].shape.as_list()[0]
     whole = length // size
     spec = {name: batch.get_attr(name) for name in ("output_types", "output_shapes")}
-    with tf.device("/device:CPU:0"):  # On the CPU, like datasets: an accelerator would copy the arrays.
+    with tf.device("/device:CPU:0"):  # An accelerator would copy the arrays.
         # 10 rows in batches of 4 are two batches as an array [2, 4, ...], and a rest of two rows.
         stacked = [
             tf.reshape(tensor[: whole * size], [whole, size, *tensor.shape.as_list()[1:]])
