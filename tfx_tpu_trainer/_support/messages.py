@@ -1,4 +1,4 @@
-"""Makes text from elsewhere fit to print: escapes control characters, names the user's line of an error."""
+"""Makes text from elsewhere printable: escapes control characters, and names the user's line of an error."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""`tfx-tpu-trainer inspect PATH`: what a SavedModel holds, and whether it passed its check."""
+"""`tfx-tpu-trainer inspect PATH`: shows a SavedModel's contents, and whether it passed its check."""
 
 import json
 import os

@@ -212,8 +212,8 @@ def preflight(**options: Any) -> None:
     Reports whether each step compiles, how much HBM it needs, and how fast it can run at best. Needs x86-64 Linux and
     the extra `preflight`, but no TPU.
 
-    In a project, the model, its params, batch sizes, features and length are those of the project: no option is needed
-    but --tpu, --sweep or --choose.
+    In a project, the model, its params, batch sizes, features and length are those of the project: only --tpu, --sweep
+    or --choose is needed.
 
     The exit code is 0 if all steps compile and fit, 1 if one does not or --choose finds no slice, and 2 if no report
     can be made.

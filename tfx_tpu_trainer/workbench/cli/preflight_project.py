@@ -33,7 +33,7 @@ _FOLDER = "preflight"
 
 
 def project_of(options: Mapping[str, Any]) -> Project | None:
-    """Finds the project whose model is meant: the one that is named, or the working directory's; `None` for another."""
+    """Finds the project whose model is meant: the named one, or the working directory's; `None` for another model."""
     check_one_project(options["folder"], options["name"])
     named = any(options[key] for key in _PROJECT)
     instead = next((key for key in _INSTEAD if options[key]), None)
@@ -163,7 +163,7 @@ def _features(training: DeclaredTraining, project: Project, label_key: str | Non
     with quiet_tensorflow():
         try:
             return training.features_by_schema(schema, label_key=label_key)
-        # Whatever a preprocessing_fn raises on rows that are made up.
+        # A preprocessing_fn may raise anything on made-up rows.
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise ValueError(

@@ -24,7 +24,7 @@ from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.project import Project
 from tfx_tpu_trainer.workbench.project.roots import Root
 
-# For a column of words whose schema lists none.
+# For a column of words whose schema has no domain.
 WORDS_WITHOUT_A_DOMAIN = 100
 # Often enough for a vocabulary to keep each word.
 _ROWS_OF_A_WORD = 8

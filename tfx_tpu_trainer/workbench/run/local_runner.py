@@ -93,7 +93,7 @@ def run_to_end(
 
 
 def _check_inputs(project: Project, config: PipelineConfig) -> None:
-    """Reports at once what the child would find after half a minute of imports."""
+    """Reports problems at once that the child would find after half a minute of imports."""
     if config.trainer.module:
         project.check_module(config.trainer.module)
     if not config.data and not project.finds_data:
@@ -164,7 +164,7 @@ def run(
 
 
 def how_to_go_on(config: PipelineConfig, *, began: float) -> str:
-    """Describes what a stopped run left for the next one."""
+    """Describes the files that a stopped run left for the next one."""
     kept = ["completed components come from TFX's cache"] if config.enable_cache else []
     step = roots.step_to_go_on_from(Path(config.checkpoint_root), since=began)
     if step is not None:
@@ -200,7 +200,7 @@ def _watch(
     statuses: list[NodeStatus] = []
     while True:
         # Checked before the statuses are read, so that those read after the end are final. In the other order, a
-        # component that completes in between would be shown as running for ever.
+        # component that completes in between would be shown as running forever.
         ended = child.poll() is not None
         if not nodes and (folder / run_child.PLAN).exists():
             with contextlib.suppress(json.JSONDecodeError):
@@ -338,7 +338,7 @@ def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> 
 
 
 def _record_end(config: PipelineConfig, run: str | None, reason: str) -> None:
-    """Records why a run ended that could not record it itself."""
+    """Records the reason of a run's end if the run could not record it itself."""
     if run is None:
         return
     try:
