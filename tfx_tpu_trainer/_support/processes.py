@@ -10,7 +10,7 @@ from typing import Final
 _NO_CGROUP_LIMIT = 1 << 60
 
 SAFE_PATH: Final = "import sys; sys.path[:] = filter(None, sys.path); "
-"""The start of a program for `python -c`, whatever files lie in the working directory."""
+"""The beginning of a program for `python -c` that ignores files in the working directory."""
 
 _RUN_MODULE: Final = (
     f"{SAFE_PATH}import runpy; "

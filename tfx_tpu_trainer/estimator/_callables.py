@@ -51,12 +51,12 @@ def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
 
 
 def takes_varargs(function: Callable[..., Any]) -> bool:
-    """Tells whether a function takes any number of positional arguments."""
+    """Returns whether a function takes any number of positional arguments."""
     return _Parameter.VAR_POSITIONAL in _kinds(function)
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Tells whether a function takes an argument by name or in `**kwargs`."""
+    """Returns whether a function takes an argument by name or in `**kwargs`."""
     return name in argument_names(function) or _Parameter.VAR_KEYWORD in _kinds(function)
 
 

@@ -30,7 +30,7 @@ class TrainingReports:
 
     Attributes:
         every_steps: Steps between two reports; `None` for no reports.
-        rows_per_step: Rows of a step over all replicas; `None` where unknown.
+        rows_per_step: Rows of a step over all replicas; `None` if unknown.
     """
 
     every_steps: int | None
@@ -183,7 +183,7 @@ def check_listeners(
 
 
 def has_terminal(config: RunConfig) -> bool:
-    """Tells whether this process may draw on its terminal, which no other task shares."""
+    """Returns whether this process may draw on its terminal, which no other task shares."""
     return config.is_chief and not config.cluster_spec.jobs
 
 

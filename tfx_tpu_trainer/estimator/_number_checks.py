@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
-    """Tells whether a number meets a condition; NaN meets none."""
+    """Returns whether a number meets a condition; NaN meets none."""
     try:
         return bool(condition(value))
     except (TypeError, ValueError):

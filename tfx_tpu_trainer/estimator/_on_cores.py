@@ -28,5 +28,5 @@ def on_cores() -> Iterator[None]:
 
 
 def is_on_cores() -> bool:
-    """Tells whether the caller is inside `on_cores()`."""
+    """Returns whether the caller is inside `on_cores()`."""
     return _on_cores.get()

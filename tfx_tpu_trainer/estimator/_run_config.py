@@ -388,7 +388,7 @@ class RunConfig:
 
     @property
     def first_checkpoint_secs(self) -> int | None:
-        """Seconds to the first checkpoint by time; `None` where all intervals are equal."""
+        """Seconds to the first checkpoint by time; `None` for equal intervals."""
         return self._values["first_checkpoint_secs"]
 
     @property

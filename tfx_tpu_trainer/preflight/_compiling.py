@@ -320,7 +320,7 @@ def _memory_need(stats: Mapping[str, int], buffers: HbmBuffers | None) -> Memory
 
 
 def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
-    """Returns the compiler's options for a slice, besides its name."""
+    """Returns the compiler's options for a slice, without its name."""
     options: dict[str, Any] = {}
     if tpu_slice.num_chips == 1:
         options["chips_per_host_bounds"] = [1, 1, 1]

@@ -47,7 +47,7 @@ class Loops:
     Example:
     ```python
     loops = Loops(module)
-    loops.trip_counts[while_instruction.id]  # 12, or None where that depends on data
+    loops.trip_counts[while_instruction.id]  # 12, or None if that depends on data
     loops.runs[computation.id]         # how often it runs in one run of the program
     ```
 

@@ -20,7 +20,7 @@ from tfx_tpu_trainer.preflight._report import PreflightReport
 from tfx_tpu_trainer.preflight._step_time import PUBLISHED_ERRORS
 
 Way = Literal["on demand", "spot", "flex-start"]
-"""How a slice is had."""
+"""How a slice is provided."""
 
 START_UP_SECONDS = 300.0
 """How long a slice is paid for before the first step: its machines boot and pull the image, TensorFlow starts, the
@@ -30,13 +30,13 @@ PREEMPTED_EVERY = 4 * 3600.0
 """How often a Spot slice is taken away at the slow end, in seconds, and once at least. An assumption."""
 
 LOST_SECONDS = 600.0
-"""What a preemption loses in addition to another start-up: `RunConfig`'s default time between two checkpoints."""
+"""What a preemption costs in addition to a start-up: `RunConfig`'s default time between two checkpoints."""
 
 QUEUE_SECONDS = 86_400.0
 """How long a flex-start request waits for its slice at the slow end. An assumption."""
 
 LONGEST_FLEX_START = 7 * 86_400.0
-"""How long a flex-start slice is had at most: https://cloud.google.com/kubernetes-engine/docs/concepts/dws."""
+"""The longest time of a flex-start slice: https://cloud.google.com/kubernetes-engine/docs/concepts/dws."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _WAYS: Mapping[str, Way] = {"chip_hour": "on demand", "spot": "spot", "flex_start": "flex-start"}

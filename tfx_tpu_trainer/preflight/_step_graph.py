@@ -118,7 +118,7 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
     """Returns a function's body as nodes, with placeholders for its arguments.
 
     Tensors are named in another way in functions: `MatMul:product:0`, by the argument of the op's
-    definition, where a graph says `MatMul`.
+    definition, while a graph has `MatMul`.
     """
     offsets = _offsets(function)
     nodes = []

@@ -36,7 +36,7 @@ v1 = tf.compat.v1
 Inputs = Mapping[str, np.ndarray]
 
 SAME_BATCH = 1e-6
-"""How far answers to the same batch may be apart, as a part of an output's largest absolute value."""
+"""The largest difference of answers to the same batch, relative to an output's largest absolute value."""
 # Other batches sum in another order, which shows in 8 or 11 fraction bits.
 _OTHER_BATCH, _OTHER_BATCH_HALF = 1e-5, 1e-2
 _HALF = frozenset({tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum})

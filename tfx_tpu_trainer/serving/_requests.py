@@ -28,12 +28,12 @@ _LISTS = ("bytes_list", "float_list", "int64_list")
 _ROWS_AT_ONCE = 1024
 
 WARMUP_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
-"""Where TensorFlow Serving looks, below the version folder."""
+"""The path below the version folder where TensorFlow Serving looks for requests."""
 
 _RECORD = re.compile(r"(corrupted|truncated) record at \d+|Is a directory")
 
 MAX_RECORDS = 1000
-"""Servers refuse a model with more warm-up requests than this."""
+"""Servers reject a model with more warm-up requests than this."""
 
 DEFAULT_SIGNATURES = ("serving_default", "predict_raw")
 """The signatures to warm up if every metagraph of the model has them: a server replays the same file whichever

@@ -84,7 +84,7 @@ TPU_BATCHING = ServerBatching(
     num_batch_threads=8,
     allowed_batch_sizes=(8, 32, 128),
 )
-"""Few shapes, each compiled once; multiples of 8, the least that a TPU computes with."""
+"""Few shapes, each compiled once: multiples of 8, the smallest size of a TPU's computations."""
 
 
 def batching_for_tpu(batch_sizes: tuple[int, ...]) -> ServerBatching:

@@ -58,7 +58,7 @@ class Examined:
     Attributes:
         findings: In the order of their lines.
         tensorflow: The version of TensorFlow that it was written for, 1 or 2, by the names that it
-            takes from `tf`; `None` where they are in both.
+            takes from `tf`; `None` if they are in both.
     """
 
     findings: list[Finding]

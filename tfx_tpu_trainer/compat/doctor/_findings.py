@@ -65,8 +65,8 @@ class Finding:
         theme: What it belongs to, such as `"contrib"` or `"queues"`.
         name: What was found, as the API calls it, such as `"tf.contrib.tpu.TPUEstimator"`.
         verdict: Whether it works as it is, needs an edit, or is only good to know.
-        says: What it is and why, in a sentence or two.
-        edit: The edit's text, or how to make it; `None` where there is nothing to edit.
+        says: The finding and its reason, in a sentence or two.
+        edit: The edit's text, or how to make it; `None` if there is nothing to edit.
         fixable: Whether `repair` makes the edit.
         also_lines: The lines of further uses with the same message.
         cell: The code cell of a notebook, from 1, whose lines are counted; `None` elsewhere.

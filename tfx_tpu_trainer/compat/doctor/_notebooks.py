@@ -23,7 +23,7 @@ _NAMED_LINE: Final = re.compile(r"\(line (\d+)\)")
 
 
 class NotANotebookError(ValueError):
-    """A text that is not a notebook; the message says why."""
+    """A text that is not a notebook; the message has the reason."""
 
 
 def examine_notebook(text: str) -> list[Finding]:

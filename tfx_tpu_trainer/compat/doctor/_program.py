@@ -158,7 +158,7 @@ class Function:
     Attributes:
         name: Its name.
         parameters: The names of its parameters, in order; `**` and its name at the end.
-        place: Where its name stands.
+        place: The place of its name.
         outer: The function around it.
         node: Its definition.
     """
@@ -386,7 +386,7 @@ class Program:
                 self._bind_assigned(statement)
             elif isinstance(statement, ast.If | ast.Try):
                 for inner in ast.walk(statement):
-                    # A conditional assignment stands for nothing, except for TensorFlow itself.
+                    # Conditional assignments are ignored, except for TensorFlow itself.
                     if isinstance(inner, ast.Assign) and self.name_of(inner.value) == _V1:
                         self._bind_assigned(inner)
 

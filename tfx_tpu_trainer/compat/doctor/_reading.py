@@ -339,7 +339,7 @@ def _written_name(node: ast.expr) -> str:
     return ""
 
 
-# Any release of the supported lines would do: programs ask whether it is 2, or later than 2.0.
+# Any supported release would do: programs test whether it is 2, or later than 2.0.
 _TODAY: Final = "2.16.2"
 _VERSIONS: Final = ("__version__", "VERSION")
 _COMPARED: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {

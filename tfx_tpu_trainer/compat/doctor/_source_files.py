@@ -18,7 +18,7 @@ _SKIPPED: Final = {"__pycache__", "node_modules", "site-packages", "build", "dis
 
 
 class UnreadableError(ValueError):
-    """A path or file that can't be examined; its text says why and what to do."""
+    """A path or file that can't be examined; the message has the reason and the fix."""
 
 
 def python_files(path: str | os.PathLike[str]) -> list[Path]:

@@ -62,7 +62,7 @@ def check_image(image: str, *, setting: str = "image") -> None:
         )
     if _DIGEST.fullmatch(image) or _TAGGED.fullmatch(image):
         return
-    # If only the tag is missing, the message says just that.
+    # If only the tag is missing, the message names only that.
     if not _TAGGED.fullmatch(image + ":1"):
         raise JobError(
             f"{setting}={image!r} is not the name of a container image; give one with a tag or a "
@@ -305,7 +305,7 @@ def check_kubeflow_host(
         token=token,
     )
     oldest = (2, 2) if later_setting else (2, 0)
-    # A distribution may report another version than Kubeflow's, or none; that is no reason to refuse.
+    # A distribution may report another version than Kubeflow's, or none; that is not an error.
     try:
         tag = str(reply.json()["tag_name"])
     except (ValueError, KeyError, TypeError):
@@ -369,7 +369,7 @@ def check_command(image: str, modules: Iterable[str], *, pull: str = "missing") 
 def check_image_holds(
     image: str, modules: Iterable[str], *, seconds: float = SECONDS
 ) -> str | None:
-    """Looks for modules in an image, if a Docker engine and the image are at hand; elsewhere, run `check_command`.
+    """Looks for modules in an image, if a Docker engine and the image are available; else run `check_command`.
 
     Args:
         image: The image.

@@ -152,7 +152,7 @@ class KubeflowRun:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Returns whether an error proves that a run was not accepted: it was refused or never sent."""
+    """Returns whether an error proves that a run was not accepted: it was rejected or never sent."""
     status = getattr(error, "status", None)
     if status is not None:
         return bool(400 <= status < 500)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 SliceValue = str | int | float
 
 SliceKey = tuple[tuple[str, SliceValue], ...]
-"""A slice as TFMA writes it: pairs of a feature and a value, in the order of the names."""
+"""A slice in TFMA's form: pairs of a feature and a value, in the order of the names."""
 
 OVERALL: SliceKey = ()
 """The whole eval split."""
 
 OTHER_VALUE = "__OTHER__"
-"""In a slice key, all values of a feature beyond those measured one by one."""
+"""In a slice key: all values of a feature that are not measured one by one."""
 
 
 def slice_name(key: SliceKey) -> str:

@@ -48,7 +48,7 @@ BLESSING = "blessing"
 POINTER = "pointer"
 REQUIRE_ALIKE = "require_alike_answers"
 FOUND, NONE_YET = "found", "none yet"
-"""Custom property of what LastBlessedModel finds, and its value before the first blessing."""
+"""Custom property of LastBlessedModel's output, and its value before the first blessing."""
 
 # Not a parameter; TFX's cache compares it in addition.
 _STATE = "pointer_state"

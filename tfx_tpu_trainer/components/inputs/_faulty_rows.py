@@ -37,7 +37,7 @@ _OTHER_COUNT = re.compile(
 _NO_EXAMPLE = re.compile(r"Could not parse example")
 
 Suspect = Callable[[str, np.ndarray], bool]
-"""Whether the values of a feature (by name) in one row are what made a run fail."""
+"""Returns whether the values of a feature (by name) in one row caused a failure."""
 
 
 def find_faulty_row(patterns: Sequence[str], spec: Mapping[str, Any]) -> str | None:

@@ -31,10 +31,10 @@ InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
 """An input function: takes `params`, of which it reads `batch_size`."""
 
 RAW_PREFIX = "__raw__/"
-"""Stands before the names of raw features, which may be those of transformed ones too."""
+"""The prefix of raw features' names, which transformed features may also have."""
 
 WINDOW = 1 << 16
-"""Rows that are shuffled among each other."""
+"""The number of rows that are shuffled together."""
 
 CHUNK = 1 << 12
 """Rows that lie beside each other: which chunks come together in a window is shuffled as well, so that a window of a

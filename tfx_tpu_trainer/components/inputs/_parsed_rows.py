@@ -361,7 +361,7 @@ def _record_ends(content: bytes) -> Iterator[int]:
 
 
 DISK_SHARE = 0.5
-"""How much of the free disk space the files may take."""
+"""The share of the free disk space that the files may take."""
 
 
 def can_be_kept() -> bool:

@@ -28,10 +28,10 @@ v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
 MEMORY_SHARE = 0.25
-"""How much of the available memory the rows may take."""
+"""The share of the available memory that the rows may take."""
 
 TIME_SHARE = 0.01
-"""How much of a training's time looking may take: few rows make short epochs, and a bucket answers slowly."""
+"""The share of a training's time for checks of the files: few rows make short epochs, and buckets are slow."""
 
 # The last op of `shuffled_row_numbers`. A checkpoint's description of its input contains it if rows were drawn from
 # columns, but not if they were streamed.

@@ -26,7 +26,7 @@ TRANSFORM_SIGNATURE = "transform_features"
 RAW_SIGNATURE = "predict_raw"
 
 MISSING_INTEGER = tf.int64.min
-"""Stands for a missing integer; a float that is missing is NaN, a string the empty one."""
+"""A missing integer; a missing float is NaN, and a missing string is empty."""
 
 # Ops that call a function.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")

@@ -17,7 +17,7 @@ from tfx_tpu_trainer._support.file_systems import is_local, local_path
 from tfx_tpu_trainer._support.whole_files import write_whole
 
 TRAINING = "training"
-"""Source of what a training itself has written."""
+"""The source of scalars that the training itself has written."""
 RUN_FILE = "run.json"
 FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
 """Value of `format` in the file. Keys may be added later; none is removed or changes its meaning."""
@@ -136,7 +136,7 @@ class Feature:
 
 MEAN = "mean"
 MISSING = "share of rows without a value"
-"""What of a feature is compared; the third is "share of " a value."""
+"""The compared quantities of a feature; the third is "share of " a value."""
 
 # Smaller differences hardly matter, however many rows there are.
 _LEAST = {"standard deviations": 0.1, "L-infinity": 0.02}

@@ -220,7 +220,7 @@ def tell_result(
 
 
 def _metrics_in_words(metrics: EvalMetrics, baseline: EvalMetrics | None) -> str:
-    # Of the two mean losses, the one over rows does not depend on the batch size.
+    # The mean loss over rows does not depend on the batch size, unlike the one over batches.
     names = [
         name for name in metrics.overall if name != LOSS or LOSS_BY_ROWS not in metrics.overall
     ]

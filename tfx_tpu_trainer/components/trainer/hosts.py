@@ -62,7 +62,7 @@ class Host:
 ONLY_HOST = Host()
 
 ALONE: Mapping[str, Any] = {}
-"""The cluster (`RunConfig`'s `tf_config`) of what runs in this process alone.
+"""The cluster (`RunConfig`'s `tf_config`) of calls that run only in this process.
 
 The chief evaluates and exports that way, from a checkpoint: its parameter servers may be gone.
 """
@@ -136,7 +136,7 @@ _QUIET_SECONDS = 30.0
 _POLL_SECONDS = 1.0
 
 EVALUATE_EVERY_SECONDS = 10
-"""How often the evaluator of a cluster looks for a new checkpoint."""
+"""The interval at which a cluster's evaluator looks for a new checkpoint."""
 
 
 _LONGEST_NAP_SECONDS = 1.0

@@ -239,7 +239,7 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def checked_before_training(self) -> ModelTraining:
-        """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
+        """Builds the graphs that come after the training; compiles its steps if the settings request it."""
         # A module mended after days of training starts over, since its source is part of a checkpoint's identity.
         settings, training = self.job.settings, self._exporting(export_to_tpu=False)
         with failures_explained(self.rows), phase(TRACE):

@@ -50,7 +50,7 @@ _OF_A_CHECKPOINT = re.compile(r"(.*ckpt-\d+)\.[^/]+$")
 _TENSORFLOWS_TEMPORARY = re.compile(r"_temp$|\.tempstate\d*$|\.tmp[0-9a-f]{32}$")
 
 RECORD_FILE = "training.json"
-"""What a checkpoint folder belongs to, and who trains in it."""
+"""The training to which a checkpoint folder belongs, and the attempt that trains in it."""
 
 _STAT_THREADS = 16
 

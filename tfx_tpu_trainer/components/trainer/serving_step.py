@@ -52,7 +52,7 @@ from tfx_tpu_trainer.serving import (
 v1 = tf.compat.v1
 
 SAMPLE_ROWS = 32
-"""Rows that the exported model is compared on."""
+"""The number of rows for comparing the exported model."""
 
 _logger = logging.getLogger(__name__)
 

@@ -48,7 +48,7 @@ v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
 MEMBERSHIP = "__slice_membership__"
-"""Feature that carries, through the input, which slices a row belongs to; model_fn never sees it."""
+"""Feature with the slices of each row, which passes through the input; model_fn never sees it."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ from tfx_tpu_trainer.components.trainer.tfx_private import (
 _logger = logging.getLogger(__name__)
 
 CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
-"""Key of the stock Trainer's custom_config that holds our settings."""
+"""Key of the stock Trainer's custom_config with our settings."""
 
 # Properties that are not settings: other arguments of a TpuTrainer, and those added by TFX and the components.
 _OTHER_PROPERTIES = frozenset(

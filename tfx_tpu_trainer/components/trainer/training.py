@@ -43,7 +43,7 @@ from tfx_tpu_trainer.estimator.extending import POSITIONS_FOLDER, RowSample
 from tfx_tpu_trainer.serving import BINARY_FILE, FreshProcess
 
 Trained = TypeVar("Trained")
-"""What a kind of training knows of a model that it has trained."""
+"""The trained model of one kind of training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_input_fn
 
 CUSTOM_CONFIG_TUNING = "tuning"
-"""Key of the stock Tuner's custom_config that holds the settings of the search."""
+"""Key of the stock Tuner's custom_config with the settings of the search."""
 
 # Each takes as long as building a training's and an evaluation's graphs.
 _MOST_VARIATIONS = 20

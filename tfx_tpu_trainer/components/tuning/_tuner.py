@@ -51,7 +51,7 @@ TunerFn = Callable[[tfx.components.FnArgs], tfx.components.TunerFnResult]
 
 _TRAINING = "training"
 _ALL = 1_000_000
-# Hyperband limits its trials itself, but TFX asks for the best `max_trials`.
+# Hyperband limits its trials itself, but TFX requests the best `max_trials`.
 _NO_LIMIT = 99_999
 # keras-tuner's environment variables.
 _ADDRESS, _NAME = "KERASTUNER_ORACLE_IP", "KERASTUNER_TUNER_ID"

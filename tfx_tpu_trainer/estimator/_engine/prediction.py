@@ -50,7 +50,7 @@ class PredictionLoop:
     run: tuple[tuple[tf.Tensor, tf.Tensor], ...]
     # The same for the batches that a loop had finished when it failed.
     rest: tuple[tuple[tf.Tensor, tf.Tensor], ...]
-    # Names of the predictions; `None` where they are a single tensor.
+    # Names of the predictions; `None` for a single tensor.
     names: tuple[str, ...] | None
 
     def batches(self, found: Sequence[tuple[np.ndarray, np.ndarray]]) -> Iterator[Any]:

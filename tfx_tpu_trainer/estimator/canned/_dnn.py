@@ -270,7 +270,7 @@ class DNNClassifier(Estimator):
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
@@ -315,7 +315,7 @@ class DNNRegressor(Estimator):
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
@@ -357,7 +357,7 @@ class DNNEstimator(Estimator):
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
         Raises:

@@ -176,7 +176,7 @@ class LinearClassifier(Estimator):
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
 
@@ -214,7 +214,7 @@ class LinearRegressor(Estimator):
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
 
@@ -267,7 +267,7 @@ class LinearEstimator(Estimator):
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
 
         Raises:
             ValueError: If an argument is invalid.

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 SINGLE_FEATURE_NAME = "feature"
 SINGLE_LABEL_NAME = "label"
 SINGLE_RECEIVER_NAME = "input"
-"""The name of a receiver tensor that is given without one."""
+"""The name of a receiver tensor without one."""
 
 _TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
 
@@ -97,7 +97,7 @@ class ServingInputReceiver(_ServingFields):
         *,
         host_signatures: HostSignatures | Callable[[], HostSignatures] | None = None,
     ) -> ServingInputReceiver:
-        """Checks the tensors and names lone ones."""
+        """Checks the tensors and names single ones."""
         self = super().__new__(
             cls,
             features=name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True),
@@ -125,7 +125,7 @@ class TensorServingInputReceiver(_ServingFields):
         receiver_tensors: Any,
         receiver_tensors_alternatives: Mapping[str, Any] | None = None,
     ) -> TensorServingInputReceiver:
-        """Checks the tensors and names lone receiver tensors."""
+        """Checks the tensors and names single receiver tensors."""
         if features is None:
             raise ValueError("features must be defined. Give the tensor that model_fn takes.")
         _check_tensor(features, "feature")
@@ -141,7 +141,7 @@ class UnsupervisedInputReceiver(ServingInputReceiver):
     """Features without labels, for exports of the train or eval graph."""
 
     def __new__(cls, features: Any, receiver_tensors: Any) -> UnsupervisedInputReceiver:
-        """Checks the tensors and names lone ones, as `ServingInputReceiver` does."""
+        """Checks the tensors and names single ones, like `ServingInputReceiver`."""
         return cast(UnsupervisedInputReceiver, super().__new__(cls, features, receiver_tensors))
 
 

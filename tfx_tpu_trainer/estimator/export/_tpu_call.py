@@ -40,7 +40,7 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
         nonlocal structure
         with v1.variable_creator_scope(_make_variable_outside), _nesting_explained():
             built = build()
-        # Unused ops, as TF-Hub leaves behind, never run, but XLA would refuse to compile some of them. Pruning removes
+        # Unused ops, such as TF-Hub's, never run, but XLA can't compile some of them. Pruning removes
         # their mark of the TPU program.
         tf_private.prune_unconnected_ops(v1.get_default_graph())
         tensors = [value for value in tf.nest.flatten(built) if isinstance(value, tf.Tensor)]

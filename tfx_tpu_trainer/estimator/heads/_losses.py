@@ -63,7 +63,7 @@ def check_loss_fn(loss_fn: Callable[..., Any] | None) -> None:
 
 
 def takes_features(loss_fn: Callable[..., Any] | None) -> bool:
-    """Tells whether a loss function takes the features."""
+    """Returns whether a loss function takes the features."""
     return loss_fn is not None and "features" in argument_names(loss_fn)
 
 

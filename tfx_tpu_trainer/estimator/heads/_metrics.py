@@ -27,7 +27,7 @@ class MeasuredBatch:
 
     # The loss of each row, before weights, [D0, ... DN, dimension].
     losses: tf.Tensor
-    # Of a shape that broadcasts to `losses`.
+    # A shape that broadcasts to `losses`.
     weights: tf.Tensor | None
     # As the loss takes them.
     labels: tf.Tensor

@@ -222,7 +222,7 @@ def _own(optimizer: Any) -> Any:
 
 
 def makes_its_updates(optimizer: Any) -> bool:
-    """Tells whether an optimizer's class has its own `get_updates`, which heads call for a step."""
+    """Returns whether an optimizer's class has its own `get_updates`, which heads call for a step."""
     from tf_keras.optimizers import legacy
 
     own = getattr(type(optimizer), "get_updates", None)
@@ -309,7 +309,7 @@ def _of_this_graph(optimizer: Any) -> Any:
 
 
 def _is_todays_keras(optimizer: Any) -> bool:
-    """Tells whether an optimizer is of Keras 3, or of Keras 2.11 and later."""
+    """Returns whether an optimizer is of Keras 3, or of Keras 2.11 and later."""
     for name in ("keras", "tf_keras"):
         optimizers = getattr(sys.modules.get(name), "optimizers", None)
         if optimizers is not None and isinstance(optimizer, optimizers.Optimizer):

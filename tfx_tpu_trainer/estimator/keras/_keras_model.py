@@ -195,7 +195,7 @@ class KerasModel(abc.ABC):
 
 
 def is_variable(trackable: Any) -> bool:
-    """Tells whether a tracked object is a variable, of TensorFlow or of either Keras."""
+    """Returns whether a tracked object is a variable, of TensorFlow or of either Keras."""
     return hasattr(trackable, "handle") and hasattr(trackable, "assign")
 
 

@@ -49,7 +49,7 @@ class KerasModelFn:
     metric_names_map: Mapping[str, str] | None
     # Classes of `ExportOutput` by names of outputs, or `None`.
     export_outputs: Mapping[str, Any] | None
-    has_first_checkpoint: bool  # Whether a checkpoint gives the variables their first values.
+    has_first_checkpoint: bool  # Whether a checkpoint gives the variables their initial values.
     with_classes: bool = False  # Whether predictions of a single classifying output have classes.
 
     def for_estimator(self) -> Callable[..., Any]:
@@ -227,7 +227,7 @@ def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:
 
 
 def _is_written(traced: Trace, variable: tf.Variable) -> bool:
-    """Tells whether each step of a trace changes a variable, not only in a branch."""
+    """Returns whether each step of a trace changes a variable, not only in a branch."""
     return any(
         op.type in _WRITES and any(handle is variable.handle for handle in traced.handles_of(op))
         for op in traced.updates

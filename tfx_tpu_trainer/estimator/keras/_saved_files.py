@@ -148,7 +148,7 @@ class _Check:
             self._check_module(config, name)
 
     def _is_known(self, name: Any) -> bool:
-        """Tells whether the program gave or registered a class or function of this name."""
+        """Returns whether the program gave or registered a class or function of this name."""
         return (
             isinstance(name, str)
             and self._saving.get_registered_object(name, self._given) is not None

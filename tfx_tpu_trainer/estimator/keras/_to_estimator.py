@@ -71,7 +71,7 @@ def model_to_estimator(
         export_outputs: Maps names of outputs to classes of their exports, such as
             `estimator.export.RegressionOutput`; each becomes a signature. Defaults to `None`: one signature with all
             outputs, which is always exported.
-        safe_mode: Whether to refuse a `keras_model_path` whose file runs its own Python code, as Lambda layers do, or
+        safe_mode: Whether to reject a `keras_model_path` whose file runs its own Python code, as Lambda layers do, or
             import modules that it names. Defaults to `True`; give `False` if you trust the author of the file. The
             original lacks this argument.
 
@@ -263,7 +263,7 @@ def _check_can_be_traced(keras_model: KerasModel) -> None:
 
 
 def is_keras_model(model: Any) -> bool:
-    """Tells whether a value is a model of Keras 2 or Keras 3."""
+    """Returns whether a value is a model of Keras 2 or Keras 3."""
     modules = (sys.modules.get(name) for name in _WRAPPERS)
     return any(module is not None and isinstance(model, module.Model) for module in modules)
 
@@ -288,7 +288,7 @@ def keras_model_fn(
         keras_model: A compiled model of Keras 2 or Keras 3.
         config: Configuration of the training; the model's values are saved below its `model_dir`. Defaults to `None`:
             the model is never trained, and nothing is written.
-        warm_start_from: Source of the trained variables' first values. Defaults to `None`, the model's own.
+        warm_start_from: Source of the trained variables' initial values. Defaults to `None`, the model's own.
 
     Returns:
         The model_fn and the `warm_start_from` of its estimator.

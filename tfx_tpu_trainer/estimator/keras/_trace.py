@@ -213,7 +213,7 @@ class StandIns:
         return list(self._by_handle.values())
 
     def has(self, handle: Any) -> bool:
-        """Tells whether the variable of an eager handle has a stand-in."""
+        """Returns whether the variable of an eager handle has a stand-in."""
         return id(handle) in self._by_handle
 
     def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:

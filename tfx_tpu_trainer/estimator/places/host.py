@@ -98,7 +98,7 @@ def _random_draws_by_step(template: ModelTemplate, config: RunConfig) -> tf.Tens
     """Makes random ops draw by the global step, if a training that resumes or XLA needs it."""
     if not (config.save_input_position or config.jit_compile):
         return None
-    # TensorFlow refuses unseeded ops while ops must be deterministic, and must still do so.
+    # TensorFlow rejects unseeded ops while ops must be deterministic, and must still do so.
     unseeded = bool(config.jit_compile) and not tf_private.is_op_determinism_enabled()
     return draw_by_step(template, unseeded=unseeded)
 

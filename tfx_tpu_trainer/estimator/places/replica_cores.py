@@ -99,4 +99,4 @@ class ReplicaCores:
 
 
 ONE_CORE = ReplicaCores()
-"""Each replica has a core of its own."""
+"""Each replica has its own core."""

@@ -181,7 +181,7 @@ class LatestExporter(SavedModelExporter):
 def loss_smaller(
     best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]
 ) -> bool:
-    """Tells whether the current loss is smaller than the best one."""
+    """Returns whether the current loss is smaller than the best one."""
     for name, result in zip(_COMPARED, (best_eval_result, current_eval_result)):
         if not result or LOSS not in result:
             raise ValueError(f"{name} cannot be empty or no loss is found in it: {result!r}.")

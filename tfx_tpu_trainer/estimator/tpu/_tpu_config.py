@@ -212,7 +212,7 @@ def _check_job_name(name: Any, what: str) -> None:
 
 def _tpu_job_name_of_tf_config() -> str | None:
     service = tf_config_of_environment().get("service")
-    # RunConfig refuses other types, together with the cluster.
+    # RunConfig rejects other types, together with the cluster.
     name = service.get("tpu_worker_job_name") if isinstance(service, dict) else None
     if name:
         _check_job_name(name, "TF_CONFIG's service.tpu_worker_job_name")

@@ -40,7 +40,7 @@ class TPUEstimator(Estimator):
     """An `Estimator` with TPU support; mirrors `tf.compat.v1.estimator.tpu.TPUEstimator`.
 
     Batch sizes are global; input_fn and model_fn read their share from `params["batch_size"]`, and
-    `params["use_tpu"]` tells model_fn whether it runs on cores.
+    `params["use_tpu"]` is whether model_fn runs on cores.
 
     Examples:
         Two emulated cores, each with half of the four rows of a step:

@@ -123,7 +123,7 @@ class TpuCompiler:
         return costs
 
     def _memory(self, executable: int) -> dict[str, int]:
-        # The size at a structure's beginning tells its form. The longer form is tried first, since only it has the
+        # The size at a structure's beginning distinguishes its forms. The longer form comes first, since only it has the
         # peak.
         stats: Any = c_api.LongMemoryStats(executable=executable)
         try:
@@ -258,7 +258,7 @@ _ENVIRONMENT = {
 class _Message:
     """Two files of a folder: a program, and the other fields as JSON."""
 
-    # In a request, a serialized `HloModuleProto`. In a response, see `Executable`; empty if it was refused.
+    # In a request, a serialized `HloModuleProto`. In a response, see `Executable`; empty if it was rejected.
     program: bytes = b""
 
     def write(self, folder: str) -> None:
@@ -297,7 +297,7 @@ class CompileRequest(_Message):
 class CompileResponse(_Message):
     """The compiler's result."""
 
-    # See `Executable`; empty if it was refused.
+    # See `Executable`; empty if it was rejected.
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
     # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (there is no such slice), `"replicas"` (it has

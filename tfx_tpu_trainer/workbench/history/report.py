@@ -122,7 +122,7 @@ class RunReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunArtifacts:
-    """A run's artifacts in ML Metadata; `None` where there are none."""
+    """A run's artifacts in ML Metadata; `None` if there are none."""
 
     model: Any
     # Checkpoints and TensorBoard events.

@@ -88,7 +88,7 @@ ImportPath = Annotated[str, AfterValidator(_import_path)]
 """An import path, or an empty string."""
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
-"""A YAML list as a tuple: strict models refuse a list for a tuple, and a frozen config wants tuples."""
+"""A YAML list as a tuple: strict models reject lists for tuples, and a frozen config needs tuples."""
 
 
 class Settings(pydantic.BaseModel):

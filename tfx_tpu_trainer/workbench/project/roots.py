@@ -29,7 +29,7 @@ _LOOK_SECONDS, _PAUSE_SECONDS = 0.1, 0.05
 _END_SECONDS = 10.0
 
 CHECKPOINTS = "checkpoints"
-"""Folder of a root for its pipelines' checkpoints, by the pipeline's name."""
+"""A root's folder for its pipelines' checkpoints, by the pipeline's name."""
 
 _INDEX = re.compile(r"model\.ckpt-(\d+)\.index$")
 # The names that `tfx_tpu_trainer.components.trainer.resume` gives to unusable folders.
@@ -41,7 +41,7 @@ REPORTS = "reports"
 TENSORBOARD = "tensorboard"
 """Folder of a root: `tensorboard/<pipeline>-<time>/train` and `/eval`, of links to the events.
 
-TensorBoard calls a run by its folder, and TFX calls a training's folder `7`.
+TensorBoard shows a run by its folder's name, and TFX names a training's folder `7`.
 """
 
 _EVENTS = "*.tfevents.*"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOCK = Path(__file__).with_name("original.lock")
-"""What is installed, with hashes."""
+"""The packages to install, with hashes."""
 
 # These belong to this process's own environment.
 _NOT_THEIRS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PIP_TARGET")

@@ -44,7 +44,7 @@ POLL_SECONDS = 0.25
 PLAIN_WIDTH = 140
 PROGRESS = "progress.json"
 NOT_BLESSED = 3
-"""Exit code of `run --check` where the gate did not bless the model."""
+"""Exit code of `run --check` if the gate did not bless the model."""
 # A little more than a training gets for its checkpoint.
 STOP_SECONDS = 30
 _NOT_POLITE = f"stopped by SIGKILL: it did not end within {STOP_SECONDS} s of SIGTERM"

@@ -46,7 +46,7 @@ MESSAGE_LIMIT = 600
 _logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that ask a run to stop; a terminal that is closed sends the last one."""
+"""The signals that stop a run; a closed terminal sends the last one."""
 
 # Short enough for a component that swallowed the first exception, long enough for TFX to record a failure.
 REMIND_SECONDS = 1.0

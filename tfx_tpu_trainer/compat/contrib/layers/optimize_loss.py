@@ -17,7 +17,7 @@ OPTIMIZER_CLS_NAMES: Final[dict[str, Callable[..., Any]]] = {
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
 }
-"""What `optimize_loss` takes as an optimizer's name -> the optimizer's class, or a function of the learning rate."""
+"""Optimizer's name in `optimize_loss` -> its class, or a function of the learning rate."""
 
 OPTIMIZER_SUMMARIES: Final = [
     "learning_rate",
@@ -54,7 +54,7 @@ def optimize_loss(
     Args:
         loss: A scalar.
         global_step: The step to count; `None` for the graph's, if it has one.
-        learning_rate: A float or a scalar; `None` where the optimizer has its own.
+        learning_rate: A float or a scalar; `None` if the optimizer has its own.
         optimizer: A key of `OPTIMIZER_CLS_NAMES`, an optimizer, its class, or a function of the
             learning rate (of nothing, if that is `None`) that makes one.
         gradient_noise_scale: The scale of normal noise on gradients. Defaults to `None`, none.

@@ -167,7 +167,7 @@ def _host_only(context: Context, call: Call) -> Finding:
 
 
 def _host_calls(context: Context) -> Iterator[Finding]:
-    """Reports TensorFlow 1 summaries in a host_call, which cores refuse."""
+    """Reports TensorFlow 1 summaries in a host_call, which cores reject."""
     for name in sorted(_host_call_functions(context)):
         function = context.program.function_named(name)
         for call in context.calls_in(function) if function else ():

@@ -23,7 +23,7 @@ class Advice:
     Attributes:
         theme: What the name belongs to.
         verdict: Whether it works, needs an edit, or is only good to know.
-        says: Why, in a sentence or two.
+        says: The reason, in a sentence or two.
         edit: What to write in its place; `None` for the new name alone.
         becomes: The name, in full, that takes its place with the same arguments; `None` where
             the edit is not mechanical.

@@ -136,7 +136,7 @@ OUR_NAMES: Final = frozenset(
         "model_fn_inference_on_tpu",
     }
 )
-"""The public names of our own module: an import of the old module becomes one of ours, name by name."""
+"""The public names of our own module, which imports of the old module are changed to, name by name."""
 
 # Modules that TensorFlow now has outside tf.contrib.
 _MOVED: Final = {

@@ -189,7 +189,7 @@ PRIVATE_FUNCTIONS: Final = frozenset(
         ),
     }
 )
-"""Functions that model_to_estimator was made of; a program that calls them has written its own."""
+"""Functions of which model_to_estimator consisted; a program that calls them has its own version."""
 _CLONED: Final = Advice(
     _KERAS_THEME,
     Verdict.EDIT,

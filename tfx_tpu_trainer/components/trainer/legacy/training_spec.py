@@ -36,7 +36,7 @@ from tfx_tpu_trainer.estimator.extending import (
 )
 
 EXPORT_FILE = "last_export.json"
-"""Which export of the first exporter is the newest, and its step: for an attempt that goes on from here."""
+"""The newest export of the first exporter, and its step, for an attempt that continues from here."""
 
 _logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Writes and restores checkpoints, and explains why one is refused."""
+"""Writes and restores checkpoints, and explains why one is rejected."""

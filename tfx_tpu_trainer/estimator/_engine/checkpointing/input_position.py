@@ -21,10 +21,10 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 DESCRIPTION = "input"
-"""The key under which a file describes its input."""
+"""The key of a file's description of its input."""
 
 READING = "reading"
-"""The key under which a file keeps how its job reads the input; see `TrainingPlan.reading`."""
+"""The key of the way in which a file's job reads the input; see `TrainingPlan.reading`."""
 
 IGNORED, REFUSED = 1, 2
 """The policies for state outside tf.data, in Python code and random ops: leave it out, or raise an error."""
@@ -198,7 +198,7 @@ _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$"
 # session call (`any_process`), each writes its own position, and a second exchange holds the chief back until all are
 # done.
 class InputPosition(v1.train.SessionRunHook):
-    """Saves where the input stands with each checkpoint, and resumes from there.
+    """Saves the input's position with each checkpoint, and resumes from there.
 
     The position is written before its checkpoint, so that whoever finds the checkpoint finds it, too. It is that of the
     saved step, since rows are drawn only for steps that are made. A position is removed with its checkpoint.

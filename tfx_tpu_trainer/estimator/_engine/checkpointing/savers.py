@@ -29,7 +29,7 @@ v1 = tf.compat.v1
 
 
 CHECKPOINTS = (tf.train.Checkpoint, v1.train.Checkpoint)
-"""What a Scaffold accepts as a saver besides a tf.compat.v1.train.Saver."""
+"""A saver that a Scaffold accepts in addition to a tf.compat.v1.train.Saver."""
 
 
 def fitted_scaffold(
@@ -389,7 +389,7 @@ def converted_once(graph: tf.Graph) -> Iterator[None]:
     convert, known = graph.as_graph_def, dict[object, v1.GraphDef]()
 
     def as_graph_def(*args: Any, use_pybind11_proto: bool = False, **kwargs: Any) -> v1.GraphDef:
-        # Both of TensorFlow's implementations give the same message; a saver asks for the newer one.
+        # Both of TensorFlow's implementations give the same message; a saver uses the newer one.
         way = {"use_pybind11_proto": True} if use_pybind11_proto else {}
         key = graph.version, args, tuple(sorted(kwargs.items()))
         if key not in known:

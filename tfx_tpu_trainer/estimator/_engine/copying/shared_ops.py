@@ -129,7 +129,7 @@ class SharedOps:
         return self._gates[op.name]
 
     def _is_own(self, op: tf.Operation) -> bool:
-        """Returns whether an op differs between replicas whatever its inputs are."""
+        """Returns whether an op differs between replicas even with equal inputs."""
         if op.type in EXCHANGES or op.type == REPLICA_NUMBER:
             return True
         if any(tensor.name in self._differing for tensor in op.outputs):

@@ -225,7 +225,7 @@ def _bytes_of(values: np.ndarray) -> int:
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Returns whether two arrays are equal but for the order in which sums were added up."""
+    """Returns whether two arrays are equal except for the order in which sums were added up."""
     if one.shape != other.shape:
         return False
     if one.dtype.kind in "fc":

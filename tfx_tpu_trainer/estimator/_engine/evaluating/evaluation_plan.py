@@ -54,7 +54,7 @@ class EvaluationPlan:
     # `update_op` runs many, or where hooks must see every call.
     make_loop: Callable[[bool], EvaluationLoop] | None = None
     # Placeholder, which may be left unfed, of the float64 seconds after which a call of `update_op`
-    # returns; `None` where a call is one batch.
+    # returns; `None` if a call is one batch.
     seconds_per_call: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
     # Where it runs, for log lines.

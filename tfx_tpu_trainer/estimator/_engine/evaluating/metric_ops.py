@@ -35,7 +35,7 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
 
 
 def checked_pair(name: str, metric: Any) -> tuple[Any, Any]:
-    """Returns a metric's value and update op, and refuses parts that a session can't run."""
+    """Returns a metric's value and update op, and rejects parts that a session can't run."""
     pair = value_and_update(name, metric)
     for part in tf.nest.flatten(pair):
         if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):

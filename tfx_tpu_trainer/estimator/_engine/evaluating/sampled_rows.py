@@ -54,7 +54,7 @@ class RowSampler:
     """Samples the rows that a metric_fn receives.
 
     Which rows are kept depends only on their positions in the evaluation: two models that are
-    evaluated on the same rows, in whatever batches, are sampled at the same rows.
+    evaluated on the same rows, in any batches, are sampled at the same rows.
     """
 
     def __init__(self, *, most_rows: int = MOST_ROWS) -> None:
@@ -94,7 +94,7 @@ class RowSampler:
         van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
         evaluation's number of rows. Replicates of two models that were sampled at the same rows have the
         same rows, so that their differences are those of a paired bootstrap. Only scalar metrics have
-        deviations, and none where metric_fn needs the model's graph.
+        deviations, and none if metric_fn needs the model's graph.
         """
         if self._gave_up or self._columns is None or not self._seen or self._metric_fn is None:
             return None

@@ -128,7 +128,7 @@ def _stages_before(batch: tf.Operation) -> Iterator[tf.Operation]:
 
 
 def _size_and_drops(batch: tf.Operation) -> tuple[int | None, bool | None]:
-    """Returns a batch's size and whether a short batch is dropped, each `None` where it is not static."""
+    """Returns a batch's size and whether a short batch is dropped, each `None` if it is not static."""
     drops = batch.inputs[3 if batch.type == "ParallelBatchDataset" else 2]
     return tf.get_static_value(batch.inputs[1]), tf.get_static_value(drops)
 

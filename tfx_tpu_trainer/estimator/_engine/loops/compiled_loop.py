@@ -134,7 +134,7 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     count = v1.placeholder(tf.int32, shape=(), name="compiled_steps_ahead")
     made, loss = tf.function(all_steps, autograph=False)(count)
 
-    # XLA refuses a model when it first compiles it. Compiling before a batch is drawn loses none, and the plain loop
+    # XLA rejects a model when it first compiles it. Compiling before a batch is drawn loses none, and the plain loop
     # can still take over.
     def no_steps() -> tf.Tensor:
         stacks = [tf.zeros([size, *shape], t.dtype) for t, shape in zip(batch, shapes)]

@@ -19,7 +19,7 @@ class Reporting:
     # Steps to make from where the session starts, or the global step to stop at.
     steps: int | None = None
     max_steps: int | None = None
-    # Rows of a step over all replicas; `None` where unknown.
+    # Rows of a step over all replicas; `None` if unknown.
     rows_per_step: int | None = None
     # Least number of steps between log lines; `None` for no lines.
     every_steps: int | None = None

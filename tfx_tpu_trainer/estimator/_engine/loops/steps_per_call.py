@@ -53,7 +53,7 @@ class StepsPerCall:
 
     # Global step at which the session starts.
     start: int
-    # Steps between checkpoints, the first at the start; `None` where they go by time.
+    # Steps between checkpoints, the first at the start; `None` if they go by time.
     save_steps: float | None
     # For each hook that reports, the steps between its reports, the first at the first step.
     report_steps: tuple[float, ...]

@@ -34,7 +34,7 @@ class Optimizing(enum.Enum):
     """How much of a session's graph is optimized, in addition to its functions."""
 
     NOTHING = enum.auto()
-    """Only what is fetched is placed, and it runs as it is: functions do most of the work."""
+    """Only fetched nodes are placed, and they run unchanged: functions do most of the work."""
 
     DEPENDENCIES = enum.auto()
     """Only control dependencies are simplified, of which gradients have many: ops run, and memory is freed, sooner.

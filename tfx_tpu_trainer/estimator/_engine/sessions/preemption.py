@@ -23,7 +23,7 @@ _GRACE_SECONDS = 25.0
 # The part of the grace period in which a loop may end by itself; the rest is for its last step and the checkpoint.
 _FOR_LOOPS = 0.25
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-"""The signals that ask a process to stop."""
+"""The signals that stop a process."""
 
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 

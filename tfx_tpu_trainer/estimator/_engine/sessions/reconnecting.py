@@ -25,7 +25,7 @@ _logger = tf.get_logger()
 RETRIES = 10
 
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
-"""Errors that a MonitoredSession takes for a lost worker."""
+"""Errors that a MonitoredSession treats as a lost worker."""
 
 # Errors of gRPC that a broken connection may cause, depending on when it breaks.
 _PERHAPS_LOST = (

@@ -7,7 +7,7 @@
 the optimizers, as `from_estimator` does |
 | `Strategy._scale_loss_for_estimator_enabled` | makes v1 optimizers take the mean over replicas, as they do in the original's strategies | divide the gradients in `_reduce_to` |
 | `StrategyExtended._experimental_distribute_values_from_function` | strategies of `tf.compat.v1.distribute` have no public way to give each replica its own value | refuse them in evaluation |
-| `TPUStrategy.extended._device_assignment` | the cores of a replica have no public name once the strategy is made | ask for them in `TPUConfig` |
+| `TPUStrategy.extended._device_assignment` | the cores of a replica have no public name once the strategy is made | read them from `TPUConfig` |
 | `ops.gradient_registry` | `ReplicaContext.all_reduce` registers a gradient function in each graph, forever, and with it the graph and the strategy | live with some megabytes a session |
 | `context.eager_mode` | a strategy runs eagerly, and programs for TensorFlow 1 switch eager execution off for every thread (`disable_v2_behavior()`) | call the functions in a `tf.py_function` of a session, which runs them eagerly |
 """

@@ -3,7 +3,7 @@
 A session call makes its steps in transfers. For each, the host draws the batches of several
 steps and stacks them, and one program on the cores loops over the stack:
 
-- The variables stand on the host's side of a session. The program fetches them when it starts
+- The variables are on the host's side of a session. The program fetches them when it starts
   and brings them back when it ends, so many steps must share one program.
 - The batches and the tensors for the host are plain inputs and outputs of the program. With
   infeed and outfeed queues they would overlap with the steps, but a host that stops feeding (the
@@ -131,7 +131,7 @@ def place_training_on_tpu(
         replica_cores=replica_cores,
     )
     iterations = create_iterations()
-    # A function, so that loops use control flow v2 whatever the program switched off.
+    # A function, so that loops use control flow v2 even if the program switched it off.
     loss = tf.function(loop.run, autograph=False)(iterations.read_value(), iterations.read_value)
     return StepLoop(iterations, loss)
 

@@ -25,7 +25,7 @@ SLOTS: Mapping[type[OptimizationParameters], Mapping[str, str]] = {
     AdamParameters: {"momenta": "Adam", "velocities": "Adam_1"},
     FtrlParameters: {"accumulators": "Ftrl", "linears": "Ftrl_1"},
 }
-"""Parameters that TPUs train with -> a slot's name there -> the end of its name in checkpoints."""
+"""Parameters with which TPUs train -> a slot's name there -> the end of its name in checkpoints."""
 
 _MOST_IDS = 2**31 - 1
 
