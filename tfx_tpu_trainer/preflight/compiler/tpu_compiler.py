@@ -123,7 +123,7 @@ class TpuCompiler:
         return costs
 
     def _memory(self, executable: int) -> dict[str, int]:
-        # The size at a structure's beginning distinguishes its forms. The longer form comes first, since only it has the
+        # The size at a structure's beginning distinguishes its forms. The longer one comes first, since only it has the
         # peak.
         stats: Any = c_api.LongMemoryStats(executable=executable)
         try:
