@@ -92,7 +92,7 @@ def read_task_environment(
     if service is not None and not isinstance(service, dict):
         raise TypeError(
             f'If "service" is set in TF_CONFIG, it must be a dict. Given {type(service)}: {service!r}. '
-            "Leave it out where there is none."
+            "Leave it out if there is none."
         )
     for key in ("model_dir", "session_master", "eval_session_master"):
         if not isinstance(tf_config.get(key, ""), str | None):

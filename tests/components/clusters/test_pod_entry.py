@@ -84,7 +84,7 @@ def test_arguments_that_declare_nothing_stay():
 @row(
     "runners",
     "a task of Kubeflow Pipelines with an input that was not declared",
-    "the backend says no type of the input 'data' that TFX knows",
+    "the backend gives no type of the input 'data' that TFX knows",
     "compile the pipeline again",
 )
 def test_an_input_of_which_nothing_is_known_is_named(refused):

@@ -295,7 +295,7 @@ def _own():
                 "EarlyStopping with min_delta",
                 lambda: _callback("EarlyStopping", min_delta=0.1),
                 {},
-                ("EarlyStopping has min_delta=0.1, which no setting", "leave it out"),
+                ("EarlyStopping has min_delta=0.1, for which TpuTrainer has no setting", "leave it out"),
             ),
             (
                 "EarlyStopping of an unknown direction",
@@ -320,7 +320,7 @@ def _own():
                 "EarlyStopping beside another best_metric",
                 lambda: _callback("EarlyStopping", monitor="val_loss"),
                 {"best_metric": "auc"},
-                ("EarlyStopping asks for best_metric='loss', but best_metric='auc' is set",),
+                ("EarlyStopping sets best_metric='loss', but best_metric='auc' is set",),
             ),
             (
                 "EarlyStopping without evaluations",

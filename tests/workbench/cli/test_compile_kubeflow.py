@@ -418,7 +418,7 @@ def test_what_no_option_takes(compile_kubeflow: Run, tmp_path, monkeypatch, argu
         case(
             "runners",
             f"`compile --kubeflow --output {name}`, where that is a file of one's own",
-            f"{name}' is there and is no compiled pipeline: give another name with --output",
+            f"{name}' exists and is not a compiled pipeline: give another name with --output",
             values=(name, content),
         )
         for name, content in (("config.yaml", "name: taxi\n"), ("rows.json", '{"size": 1}\n'))

@@ -89,7 +89,7 @@ def check_output(path: str | pathlib.Path) -> None:
     check_can_be_written("output", path)
     if os.path.isfile(path) and not _is_compiled(pathlib.Path(path).read_bytes()):
         raise ValueError(
-            f"output {str(path)!r} is there and is no compiled pipeline: give another name "
+            f"output {str(path)!r} exists and is not a compiled pipeline: give another name "
             "with --output"
         )
 

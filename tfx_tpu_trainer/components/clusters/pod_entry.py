@@ -48,7 +48,7 @@ def with_declared_types(arguments: Sequence[str]) -> list[str]:
                 continue
             if key not in declared:
                 raise ValueError(
-                    f"the backend says no type of the input {key!r} that TFX knows, and the compiled pipeline "
+                    f"the backend gives no type of the input {key!r} that TFX knows, and the compiled pipeline "
                     "declares none: compile the pipeline again, with the tfx_tpu_trainer of its image"
                 )
             artifact["type"] = declared[key]["artifactType"]

@@ -230,7 +230,7 @@ def compare_losses(training: float, evaluation: float) -> str:
         )
     return (
         f"It does not overfit ({losses}). Train for more steps or at another learning rate, and "
-        "check that the features say something about the label."
+        "check that the features are related to the label."
     )
 
 

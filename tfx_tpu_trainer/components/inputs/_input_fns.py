@@ -37,8 +37,8 @@ WINDOW = 1 << 16
 """The number of rows that are shuffled together."""
 
 CHUNK = 1 << 12
-"""Rows that lie beside each other: which chunks come together in a window is shuffled as well, so that a window of a
-file on disk is read in a few pieces, and not row by row."""
+"""Rows that stay together: a window consists of random chunks, so that a window of a
+file on disk is read in a few pieces instead of row by row."""
 
 _EPOCHS = 1 << 20
 

@@ -52,7 +52,7 @@ _PLACES = {
     "outside_compilation": "on the host, called by the TPU",
     "host": "on the host, before the TPU",
     "host_after_tpu": "on the host, after the TPU",
-    "host_beside_tpu": "on the host, beside the TPU",
+    "host_beside_tpu": "on the host, in the TPU's call",
 }
 
 

@@ -24,7 +24,7 @@ _INSTEAD = {
     "ProgbarLogger": "leave it out: a run shows its progress by itself",
     "ReduceLROnPlateau": _SCHEDULE,
     "TensorBoard": "leave it out: events are in ModelRun, and the settings histograms, gradient_norms, "
-    "profile_steps and save_summary_steps say which",
+    "profile_steps and save_summary_steps select them",
     "TerminateOnNaN": "leave it out: a loss that is not finite ends the training by itself",
 }
 _OTHERWISE = (
@@ -56,7 +56,7 @@ def with_callbacks(job: TrainJob, module: UserModule) -> TrainJob:
             default = type(settings).model_fields[name].default
             if given not in (default, value):
                 raise ValueError(
-                    f"{where}: {type(callback).__name__} asks for {name}={value!r}, but {name}={given!r} is set; "
+                    f"{where}: {type(callback).__name__} sets {name}={value!r}, but {name}={given!r} is set; "
                     "leave one of them out"
                 )
             settings = settings.model_copy(update={name: value})
@@ -76,7 +76,7 @@ def _settings_of(where: str, callback: Any) -> dict[str, Any]:
         value = getattr(callback, argument, nothing)
         if value != nothing:
             raise ValueError(
-                f"{where}: {name} has {argument}={value!r}, which no setting of TpuTrainer stands for; leave it out"
+                f"{where}: {name} has {argument}={value!r}, for which TpuTrainer has no setting; leave it out"
             )
     if name == "ModelCheckpoint" and not callback.save_best_only:
         raise ValueError(

@@ -229,7 +229,7 @@ def check_logits(logits: Any, dimension: int) -> tf.Tensor:
         if last != dimension:
             raise ValueError(
                 f"{message}, got {logits.shape}. Give the last layer {dimension} units, as "
-                "head.logits_dimension says."
+                "in head.logits_dimension."
             )
         return logits
 

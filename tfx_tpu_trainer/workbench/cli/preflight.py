@@ -136,7 +136,7 @@ class _Names(click.ParamType):
     "--price",
     "price_file",
     metavar="FILE",
-    help="A JSON file with chip prices; the report then says what the training costs.",
+    help="A JSON file with chip prices; the report then has the training's cost.",
 )
 @click.option(
     "--rows_per_epoch",

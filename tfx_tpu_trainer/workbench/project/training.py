@@ -110,13 +110,13 @@ def declared_training(project: Project, config: PipelineConfig) -> DeclaredTrain
     trainers = [each for each in pipeline.components if isinstance(each, kinds)]
     if len(trainers) != 1:
         raise ConfigError(
-            f"the pipeline of {str(project.folder)!r} has {len(trainers)} TpuTrainers, where one would say what is "
-            f"trained; {_OTHERWISE}"
+            f"the pipeline of {str(project.folder)!r} has {len(trainers)} TpuTrainers instead of one, so the model is "
+            f"not known; {_OTHERWISE}"
         )
     properties = trainers[0].exec_properties
     if properties.get("trainer_fn"):
         raise ConfigError(
-            f"the trainer_fn {properties['trainer_fn']!r} makes an estimator of its own, so the model_fn is not known; "
+            f"the trainer_fn {properties['trainer_fn']!r} makes its own estimator, so the model_fn is not known; "
             f"{_OTHERWISE}"
         )
     names = [f"{step}_batch_size" for step in ("train", "eval", "predict")]

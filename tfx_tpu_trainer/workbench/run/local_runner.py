@@ -264,7 +264,7 @@ def _last_words(debug_log: Path, code: int) -> str:
     return (
         lines[-1]
         if lines
-        else f"the pipeline's process ended with exit code {code} and said nothing"
+        else f"the pipeline's process ended with exit code {code} and without output"
     )
 
 

@@ -277,7 +277,7 @@ def check_embeddings(spec: Any, *, config: RunConfig, use_tpu: bool, eval_on_tpu
     if tpu_config.num_shards == 1 and tpu_config.num_cores_per_replica is None:
         raise ValueError(
             "Setting TPUConfig.num_shards==1 is unsupported when embedding_config_spec is not "
-            "None: leave num_shards out, or set num_cores_per_replica=1 beside it."
+            "None: leave num_shards out, or set num_cores_per_replica=1, too."
         )
 
 
