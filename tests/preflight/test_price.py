@@ -181,7 +181,7 @@ def test_an_input_that_is_slower_than_the_chips_sets_the_time():
 
 
 def _sweep(*costs, **values):
-    """A sweep of a step of 1,024 rows: for each slice how long it takes there, or None where it does not fit."""
+    """Returns a sweep of a step of 1,024 rows: for each slice its duration, or None if it does not fit."""
     entries = [
         SweepEntry(
             tpu=tpu,
@@ -209,7 +209,7 @@ def _sweep(*costs, **values):
         ),
         # As much on any of them.
         ([("v5e:4x4", 0.1), ("v5e:2x4", 0.2), ("v5e:2x2", 0.4)], {}, "v5e:2x2", "the cheapest"),
-        # Start-up is paid for on every chip, so it decides where the steps take no time.
+        # Start-up is paid for on every chip, so it decides if the steps take no time.
         ([("v5e:2x4", 1e-6), ("v5e:1x1", 8e-6)], {"start_up_seconds": 300}, "v5e:1x1", "the cheapest"),
         ([("v5e:1x1", None), ("v5e:2x4", 0.4)], {"prices": None}, "v5e:2x4", "the cheapest"),
         ([("v5e:2x4", 0.4)], {"deadline": 60.0}, None, None),
@@ -300,7 +300,7 @@ def test_a_sweep_without_a_choice_names_the_nearest_slice(slices, says):
     found = _sweep(*slices, start_up_seconds=300, deadline=1800.0)
     assert found.missed == says
     if found.costs:
-        # What it says would do.
+        # Its suggestion would be enough.
         length = TrainingLength(train_steps=3187)
         assert dataclasses.replace(found, length=length).choice.tpu == "v5e:2x4"
         assert dataclasses.replace(found, deadline=76 * 60.0).choice.tpu == "v5e:2x4"
