@@ -283,14 +283,14 @@ def test_the_choice_is_the_cheapest_row_in_time_of_200_random_sweeps():
             [("v5e:1x1", 0.8), ("v5e:2x4", 0.4)],
             (
                 "No slice finishes within 30 min. The nearest is v5e:2x4, which takes 1 h 16 min at the slow end: give "
-                "--deadline 76m, faster slices by --tpu, or a training of at most 3,187 steps of 1,024 rows."
+                "--deadline 76m, faster slices with --tpu, or a training of at most 3,187 steps of 1,024 rows."
             ),
         ),
         (
             [("v5e:1x1", None)],
             (
                 "The model trains on none of these slices. The nearest is v5e:1x1 with 1,024 rows (20 GiB of 15.8 GiB "
-                "HBM (127%)): give other batch sizes by --batch_size, or other slices by --tpu."
+                "HBM (127%)): give other batch sizes with --batch_size, or other slices with --tpu."
             ),
         ),
     ],

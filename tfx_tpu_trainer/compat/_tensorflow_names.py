@@ -272,7 +272,7 @@ class ContribNames:
             return None
         if name not in self._modules:
             path = found.group(1).removeprefix(".")
-            module = make_module(name, {}, doc=f"`{name}`, provided by its replacement of today.")
+            module = make_module(name, {}, doc=f"`{name}`, provided by its current replacement.")
             today = _find(path)
             if isinstance(today, types.ModuleType):
                 vars(module)["__getattr__"] = functools.partial(_attribute, today)
@@ -306,7 +306,9 @@ class ContribNames:
 def _attribute(module: types.ModuleType, name: str) -> Any:
     """Returns an attribute of the module that another one stands for, except its file and path."""
     if name.startswith("__"):
-        raise AttributeError(f"module {module.__name__!r} stands for it and has {name!r} to itself")
+        raise AttributeError(
+            f"module {module.__name__!r} replaces it, and does not share its {name!r}"
+        )
     return getattr(module, name)
 
 

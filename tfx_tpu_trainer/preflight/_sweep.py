@@ -177,7 +177,7 @@ class Sweep:
             entry = min(self.entries, key=_share_needed)
             return (
                 f"The model trains on none of these slices. The nearest is {entry.tpu} with {entry.batch_size:,} rows "
-                f"({entry.detail}): give other batch sizes by --batch_size, or other slices by --tpu."
+                f"({entry.detail}): give other batch sizes with --batch_size, or other slices with --tpu."
             )
         assert self.deadline is not None and self.length is not None
         nearest = min(self.costs, key=lambda each: each.latest_seconds)
@@ -193,7 +193,7 @@ class Sweep:
         return (
             f"No slice finishes within {duration_text(self.deadline)}. The nearest is {nearest.name}, which takes "
             f"{duration_text(nearest.latest_seconds)} at the slow end: give --deadline "
-            f"{math.ceil(nearest.latest_seconds / 60)}m, faster slices by --tpu, or {shorter}."
+            f"{math.ceil(nearest.latest_seconds / 60)}m, faster slices with --tpu, or {shorter}."
         )
 
     def _entry_of(self, tpu: str) -> SweepEntry:

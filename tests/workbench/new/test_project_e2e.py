@@ -215,7 +215,7 @@ def test_a_preflight_is_of_the_model_that_the_project_trains(churn, churn_run, m
     rows = yaml.safe_load(text)["trainer"]["train_batch_size"]
     assert f"train, {rows:,} rows: compiles and fits" in said and "8 replicas" in said
     made, by_schema = _preflight(churn, monkeypatch, str(fresh), *step)
-    assert "by schema/schema.pbtxt, as no run has come past Transform yet" in made
+    assert "from schema/schema.pbtxt, as no run has completed Transform yet" in made
     parameters = re.search(r"parameters.*?all variables are \S+ KiB", said)
     assert parameters and parameters[0] in made
     assert "The whole bar is what the step uses" in page and "Preflight of churn" in by_schema

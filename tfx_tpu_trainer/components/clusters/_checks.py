@@ -301,7 +301,7 @@ def check_kubeflow_host(
         deadline,
         what=f"host={host!r}: Kubeflow Pipelines",
         fix="name the address of its API, such as 'http://localhost:8080' after 'kubectl port-forward "
-        "-n kubeflow svc/ml-pipeline-ui 8080:80', and the token if it wants one",
+        "-n kubeflow svc/ml-pipeline-ui 8080:80', and the token if it needs one",
         token=token,
     )
     oldest = (2, 2) if later_setting else (2, 0)

@@ -121,7 +121,7 @@ VariableValue = Annotated[
     str,
     _of_form(
         lambda text: "\0" not in text,
-        "value of an environment variable: take the NUL out",
+        "value of an environment variable: remove the NUL",
     ),
 ]
 """Value of an environment variable."""

@@ -143,7 +143,7 @@ def _reservation_name(job: VertexJob, tpu: TpuSpec) -> str:
         return name
     if not tpu.zone:
         raise JobError(
-            f"tpu.reservation={name!r}: Vertex AI wants its full name; give tpu.zone too, or "
+            f"tpu.reservation={name!r}: Vertex AI needs its full name; give tpu.zone too, or "
             f"'projects/{job.project}/zones/ZONE/reservations/{name}'"
         )
     return f"projects/{job.project}/zones/{tpu.zone}/reservations/{name}"

@@ -20,7 +20,7 @@ _UNITS = ("bytes", "KB", "MB", "GB")
 @click.option(
     "--answers",
     is_flag=True,
-    help="Runs both metagraphs on this CPU too, and compares their answers. Exits with 1 where they differ, or could "
+    help="Runs both metagraphs on this CPU too, and compares their answers. Exits with 1 if they differ, or could "
     "not be compared.",
 )
 @click.option(

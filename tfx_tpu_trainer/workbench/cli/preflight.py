@@ -121,7 +121,7 @@ class _Names(click.ParamType):
     "--choose",
     is_flag=True,
     help="Sweeps, and writes the cheapest slice that meets the deadline into the project's config: trainer.tpu, with "
-    "spot or flex_start, and the batch size where --batch_size lists others.",
+    "spot or flex_start, and the batch size if --batch_size lists others.",
 )
 @click.option(
     "--measure_input",

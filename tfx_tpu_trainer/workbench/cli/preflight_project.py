@@ -151,11 +151,11 @@ def _features(training: DeclaredTraining, project: Project, label_key: str | Non
     schema = training.schema_file()
     if schema is None:
         raise ValueError(
-            "what the model is fed is not known: no run has come past Transform yet, and the project keeps no schema; "
+            "the model's input is unknown: no run has completed Transform yet, and the project keeps no schema; "
             f"{otherwise}"
         )
     console.print(
-        f"Its features: by {os.path.relpath(schema)}, as no run has come past Transform yet; a "
+        f"Its features: from {os.path.relpath(schema)}, as no run has completed Transform yet; a "
         f"column of words without a domain counts as {WORDS_WITHOUT_A_DOMAIN} words.",
         style="dim",
         highlight=False,
@@ -167,5 +167,5 @@ def _features(training: DeclaredTraining, project: Project, label_key: str | Non
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
             raise ValueError(
-                f"what the model is fed can't be worked out from {schema} ({reason}); {otherwise}"
+                f"the model's input can't be derived from {schema} ({reason}); {otherwise}"
             ) from None

@@ -150,8 +150,8 @@ def _check(options: Mapping[str, Any], steps: Sequence[str]) -> None:
         _check_function(options)
     elif not steps or (of_model and not (options["module_file"] or options["module"])):
         raise PreflightFailed(
-            "Nothing to compile: give a module with model_fn by --module_file or --module, an "
-            "exported model by --saved_model, or a project by --project or --pipeline."
+            "Nothing to compile: give a module with model_fn (--module_file or --module), an "
+            "exported model (--saved_model), or a project (--project or --pipeline)."
         )
     if "serve" in steps and not options["saved_model"]:
         raise PreflightFailed("The serve step needs an exported model: give --saved_model.")

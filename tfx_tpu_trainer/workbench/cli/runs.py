@@ -249,7 +249,7 @@ class _Format(click.Choice):
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         if value == "svg":
             self.fail(
-                "svg is not drawn any more; give dot, and draw it with Graphviz: "
+                "svg is no longer supported; give dot, and draw it with Graphviz: "
                 "tfx-tpu-trainer graph --format dot --output - | dot -Tsvg",
                 param,
                 ctx,

@@ -49,8 +49,8 @@ RULES: Final[dict[str, Advice]] = joined(
         "tfx_tpu_trainer.estimator.tpu",
         "TPUClusterResolver",
         says=(
-            "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which emulated cores "
-            "answer."
+            "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which also finds "
+            "emulated cores."
         ),
     ),
     moved(
