@@ -134,5 +134,5 @@ def outcomes(rounds: Mapping[str, Sequence[Round]]) -> list[Outcome]:
 
 
 def settled(model: str, rounds: Sequence[Round]) -> bool:
-    """Returns whether a model's targets all have intervals that are narrow enough."""
+    """Returns whether all of a model's targets have narrow enough intervals."""
     return all(outcome.ratio.width <= WIDTH for outcome in outcomes({model: rounds}))

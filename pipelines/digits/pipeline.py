@@ -1,4 +1,4 @@
-"""The digits pipeline, declared once for every runner."""
+"""Declares the digits pipeline once for every runner."""
 
 from __future__ import annotations
 

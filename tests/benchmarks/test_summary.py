@@ -71,7 +71,7 @@ def test_ratios_are_those_within_a_round():
     assert real.cells["train_steps_per_second"].median == 120
     assert real.cells["train_steps_per_second"].ratio == Interval(1, 1, 1)
     assert ours.cells["train_steps_per_second"].median == 300
-    # 240/100, 600/300 and 300/120: what a round did to both cancels.
+    # 240/100, 600/300 and 300/120: a round's effect on both cancels.
     ratio = ours.cells["train_steps_per_second"].ratio
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.4, 2.0, 2.5))
     assert ratio.width == pytest.approx(0.5 / 2.4)

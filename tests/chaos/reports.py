@@ -2,7 +2,7 @@
 
 import os
 
-# TpuTrainer may load a module of the user's anew, so this is none.
+# Kept outside of the module, since TpuTrainer may load a module of the user again.
 _descriptor: int | None = None
 
 
@@ -17,6 +17,6 @@ def report_to(descriptor: int) -> None:
 
 
 def report(*words: object) -> None:
-    """Reports a line of words, where somebody listens."""
+    """Reports a line of words, if there is a reader."""
     if _descriptor is not None:
         os.write(_descriptor, (" ".join(map(str, words)) + "\n").encode())

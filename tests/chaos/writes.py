@@ -13,7 +13,7 @@ from tensorflow.python.lib.io import _pywrap_file_io
 
 from tests.chaos.reports import report
 
-# What Python tells before it is done, and which of its arguments are paths.
+# Events that Python reports before an action, and which of their arguments are paths.
 _PYTHONS_WRITES = {"os.mkdir": 1, "os.remove": 1, "os.rename": 2, "os.rmdir": 1}
 
 _TENSORFLOWS_WRITES = (

@@ -24,7 +24,7 @@ MODULE = f"{RUN}(1)"
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory):
-    """A step's report and a function that asks XProf's server about its profile."""
+    """Returns a step's report, and a function that queries XProf's server about its profile."""
     if not XPROF.exists():
         pytest.skip("xprof is missing: make xprof puts it into an environment of its own")
     folder = tmp_path_factory.mktemp("profile")

@@ -107,7 +107,7 @@ def test_one_wheel_installs_and_imports_on_both(here, there, tmp_path):
     for line in (here, there):
         target = tmp_path / line.tfx
         line.run(*f"-m pip install --no-deps --no-index --target {target} {wheel}".split())
-        # -P: not what is in the working folder.
+        # -P excludes the working folder.
         imported = line.run(
             "-c", IMPORT_CHECK, str(target), PYTHONPATH=str(target), cwd=str(tmp_path)
         )

@@ -13,7 +13,7 @@ def _tests(path: Path) -> list[str]:
 
 
 def _named(row: str) -> list[str]:
-    """The tests that a row stands for."""
+    """Returns the tests of a row."""
     file, _, name = row.partition("::")
     tests = _tests(REPOSITORY / file)
     return [test for test in tests if not name or test == name]

@@ -47,7 +47,7 @@ def rides(taxi_run: PipelineRun) -> list[tf.train.Example]:
 
 @pytest.fixture(scope="module")
 def of_estimator(taxi_run, rides, tmp_path_factory) -> np.ndarray:
-    """What the estimator predicts from its last checkpoint for Transform's output."""
+    """Returns the estimator's predictions from its last checkpoint for Transform's output."""
     transform_graph = str(taxi_run.output_folder("Transform", "transform_graph"))
     transformed = TransformedInput(
         transform_graph_path=transform_graph,
@@ -133,7 +133,7 @@ def test_bulk_inferrer_predicts_with_the_model(taxi_run: PipelineRun, signatures
 
 
 def _serialized(rows: Iterable[tf.train.Example]) -> list[bytes]:
-    # Features of a row are a map, which each process writes in an order of its own.
+    # Features of a row are a map, which each process writes in its own order.
     return sorted(row.SerializeToString(deterministic=True) for row in rows)
 
 

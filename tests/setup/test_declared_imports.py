@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "tfx_tpu_trainer"
-# The extras of each part: what it imports at once comes with the first, what it imports late with any of them.
+# The extras of each part: its immediate imports come with the first, its late ones with any of them.
 EXTRAS = {
     "components/clusters": ["tfx", "kubeflow"],
     "components/evaluation": ["tfx"],
@@ -139,7 +139,7 @@ def test_each_part_with_an_extra_is_there():
     assert {extra for extras in EXTRAS.values() for extra in extras if extra} <= set(_declared())
 
 
-# Extra -> a program that uses what it is for, or imports it.
+# Extra -> a program that uses the extra's packages, or imports them.
 USES = {
     "": "import tfx_tpu_trainer.estimator.tpu, tfx_tpu_trainer.serving, tfx_tpu_trainer.workbench.cli.main",
     "demo": "from tfx_tpu_trainer import TpuTrainer\nimport sklearn",

@@ -7,7 +7,7 @@ import pytest
 
 from tests.setup.conftest import ROOT
 
-# Notes each call. `update` fails where it is told to; `download` leaves a file for each package.
+# Records each call. `update` fails on request; `download` leaves a file for each package.
 APT_GET = """#!/bin/sh
 if [ "$1" = indextargets ]; then cat NOTES/mirrors 2>/dev/null; exit 0; fi
 for settings; do [ "$previous" != -c ] || break; previous="$settings"; done

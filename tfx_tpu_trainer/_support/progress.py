@@ -407,7 +407,7 @@ def expecting(
 def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
     """Returns the progress of an interruptible call, such as a generator of rows.
 
-    Nothing of it stays on a terminal between two lines. Within what is followed already it is shown to nobody.
+    Nothing of it stays on a terminal between two lines. Within a tracked block it is not shown.
     """
     if current() is not None or mode in (None, "off"):
         return Progress()

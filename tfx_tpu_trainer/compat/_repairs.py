@@ -37,7 +37,7 @@ class Repairs:
 
     Attributes:
         files: The program's own files: no others are repaired.
-        shown: Whether what is done is printed, to stderr.
+        shown: Whether the repairs are printed to stderr.
     """
 
     def __init__(self, files: OwnFiles, *, shown: bool) -> None:
@@ -97,7 +97,7 @@ class Repairs:
 def _disable_v2_behavior(tensorflow: Any) -> None:
     log = tensorflow.get_logger()
     level = log.level
-    # It warns of its deprecation, but the user did not call it.
+    # Its deprecation warning is of no use to a user who did not call it.
     log.setLevel(logging.ERROR)
     try:
         tensorflow.compat.v1.disable_v2_behavior()
@@ -132,9 +132,8 @@ class Repair:
 
     Attributes:
         text: The text, repaired.
-        tensorflow: The version of TensorFlow that the program was written for; `None` where it does
-            not say.
-        left: What is to be edited by hand: a line, a name and the advice, each as one text.
+        tensorflow: The version of TensorFlow that the program was written for; `None` if its names do not show it.
+        left: The edits to make by hand, one text each: line, name and advice.
     """
 
     text: str
@@ -196,7 +195,7 @@ _read_from_disk: Final = linecache.updatecache
 def _show_lines(path: str, text: str) -> None:
     """Gives a repaired text to `linecache` in place of the file's.
 
-    AutoGraph asks `linecache` to read a file again before it compiles one of its functions, so that an entry in
+    AutoGraph makes `linecache` read a file again before it compiles one of its functions, so that an entry in
     `linecache.cache` alone is not enough.
     """
     _texts[path] = text

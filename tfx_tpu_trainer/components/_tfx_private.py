@@ -36,8 +36,8 @@ from tfx.dsl.placeholder.placeholder import Placeholder
 # Vertex Trainer does, whose executor can start no other trainer than the stock one.
 from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
 
-# Schema titles of artifacts in a compiled pipeline -> the class that a container reads them as. TFX takes any other
-# title for the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
+# Schema titles of artifacts in a compiled pipeline -> the class as which a container reads them. TFX reads any other
+# title as the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
 # RunPage's own name, which is such a path; backends then show a link instead of the page.
 from tfx.orchestration.kubeflow.v2.compiler_utils import TITLE_TO_CLASS_PATH
 

@@ -3,9 +3,8 @@
 `estimator.tpu` has that of TPUEstimator, `estimator.v1` that of `tf.compat.v1.estimator` and
 `estimator.inputs` its input functions.
 
-Where the program has not used tf.keras yet, importing this chooses Keras 2 (TF_USE_LEGACY_KERAS=1), of
-which tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers are made; the variable set
-to 0 keeps Keras 3.
+If the program has not used tf.keras yet, importing this module chooses Keras 2 (TF_USE_LEGACY_KERAS=1), which
+tf.compat.v1.layers, feature columns and `tf.estimator`'s optimizers need; set the variable to 0 to keep Keras 3.
 """
 
 from tfx_tpu_trainer._support.imports import choose_keras_2

@@ -16,7 +16,7 @@ _logger = tf.get_logger()
 
 
 def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
-    """Tells whether a number meets a condition; NaN meets none."""
+    """Returns whether a number meets a condition; NaN meets none."""
     try:
         return bool(condition(value))
     except (TypeError, ValueError):
@@ -24,7 +24,7 @@ def holds(name: str, value: Any, condition: Callable[[Any], Any]) -> bool:
 
 
 def check_no_tensor(name: str, value: Any) -> None:
-    """Refuses a tensor, whose value an estimator can't know before its graph runs."""
+    """Rejects a tensor, whose value an estimator can't know before its graph runs."""
     if isinstance(value, tf.Tensor):
         raise TypeError(f"{name} must be a number; got {value!r}. Give its value, int(...).")
 
@@ -43,7 +43,7 @@ def check_is_number(name: str, value: Any) -> None:
 
 
 def as_items(name: str, value: Any, example: str) -> tuple[Any, ...]:
-    """Returns the items of a list; none of `None`."""
+    """Returns the items of a list; none for `None`."""
     if isinstance(value, Iterable):
         return tuple(value)
     if value:

@@ -62,14 +62,14 @@ class TrainingReports:
 
     Attributes:
         every_steps: Steps between two reports; `None` for no reports.
-        rows_per_step: Rows of a step over all replicas; `None` where unknown.
+        rows_per_step: Rows of a step over all replicas; `None` if unknown.
     """
 
     every_steps: int | None
     rows_per_step: int | None = None
 
     def mode(self, config: RunConfig) -> str | None:
-        """Returns how progress is shown; `"auto"` shows none without reports."""
+        """Returns how progress is shown; without reports, `"auto"` shows none."""
         return None if config.progress == "auto" and self.every_steps is None else config.progress
 
 
@@ -157,9 +157,9 @@ _MAY_BE_OVERRIDDEN = frozenset(
 
 
 def check_members_are_not_overridden(subclass: type, base: type) -> None:
-    """Refuses a subclass that replaces a member of its base, as the original does."""
+    """Rejects a subclass that replaces a member of its base class, as the original does."""
     members = {name for name in vars(base) if not name.startswith("__")} - _MAY_BE_OVERRIDDEN
-    # All bases, since a class between ours and the program's may be the one that overrides.
+    # All base classes, since a class between ours and the program's may be the one that overrides.
     for cls in subclass.__mro__:
         if cls.__module__.partition(".")[0] == _OWN_PACKAGE or cls is object:
             continue
@@ -214,7 +214,7 @@ def check_listeners(
 
 
 def has_terminal(config: RunConfig) -> bool:
-    """Tells whether this process may draw on its terminal, which no other task shares."""
+    """Returns whether this process may draw on its terminal, which no other task shares."""
     return config.is_chief and not config.cluster_spec.jobs
 
 
@@ -226,7 +226,7 @@ def call_graph(config: RunConfig) -> contextlib.AbstractContextManager[tf.Graph]
 
 
 def _variables_on_ps(config: RunConfig) -> Callable[[tf.Operation], str] | None:
-    """Returns a device function: variables to the cluster's parameter servers, the rest to this task."""
+    """Returns a device function that puts variables on the cluster's parameter servers, and the rest on this task."""
     if not config.num_ps_replicas:
         return None
     return v1.train.replica_device_setter(
@@ -248,7 +248,7 @@ def train(
     max_steps: int | None,
     saving_listeners: Any,
 ) -> None:
-    """Trains from the latest checkpoint on, unless `max_steps` are made already."""
+    """Trains from the latest checkpoint on, unless `max_steps` have been made already."""
     config, calls = estimator._config, estimator._calls
     if config.task_type in (TaskType.EVALUATOR, TaskType.PS):
         raise ValueError(
@@ -270,7 +270,7 @@ def train(
     ):
         with progress.phase(TRACE):
             plan, own_hooks = calls.plan_training(input_fn, steps=steps, max_steps=max_steps)
-        # Values of a warm start would be overwritten by a checkpoint's, so none is read then.
+        # A checkpoint would overwrite the values of a warm start, so none is read then.
         if not estimator.latest_checkpoint():
             if unnamed := checkpoints.unnamed_checkpoints(estimator.model_dir):
                 _logger.warning(
@@ -304,7 +304,7 @@ def evaluate(
     name: str | None,
     variable_values: Mapping[str, Any] | None,
 ) -> EvalResult:
-    """Evaluates a checkpoint, given values or, where there are neither, first values."""
+    """Evaluates a checkpoint, given values, or else initial values."""
     config, calls = estimator._config, estimator._calls
     calls.check_eval_steps(steps)
     steps = whole_steps(steps)
@@ -348,7 +348,7 @@ def predict(
     checkpoint_path: Any,
     yield_single_examples: bool,
 ) -> Iterator[Any]:
-    """Yields predictions; nothing runs before the first is taken."""
+    """Yields predictions; nothing runs before the first is requested."""
     config, calls = estimator._config, estimator._calls
     all_hooks = check_hooks(hooks, message=_SESSION_HOOKS)
     checkpoint_path = _checkpoint_or_warning(estimator, checkpoint_path, "predict")
@@ -444,11 +444,11 @@ def _checkpoint_to_export(estimator: Estimator, checkpoint_path: str | None) -> 
 
 
 def _checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
-    """Returns the checkpoint to read; logs, in the original's line, where there is none.
+    """Returns the checkpoint to read; if there is none, logs the original's line.
 
-    Variables are initialized then, and unless a warm start is meant this is worth a warning.
+    Variables are then initialized; without a warm start, that is worth a warning.
     """
-    # A path as TensorFlow's savers take it; anything else is refused where it is opened.
+    # A path as TensorFlow's savers take it; other values are rejected when the checkpoint is opened.
     path = os.fsdecode(given) if isinstance(given, (bytes, os.PathLike)) else given
     path = path or estimator.latest_checkpoint()
     if path:

@@ -58,7 +58,7 @@ class Estimator:
         ['global_step', 'loss']
     """
 
-    # A TPUEstimator gives its model_fn a batch size in params whether or not there are others.
+    # A TPUEstimator gives its model_fn a batch size in params even if there are no others.
     _warns_of_missing_params = True
 
     def __init__(
@@ -79,8 +79,8 @@ class Estimator:
             config: Configuration of the runs. Defaults to `RunConfig()`.
             params: Passed to model_fn and input_fn as `params`. Defaults to `None`, an empty
                 dict.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables'
-                first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` with the variables' initial values.
+                Defaults to `None`.
 
         Raises:
             ValueError: If an argument is invalid.

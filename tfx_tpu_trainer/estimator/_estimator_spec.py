@@ -69,7 +69,7 @@ def check_predictions(predictions: Any, mode: str | None) -> Any:
 
 
 def predictions_of_mode(predictions: Any, mode: str) -> Any:
-    """Returns predictions; refuses an empty dict, whose session calls would read no input and never end."""
+    """Returns predictions; rejects an empty dict, whose session calls would read no input and never end."""
     if mode == ModeKeys.PREDICT and isinstance(predictions, Mapping) and not predictions:
         raise ValueError("Missing predictions. The spec has none, or an empty dict of them.")
     return predictions
@@ -98,7 +98,7 @@ def hooks_of_mode(spec: Any, mode: str) -> tuple[v1.train.SessionRunHook, ...]:
 
 
 def check_graph(value: Any, what: str, *, key: Any = None) -> None:
-    """Checks that a tensor or op is of the default graph, or of one around it.
+    """Checks that a tensor or op is in the default graph, or in one around it.
 
     An export for TPUs calls model_fn in a function's graph, where an unchanged feature is a tensor
     of the graph around it.

@@ -1,4 +1,4 @@
-"""Extends an existing Estimator by metrics, or by features among its predictions."""
+"""Extends an existing Estimator with metrics, or with features among its predictions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -88,7 +88,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) 
 def _on_cores(
     eval_metrics: Any, metric_fn: Callable[..., dict[str, Any]], given: Mapping[str, Any]
 ) -> tuple[Callable[..., dict[str, Any]], dict[str, Any]]:
-    """Adds metrics to those of a `TPUEstimatorSpec`; all are created from the gathered tensors."""
+    """Adds metrics to those of a `TPUEstimatorSpec`; all are made from the gathered tensors."""
     own_fn, own_tensors = eval_metrics or (dict, {})
     # Cores send only tensors, so a config is bound to the function.
     constants = {name: given[name] for name in given if name == "config"}

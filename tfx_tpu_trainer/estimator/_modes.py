@@ -26,8 +26,8 @@ def on_cores() -> Iterator[None]:
     """Makes heads inside return specs that TPU cores, or replicas of a strategy, can run together.
 
     A model_fn that was written for one host then trains on cores: heads and canned estimators wrap v1 and Keras
-    optimizers in a `CrossShardOptimizer`, which sums or averages gradients as the rows' losses are. Metrics become
-    functions of the tensors of all cores, and summaries are left out.
+    optimizers in a `CrossShardOptimizer`, which sums or averages gradients as the loss does the rows' losses. Metrics
+    become functions of the tensors of all cores, and summaries are left out.
     """
     token = _on_cores.set(True)
     try:
@@ -37,5 +37,5 @@ def on_cores() -> Iterator[None]:
 
 
 def is_on_cores() -> bool:
-    """Tells whether the caller is inside `on_cores()`."""
+    """Returns whether the caller is inside `on_cores()`."""
     return _on_cores.get()

@@ -77,7 +77,7 @@ def positional_names(function: Any) -> tuple[str, ...]:
 
 
 def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
-    """Returns the sorted names of the arguments that are not known; optional keyword-only ones may be."""
+    """Returns the sorted names of the arguments that are not known, without optional keyword-only ones."""
     return sorted(
         each.name
         for each in _parameters(function)
@@ -88,12 +88,12 @@ def unexpected_arguments(function: Any, known: Collection[str]) -> list[str]:
 
 
 def takes_varargs(function: Callable[..., Any]) -> bool:
-    """Tells whether a function takes any number of positional arguments."""
+    """Returns whether a function takes any number of positional arguments."""
     return _Parameter.VAR_POSITIONAL in _kinds(function)
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Tells whether a function takes an argument by name or in `**kwargs`."""
+    """Returns whether a function takes an argument by name or in `**kwargs`."""
     return name in argument_names(function) or _Parameter.VAR_KEYWORD in _kinds(function)
 
 
@@ -114,7 +114,7 @@ def call_with(
         for index, each in enumerate(parameters)
         if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
     ]
-    # A positional-only argument needs all those before it, by their defaults where nothing is given.
+    # A positional-only argument needs all those before it, with their defaults where nothing is given.
     leading = parameters[: positional[-1] + 1] if positional else []
     arguments = [keywords.pop(each.name, each.default) for each in leading]
     return function(*arguments, **keywords)
@@ -184,13 +184,9 @@ def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Paramete
         for each in _parameters(decorated)
         if each.kind not in _VARIABLE and each.name not in names
     ]
-    # A decorator with functools.wraps that passes its arguments on:
-    #
-    #     def logged(features, **kwargs):            # of model_fn(features, labels, params)
-    #         return model_fn(features, **kwargs)
-    #
-    # takes `labels` and `params` too, by name. With `*args` in place of `**kwargs` it takes them by
-    # position only, after its own.
+    # A decorator with functools.wraps that passes its arguments on: def logged(features, **kwargs): # of
+    # model_fn(features, labels, params) return model_fn(features, **kwargs) takes `labels` and `params`, too, by name.
+    # With `*args` in place of `**kwargs` it takes them by position only, after its own.
     if any(each.kind is each.VAR_KEYWORD for each in own):
         # The decorator may add one that the caller leaves out, so none of them is required.
         return [*named, *(each.replace(kind=each.KEYWORD_ONLY, default=None) for each in passed_on)]
@@ -282,7 +278,7 @@ def call_input_fn(
 
 
 def _check_is_no_function(input_fn: Callable[..., Any], returned: Any) -> None:
-    """Refuses generators and functions, which TensorFlow's error would not relate to input_fn."""
+    """Rejects generators and functions, which TensorFlow's error would not relate to input_fn."""
     if inspect.isgenerator(returned):
         raise TypeError(
             f"input_fn should return a Dataset or (features, labels), but {input_fn!r} yields: let "
@@ -365,9 +361,8 @@ def _with_keys_there(
     keys = {
         name: sorted(map(str, part)) for name, part in given.items() if isinstance(part, Mapping)
     }
-    # A KeyError does not name the mapping that lacks the key. So the mappings in which the user's
-    # line looks it up are compared with the arguments, by their keys, since the function may have
-    # made a copy.
+    # A KeyError does not name the mapping that lacks the key. So the mappings in which the user's line looks it up are
+    # compared with the arguments by their keys, since the function may have made a copy.
     looked_in = [
         name
         for mapping in mappings_looked_up_in(error, key)
@@ -404,7 +399,7 @@ def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def in_one_graph(function: str) -> Iterator[None]:
-    """Adds rule and source line to TensorFlow's error about a tensor or dataset of another graph."""
+    """Adds the rule and the source line to TensorFlow's error about a tensor or dataset of another graph."""
     try:
         yield
     except (RuntimeError, ValueError) as error:

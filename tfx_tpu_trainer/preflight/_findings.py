@@ -33,7 +33,7 @@ _SHOWN = 5
 _WIDE = {"s64": "int64", "u64": "uint64", "f64": "float64", "c128": "complex128"}
 _NARROW = {"s64": "int32", "u64": "uint32", "f64": "float32", "c128": "complex64"}
 
-# These pass values on at almost no cost.
+# These pass on values at almost no cost.
 _NO_ARITHMETIC = frozenset(
     {"parameter", "constant", "tuple", "get-tuple-element", "reshape", "bitcast", "broadcast"}
     | {"convert", "copy", "call", "while", "conditional", "iota"}
@@ -210,7 +210,7 @@ def _dynamic_shapes(module: HloModule, look_up: LookUp) -> _Found:
         name, shape = instruction.metadata.op_name, instruction.shape
         if not name or name in seen or not _is_dynamic(instruction):
             continue
-        # Only where such a shape originates: everything computed from it has one, too.
+        # Only where a dynamic shape originates: all values computed from it have one, too.
         if any(_is_dynamic(by_id[number]) for number in instruction.operand_ids):
             continue
         op = _op_of(instruction, look_up)

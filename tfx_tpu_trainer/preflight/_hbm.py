@@ -1,8 +1,8 @@
 """Computes bytes in HBM: an array's size, the traffic of a program, and what the program holds at once.
 
-Both come from the optimized program, as the compiler's own statistics mislead (libtpu 0.0.21). Its "bytes accessed"
-counts the chip's fast memory too, where most values of a small model stay. Its `temp` counts the gaps between values
-twice and leaves constants out, and its `peak` is that of the fast memory where more happens there than in HBM.
+Both come from the optimized program, since the compiler's own statistics are misleading (libtpu 0.0.21). Its "bytes
+accessed" includes the chip's fast memory, where most values of a small model stay. Its `temp` counts the gaps between
+values twice and omits constants, and its `peak` is that of the fast memory if more happens there than in HBM.
 """
 
 import math
@@ -82,7 +82,7 @@ def shape_text(shape: Any) -> str:
     return f"{text}{{{order}:T{tiles}}}" if tiles else text
 
 
-# These move nothing: they name existing values, or end what began before. The traffic of kernels outside XLA
+# These move nothing: they name existing values, or end an earlier operation. The traffic of kernels outside XLA
 # (custom-call) is unknown.
 _FREE = frozenset(
     {
@@ -150,8 +150,8 @@ class Traffic:
         if opcode == "async-start":
             return self._async_bytes(instruction, operands)
         if opcode.endswith("-start"):
-            # A collective, such as a sum over the replicas. Where its result goes depends on its kind; a lower bound
-            # may leave it out.
+            # A collective, such as a sum over the replicas. The destination of its result depends on its kind; a lower
+            # bound may omit it.
             return sum(
                 _in_hbm(each.shape) for each in {each.id: each for each in operands}.values()
             )

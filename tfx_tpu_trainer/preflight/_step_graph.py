@@ -1,8 +1,8 @@
 """Cuts one core's step out of its graph for lowering, without the ops that `outside_compilation` keeps on the host.
 
-On a TPU the program sends the host what such ops read, and waits for what they give. The compiler is given the same
-demands on memory and order: the values that are sent pass a barrier together with room for those that come back. What
-stands on the other side may not be known before.
+On a TPU the program sends the host the inputs of these ops, and waits for their results. The lowered step has the same
+demands on memory and order: the sent values pass a barrier together with room for the results, which the compiler can't
+know before.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def nodes_of_function(function: v1.FunctionDef) -> list[v1.NodeDef]:
     """Returns a function's body as nodes, with placeholders for its arguments.
 
     Tensors are named in another way in functions: `MatMul:product:0`, by the argument of the op's
-    definition, where a graph says `MatMul`.
+    definition, while a graph has `MatMul`.
     """
     offsets = _offsets(function)
     nodes = []
@@ -337,7 +337,7 @@ class _Body:
         self.stand_ins |= dict.fromkeys(members, name)
 
     def _leave(self, name: str, tensor: str) -> None:
-        """Replaces a tensor that no TPU can take by a placeholder; the step is refused if it reads it."""
+        """Replaces a tensor that no TPU can hold by a placeholder; the step is rejected if it reads it."""
         node = v1.NodeDef(name=name, op="Placeholder")
         node.attr["dtype"].type = self._dtype(tensor).as_datatype_enum
         self._made.append(node)

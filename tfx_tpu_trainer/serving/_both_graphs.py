@@ -32,15 +32,15 @@ v1 = tf.compat.v1
 Inputs = Mapping[str, np.ndarray]
 
 SAME_BATCH = 1e-6
-"""How far answers to the same batch may be apart, as a part of an output's largest absolute value."""
+"""The largest difference of answers to the same batch, relative to an output's largest absolute value."""
 
 Answer = Callable[[str, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 """Answers a request to a signature."""
 
 _INIT_OP = "__saved_model_init_op"
 
-# Op -> the attribute with its number of copies, if it has one. On one core, each passes on its first input; an export
-# runs each request on one core.
+# Op -> the attribute with its number of copies, if it has one. On one core, these ops pass on their first input; an
+# export runs each request on one core.
 _PASSES_ON = {
     "CrossReplicaSum": None,
     "TPUPartitionedInput": "N",
@@ -50,7 +50,7 @@ _PASSES_ON = {
     "XlaSharding": None,
 }
 
-# Op -> the constant that replaces it: the core to run on, and the compiler's (empty) error.
+# Op -> the constant that replaces it: the number of the core, and the compiler's (empty) error.
 _CONSTANTS = {"TPUCompilationResult": b"", "TPUOrdinalSelector": np.zeros(1, np.int32)}
 # Op -> the name of its result inside a function; that of Identity and Const is `output`.
 _RENAMED = {"TPUOrdinalSelector": "device_ordinals", "TPUReplicatedOutput": "outputs"}
@@ -59,9 +59,9 @@ _RENAMED = {"TPUOrdinalSelector": "device_ordinals", "TPUReplicatedOutput": "out
 def on_cpu(meta_graph: v1.MetaGraphDef) -> v1.MetaGraphDef:
     """Returns a copy of a metagraph that runs on a CPU, as far as its TPU-only ops are known.
 
-    Marks for the TPU's compiler and devices are dropped, so that `outside_compilation` is where everything is.
-    Batches are made and padded as before, but none waits for further requests. An op that isn't known stays as it
-    is: TensorFlow names it when it has to run.
+    Marks for the TPU's compiler and devices are dropped, so that `outside_compilation` has no effect. Batches are made
+    and padded as before, but none waits for further requests. An unknown op stays unchanged; TensorFlow names it when
+    it has to run.
     """
     copy = v1.MetaGraphDef()
     copy.CopyFrom(meta_graph)
@@ -180,7 +180,7 @@ class _Request(NamedTuple):
 
     signature: str
     inputs: Inputs
-    rows: int | None  # Their number; `None` if the inputs disagree on it.
+    rows: int | None  # Their number; `None` if the inputs disagree.
     padded: int | None = None  # The size to which the batch is padded for the TPU.
 
     def __str__(self) -> str:
@@ -197,19 +197,19 @@ def compare_graphs(
 ) -> Finding:
     """Compares the answers of a SavedModel's metagraph for TPU hosts, run on this CPU, with those for CPU hosts.
 
-    TPU-only ops become what they mean on one core. A batch of all rows is asked for, and for each size that batches
-    are padded to (the model's own, or 8, 32 and 128 as a server pads them) a batch that is too small for it.
+    TPU-only ops are replaced by their meaning on one core. One request has all rows; further ones are too small for
+    each size to which batches are padded (the model's own, or a server's 8, 32 and 128).
 
     Args:
         path: The SavedModel.
         inputs: Signature name -> input name -> array.
-        relative_tolerance: How far answers to the same batch may be apart, as a part of the largest absolute value
-            of an output. Defaults to 1e-6. Batches of other sizes may be 1e-5 apart, or 1e-2 where the model computes
-            with bfloat16 or float16.
+        relative_tolerance: The largest difference between answers to the same batch, relative to the largest absolute
+            value of an output. Defaults to 1e-6. Batches of other sizes may differ by 1e-5, or by 1e-2 if the model
+            computes in bfloat16 or float16.
 
     Returns:
-        "passed" where all answers are alike; "failed" where one isn't, or can't be given; "not run" where a metagraph
-        or rows are missing, or an op runs only on a TPU. The detail names the largest difference and where it is.
+        "passed" if all answers agree; "failed" if one does not, or can't be computed; "not run" if a metagraph or rows
+        are missing, or an op runs only on a TPU. The detail names the largest difference and its place.
     """
     path = os.fsdecode(path)
     saved_model = read_saved_model(path)
@@ -307,7 +307,7 @@ def _rows(inputs: Inputs, at: np.ndarray) -> Inputs:
 
 
 def _padded(request: _Request) -> _Request:
-    """Pads a request as a server does: with copies of a row."""
+    """Pads a request like a server: with copies of a row."""
     if request.rows is None or request.padded is None:
         return request
     at = np.arange(request.padded)
@@ -359,7 +359,7 @@ def _compare(
             output = of_tpu[key]
             if request.padded and not batches_itself:
                 if not output.ndim or len(output) != request.padded:
-                    continue  # No server can tell its rows apart.
+                    continue  # No server can distinguish its rows.
                 output = output[: request.rows]
             found = difference(output, value, tolerances[other_batch])
             place = f"{request.signature}[{key!r}], row {found.row}"
@@ -384,18 +384,18 @@ def _compare(
 def inputs_to_ask(
     path: str | bytes | os.PathLike[str], examples: Sequence[bytes] = ()
 ) -> dict[str, Inputs]:
-    """Makes requests to the metagraph for TPU hosts, for a model that nobody has rows of.
+    """Makes requests to the metagraph for TPU hosts, for a model without available rows.
 
     Args:
         path: The SavedModel.
-        examples: Serialized tf.Examples. Defaults to none: then the largest of its warm-up requests is taken, and
-            numbers are made up for signatures that take numbers only.
+        examples: Serialized tf.Examples. Defaults to none: the largest of its warm-up requests is used, and numbers are
+            made up for signatures that take only numbers.
 
     Returns:
-        Signature name -> input name -> array; no entry for a signature that there are no rows for.
+        Signature name -> input name -> array; no entry for a signature without rows.
 
     Raises:
-        ValueError: The rows are not tf.Examples, or the warm-up requests can't be read.
+        ValueError: If the rows are not tf.Examples, or the warm-up requests can't be read.
     """
     meta_graph = meta_graph_with(read_saved_model(path), TPU_TAGS)
     signatures = {} if meta_graph is None else describe_meta_graph(meta_graph).signatures

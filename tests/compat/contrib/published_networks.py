@@ -33,7 +33,7 @@ SIZES = {
     "intermediate_size": 64,
     "max_position_embeddings": 16,
 }
-# Network -> its package, what of it is needed, and where that goes beside the program.
+# Network -> its package, the needed files, and their place next to the program.
 FILES = {
     "bert": ("bert-tensorflow==1.0.1", "bert", "bert"),
     "albert": ("albert-tensorflow==1.1", "albert", "albert"),

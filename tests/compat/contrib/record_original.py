@@ -64,7 +64,7 @@ def _default(value):
 
 
 def signatures(contrib):
-    """Part -> name -> arguments of what a part offers and can be called."""
+    """Returns part -> name -> arguments, for a part's callable names."""
     found = {}
     for part in PARTS:
         module = getattr(contrib, part)

@@ -125,7 +125,7 @@ RECORDING = pathlib.Path(__file__).with_name("variables.json")
 
 
 def variables_of(text):
-    """Runs a program in a graph of its own: name, shape and whether it trains, of each variable."""
+    """Runs a program in its own graph; returns name, shape and trainability of each variable."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

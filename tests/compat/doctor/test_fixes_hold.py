@@ -61,9 +61,9 @@ def _ways(name: str) -> list[str]:
 
 
 def _runs(program: str) -> str:
-    """Repairs and runs a program; what is wrong with it."""
+    """Repairs and runs a program; returns its problem, if any."""
     repaired = repair(program)
-    # Queues run as they are, and are told of all the same.
+    # Queues run unchanged, and are reported nevertheless.
     left = [each for each in repaired.left if each.theme != "queues"]
     edits = [each for each in left if each.verdict is Verdict.EDIT]
     if edits:
@@ -146,7 +146,7 @@ def test_our_names_are_those_that_a_program_finds_in_our_module():
 
 
 def _is_there(name: str) -> bool:
-    """Whether a name in full can be imported, or is in a module that can."""
+    """Returns whether a full name can be imported, or is in a module that can."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -163,7 +163,7 @@ def test_private_names_that_are_said_to_be_gone_are_gone():
     gone = [*gone_names.MOVED_MODULES, *gone_names.MOVED_NAMES, *gone_names.PRIVATE_GONE]
     assert len(gone) > 70
     assert [name for name in gone if _is_there(name)] == []
-    # Their parents are not: a rule for a name is no rule for its module's other names.
+    # Their parents do not count: a rule for a name is not a rule for its module's other names.
     parents = {name.rpartition(".")[0] for name in gone_names.MOVED_NAMES}
     assert [name for name in parents if not _is_there(name)] == []
 

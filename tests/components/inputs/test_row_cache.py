@@ -252,7 +252,7 @@ def test_without_room_rows_are_parsed_in_each_epoch(tmp_path, caplog, refused):
     refused.log(caplog.text)
     assert caplog.text.count("for lack of room") == 1
     assert sorted(_ids(batches)) == sorted([*range(ROWS)] * 2)
-    # One that has begun that way goes on that way.
+    # A training that has begun that way continues that way.
     assert _ids(_drawn(source, 12, batch_size=4)) == _ids(batches)
     assert caplog.text.count("for lack of room") == 1
 

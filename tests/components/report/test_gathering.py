@@ -126,7 +126,7 @@ def test_write_leaves_a_page_and_its_numbers(trained, tmp_path):
 def test_write_goes_to_model_dir_by_default(trained):
     path = report.write(trained.estimator)
     assert path == f"{trained.estimator.model_dir}/run.html"
-    # What it wrote is found by whoever makes the page again.
+    # Whoever makes the page again finds what it wrote.
     again = gather_folder(trained.estimator.model_dir)
     assert again.lineage.settings["params.rate"] == "0.01"
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_there(trained, tmp_path):
     for name in ("Format-Serving", "eval_metrics.json", "serving_check.json"):
         assert any(name in line for line in found.unread), found.unread
     assert found.exported is None
-    # The evaluation's events say it too.
+    # The evaluation's events have it, too.
     assert found.measured.global_step == 20
 
 

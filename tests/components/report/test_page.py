@@ -217,7 +217,7 @@ def test_hbm_is_drawn_up_to_the_limit_and_again_where_the_model_is_small():
     )
     large = Preflight(tpu="v5e:2x2", compiler="libtpu 1", steps=(step,))
     page = Page(render(run_of(preflight=large)))
-    assert "It compiles for v5e:2x2 and fits (train), says libtpu 1." in page.text
+    assert "It compiles for v5e:2x2 and fits (train), according to libtpu 1." in page.text
     assert ["train", "1", "2", "3"] in page.rows
     assert "zoomed" not in page.text
     small = dataclasses.replace(

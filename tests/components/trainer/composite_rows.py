@@ -22,7 +22,7 @@ v1 = tf.compat.v1
 LABEL = "label"
 ROWS = {"train": 40, "eval": 13}
 
-# The first feature by name is ragged: it was once asked for its shape.
+# The first feature by name is ragged, and its shape was once read.
 RAW_SPEC = {
     "a_words": tf.io.RaggedFeature(tf.string, value_key="a_words", row_splits_dtype=tf.int64),
     "counts": tf.io.RaggedFeature(tf.int64, value_key="counts", row_splits_dtype=tf.int64),

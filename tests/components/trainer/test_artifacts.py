@@ -282,7 +282,7 @@ def test_a_training_that_fails_says_where_it_stopped(tmp_path):
 
 def test_a_page_that_cannot_be_written_costs_a_warning(tmp_path, caplog):
     execution = Execution.of_trainer(tmp_path, steps=2, export_to_tpu=0)
-    # A folder stands where the page belongs.
+    # A folder is in the place of the page.
     os.makedirs(os.path.join(execution.outputs["model_run"][0].uri, "run.html", "taken"))
     with caplog.at_level(logging.WARNING):
         execution.run()

@@ -45,7 +45,7 @@ def _variables(execution):
 
 
 def _served(execution, *left_out):
-    """What a model answers for the raw eval rows without some features, and the same rows transformed."""
+    """Returns a model's outputs for the raw eval rows without some features, and the same rows transformed."""
     whole, rows = [], []
     for path in glob.glob(os.path.join(tfx_testdata.RAW_EXAMPLES, "Split-eval", "*")):
         for record in tf.data.TFRecordDataset(path, compression_type="GZIP").as_numpy_iterator():
@@ -204,7 +204,7 @@ def test_what_build_model_returns_is_checked(build_model, label_key, params, ref
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """As much of a TrainJob as callbacks are joined with."""
+    """The part of a TrainJob that callbacks need."""
 
     settings: TrainSettings
     transform_graph_path: str = tfx_testdata.TRANSFORM_GRAPH
@@ -294,7 +294,10 @@ def _own():
                 "EarlyStopping with min_delta",
                 lambda: _callback("EarlyStopping", min_delta=0.1),
                 {},
-                ("EarlyStopping has min_delta=0.1, which no setting", "leave it out"),
+                (
+                    "EarlyStopping has min_delta=0.1, for which TpuTrainer has no setting",
+                    "leave it out",
+                ),
             ),
             (
                 "EarlyStopping of an unknown direction",
@@ -304,7 +307,7 @@ def _own():
             ),
             (
                 "ModelCheckpoint that takes an AUC for a loss",
-                # Newer releases of Keras 3 ask the metric.
+                # Newer releases of Keras 3 read the metric.
                 lambda: _callback(
                     "ModelCheckpoint",
                     library="tf_keras",
@@ -319,7 +322,7 @@ def _own():
                 "EarlyStopping beside another best_metric",
                 lambda: _callback("EarlyStopping", monitor="val_loss"),
                 {"best_metric": "auc"},
-                ("EarlyStopping asks for best_metric='loss', but best_metric='auc' is set",),
+                ("EarlyStopping sets best_metric='loss', but best_metric='auc' is set",),
             ),
             (
                 "EarlyStopping without evaluations",

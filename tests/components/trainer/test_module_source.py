@@ -54,7 +54,7 @@ def test_an_import_path_is_loaded_again_after_an_edit(tmp_path, monkeypatch):
 
 
 def _wheel(folder, **modules):
-    """Builds a wheel of modules, as TFX does of a module_file and what is beside it."""
+    """Builds a wheel of modules, like TFX's of a module_file and its neighbours."""
     folder.mkdir()
     for name, text in modules.items():
         _write(folder, f"{name}.py", text)

@@ -17,7 +17,7 @@ from tests.components.trainer.execution import Execution, examples_of, records
 
 @pytest.fixture
 def fails(refused):
-    """Runs an execution that is refused before anything is trained or written."""
+    """Runs an execution that is rejected before anything is trained or written."""
 
     def run(execution):
         with refused(ValueError):
@@ -604,6 +604,6 @@ def test_what_a_cluster_cannot_do(tmp_path, monkeypatch, settings, refused):
     execution = Execution.of_trainer(tmp_path, **settings)
     with refused(ValueError):
         execution.run()
-    # The other hosts are told.
+    # The other hosts are notified.
     status = json.loads((tmp_path / "model_run" / "chief_status.json").read_text())
     assert status["state"] == "failed" and "ValueError: " in status["message"]

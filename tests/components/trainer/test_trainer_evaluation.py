@@ -45,7 +45,7 @@ def _column(name):
 
 
 def _expected_metrics(checkpoint):
-    """What the small model's metrics are on the eval split, by NumPy."""
+    """Computes the small model's metrics on the eval split with NumPy."""
     columns = _columns()
     table, kernel, bias = (
         tf.train.load_variable(checkpoint, name).astype(np.float64)

@@ -124,7 +124,7 @@ def test_checkpoints_and_events_are_in_model_run_and_nothing_else_is_beside_the_
         "eval_metrics.json",
         "serving_config",
     ]
-    # The module says 4, the component 3.
+    # The module has 4, the component 3.
     assert _variable(trained, "payment").shape[1] == 3
 
 

@@ -104,7 +104,7 @@ def test_several_processes_share_a_search_as_on_vertex(tmp_path):
 
 
 def main() -> None:
-    # absl has given the root logger its handler by now, which basicConfig alone would leave as it is.
+    # absl has given the root logger its handler by now, which basicConfig would keep without `force`.
     logging.basicConfig(level=logging.INFO, force=True)
     folder, pool = pathlib.Path(sys.argv[1]), sys.argv[2]
     execution = TunerExecution.of(

@@ -116,7 +116,7 @@ def test_tensorboards_hparams_plugin_has_the_space_and_each_trial(searched):
         assert told == trial["hyperparameters"]["values"]
         (end,) = _summaries(folder, metadata.SESSION_END_INFO_TAG)
         assert end.session_end_info.status == 1  # STATUS_SUCCESS
-        # The metric's values stand where the plugin looks for them: in the group's folder below the trial's.
+        # The metric's values are where the plugin reads them: in the group's folder below the trial's.
         tags = {
             value.tag
             for path in (folder / "eval").iterdir()

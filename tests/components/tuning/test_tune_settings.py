@@ -62,7 +62,7 @@ def test_oracles_are_those_of_keras_tuner(name, kind):
     oracle = make_oracle(_settings(oracle=name, direction="min"), _space())
     assert type(oracle) is kind
     assert oracle.objective == keras_tuner.Objective("auc", "min")
-    # TFX asks for the best `max_trials` trials.
+    # TFX requests the best `max_trials` trials.
     assert oracle.get_best_trials(oracle.max_trials) == []
 
 

@@ -49,7 +49,7 @@ def test_an_interrupt_passes_as_it_is():
 
 
 def _print_for_nobody():
-    """Ends as rich does where the reader has gone: `tfx-tpu-trainer preflight | head`."""
+    """Ends like rich after its reader has gone: `tfx-tpu-trainer preflight | head`."""
     try:
         raise BrokenPipeError
     except BrokenPipeError:

@@ -34,7 +34,7 @@ COMMON = {"StatisticsGen", "SchemaGen", "Transform", "TpuTrainer", "EvalMetricsG
 
 
 def _specs(output: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pipeline spec and the platform spec of a file, as they are written."""
+    """Returns the pipeline spec and the platform spec of a file."""
     text = output.read_text(encoding="utf-8")
     if output.suffix == ".json":
         document = json.loads(text)
@@ -94,7 +94,7 @@ def test_both_pipelines_compile_offline(compiled, pipeline, ending):
     }
 
 
-# What the driver and the launcher of Kubeflow Pipelines fill in, wherever it stands in an argument.
+# Placeholders that the driver and the launcher of Kubeflow Pipelines fill in, anywhere in an argument.
 FILLED_IN = re.compile(
     r"\{\{\$(\.(inputs|outputs)\.(parameters|artifacts)\['\w+'\](\.(uri|path|output_file))?)?\}\}"
 )
@@ -418,7 +418,7 @@ def test_what_no_option_takes(compile_kubeflow: Run, tmp_path, monkeypatch, argu
         case(
             "runners",
             f"`compile --kubeflow --output {name}`, where that is a file of one's own",
-            f"{name}' is there and is no compiled pipeline: give another name with --output",
+            f"{name}' exists and is not a compiled pipeline: give another name with --output",
             values=(name, content),
         )
         for name, content in (("config.yaml", "name: taxi\n"), ("rows.json", '{"size": 1}\n'))

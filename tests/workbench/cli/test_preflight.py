@@ -129,7 +129,7 @@ _NO_MODULE = {"module_file": None, "steps": None}
         refusal({"steps": "serve"}, "The serve step needs an exported model: give --saved_model"),
         refusal(
             {"module_file": None},
-            "Nothing to compile: give a module with model_fn by --module_file or --module",
+            "Nothing to compile: give a module with model_fn (--module_file or --module)",
         ),
         refusal({"module": "small_model"}, "one of --module_file and --module, not both"),
         refusal(

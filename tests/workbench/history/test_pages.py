@@ -125,7 +125,7 @@ finally: print([name for name in ("tensorflow", "tfx", "apache_beam") if name in
 
 
 def _typed(*words: str) -> list[str]:
-    """Runs a command in a process of its own, and checks that it has done without TensorFlow."""
+    """Runs a command in its own process, and checks that it did not import TensorFlow."""
     ended = subprocess.run(
         [sys.executable, "-c", _IMPORTS_NOTHING, *words], capture_output=True, text=True
     )

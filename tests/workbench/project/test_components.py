@@ -82,7 +82,7 @@ def test_a_module_that_is_not_there_is_told_when_the_pipeline_is_made(
 
 
 SHORTEST = {"module": "pipelines.taxi.model", "label_key": "big_tip", "train_steps": 10}
-# Values that are not the defaults, of all that can be set beside each other.
+# Values that are not the defaults, for all settings that can be combined.
 VALUES = {
     "label_key": "tip",
     "cache_input": False,

@@ -139,7 +139,7 @@ class LayerNormBasicLSTMCell(_LstmCell):
             self._norm(each, name) for each, name in zip(tf.split(gates, 4, 1), names)
         )
         candidate = self._activation(candidate)
-        # A tensor may be below 1 in some step.
+        # A tensor's value may be below 1 in some steps.
         if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
             candidate = tf.nn.dropout(candidate, 1 - self._keep_prob, seed=self._seed)
         after = before * tf.sigmoid(forget + self._forget_bias) + tf.sigmoid(enter) * candidate

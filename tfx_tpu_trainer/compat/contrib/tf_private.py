@@ -1,4 +1,4 @@
-"""TensorFlow names without a public alias that contrib's parts were made of.
+"""TensorFlow names without a public alias that contrib's parts need.
 
 | name | why | if it goes away |
 |---|---|---|

@@ -63,16 +63,15 @@ _SKIPPED: Final = {"__pycache__", "node_modules", "site-packages", "build", "dis
 
 
 class UnreadableError(ValueError):
-    """A path or file that can't be examined; its text says why and what to do."""
+    """A path or file that can't be examined; the message has the reason and the fix."""
 
 
 def python_files(path: str | os.PathLike[str]) -> list[Path]:
     """Lists the files to examine.
 
     Args:
-        path: A file, whatever its name ends in, or a folder. Of a folder all `.py` and `.ipynb`
-            files below it are taken, but hidden ones and those in hidden folders, environments and
-            build folders.
+        path: A file of any name, or a folder, for all `.py` and `.ipynb` files below it, except hidden ones and those
+            in hidden folders, environments and build folders.
 
     Returns:
         The files, sorted.
@@ -171,7 +170,7 @@ class Examined:
     Attributes:
         findings: In the order of their lines.
         tensorflow: The version of TensorFlow that it was written for, 1 or 2, by the names that it
-            takes from `tf`; `None` where they are in both.
+            takes from `tf`; `None` if they are in both.
     """
 
     findings: list[Finding]

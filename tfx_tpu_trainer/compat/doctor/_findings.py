@@ -14,7 +14,7 @@ class TextEdit:
     Attributes:
         start: The first byte.
         end: The byte after the last; equal to `start` for an insertion.
-        text: What stands there afterwards.
+        text: The replacement.
     """
 
     start: int
@@ -66,10 +66,10 @@ class Finding:
         theme: What it belongs to, such as `"contrib"` or `"queues"`.
         name: What was found, as the API calls it, such as `"tf.contrib.tpu.TPUEstimator"`.
         verdict: Whether it works as it is, needs an edit, or is only good to know.
-        says: What it is and why, in a sentence or two.
-        edit: The edit's text, or how to make it; `None` where there is nothing to edit.
+        says: The finding and its reason, in a sentence or two.
+        edit: The edit's text, or how to make it; `None` if there is nothing to edit.
         fixable: Whether `repair` makes the edit.
-        also_lines: The lines of further uses that the same is to be said of.
+        also_lines: The lines of further uses with the same message.
         cell: The code cell of a notebook, from 1, whose lines are counted; `None` elsewhere.
         edits: The changes of the text that make the edit, where it is mechanical.
     """
@@ -136,11 +136,11 @@ class Advice:
     Attributes:
         theme: What the name belongs to.
         verdict: Whether it works, needs an edit, or is only good to know.
-        says: Why, in a sentence or two.
+        says: The reason, in a sentence or two.
         edit: What to write in its place; `None` for the new name alone.
         becomes: The name, in full, that takes its place with the same arguments; `None` where
             the edit is not mechanical.
-        calls_only: Whether the new name stands for calls only, which a rewriter looks at.
+        calls_only: Whether only calls get the new name, by a rewriter.
     """
 
     theme: str

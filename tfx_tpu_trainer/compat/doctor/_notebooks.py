@@ -23,7 +23,7 @@ _NAMED_LINE: Final = re.compile(r"\(line (\d+)\)")
 
 
 class NotANotebookError(ValueError):
-    """A text that is not a notebook; the message says why."""
+    """A text that is not a notebook; the message has the reason."""
 
 
 def examine_notebook(text: str) -> list[Finding]:
@@ -37,7 +37,7 @@ def examine_notebook(text: str) -> list[Finding]:
         line in the cell.
 
     Raises:
-        NotANotebookError: If it is none.
+        NotANotebookError: If the text is not a notebook.
         NotPythonError: If a cell is not Python 3; the message names cell and line.
     """
     notebook = _Notebook(text)
@@ -54,7 +54,7 @@ def repair_notebook(text: str) -> Repaired:
         The notebook with the edits.
 
     Raises:
-        NotANotebookError: If it is none.
+        NotANotebookError: If the text is not a notebook.
         NotPythonError: If a cell is not Python 3; the message names cell and line.
     """
     notebook = _Notebook(text)
@@ -72,7 +72,7 @@ def notebook_code(text: str) -> str:
         The code, magics and shell lines as they are written.
 
     Raises:
-        NotANotebookError: If it is none.
+        NotANotebookError: If the text is not a notebook.
     """
     notebook = _Notebook(text)
     return notebook.restored(notebook.program)
@@ -100,8 +100,7 @@ class _Notebook:
 
     Attributes:
         text: Its JSON.
-        program: Its code as one program. A comment stands above each cell, and `pass` for what is
-            no Python.
+        program: Its code as one program. A comment precedes each cell, and `pass` replaces lines that are not Python.
     """
 
     def __init__(self, text: str) -> None:

@@ -39,7 +39,7 @@ class _Around:
     Attributes:
         scope: The scope that its names are looked up in.
         function: The function.
-        guarded: Whether an `except ImportError` stands by.
+        guarded: Whether an `except ImportError` follows.
         in_string: Whether it is inside of an f-string.
     """
 
@@ -339,7 +339,7 @@ def _written_name(node: ast.expr) -> str:
     return ""
 
 
-# Any release of the supported lines would do: programs ask whether it is 2, or later than 2.0.
+# Any supported release would do: programs test whether it is 2, or later than 2.0.
 _TODAY: Final = "2.16.2"
 _VERSIONS: Final = ("__version__", "VERSION")
 _COMPARED: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {

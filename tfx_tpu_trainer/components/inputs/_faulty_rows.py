@@ -37,7 +37,7 @@ _OTHER_COUNT = re.compile(
 _NO_EXAMPLE = re.compile(r"Could not parse example")
 
 Suspect = Callable[[str, np.ndarray], bool]
-"""Whether the values of a feature (by name) in one row are what made a run fail."""
+"""Returns whether the values of a feature (by name) in one row caused a failure."""
 
 
 def find_faulty_row(patterns: Sequence[str], spec: Mapping[str, Any]) -> str | None:
@@ -97,7 +97,7 @@ class _Parser:
         except tf.errors.OpError as error:
             return _in_words(error.message)
         except UnicodeDecodeError:
-            # TensorFlow's message quotes the record, which is no text.
+            # TensorFlow's message quotes the record, which is not text.
             return "is not a tf.Example"
         return None
 
@@ -130,7 +130,7 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
     _logger.info("Searching %d files for the row on which the run failed.", len(files))
     for file in files:
         zipped = "GZIP" if file.endswith(".gz") else ""
-        # A generator left half-way keeps its contexts open, so that no graph may be the default at a yield.
+        # A generator that is not finished keeps its contexts open, so that no graph may be the default at a yield.
         with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
             start = 0
             following = _begun(session, file, zipped, batch=_ROWS_AT_ONCE)

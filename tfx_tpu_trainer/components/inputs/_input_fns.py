@@ -31,14 +31,14 @@ InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
 """An input function: takes `params`, of which it reads `batch_size`."""
 
 RAW_PREFIX = "__raw__/"
-"""Stands before the names of raw features, which may be those of transformed ones too."""
+"""The prefix of raw features' names, which transformed features may also have."""
 
 WINDOW = 1 << 16
-"""Rows that are shuffled among each other."""
+"""The number of rows that are shuffled together."""
 
 CHUNK = 1 << 12
-"""Rows that lie beside each other: which chunks come together in a window is shuffled as well, so that a window of a
-file on disk is read in a few pieces, and not row by row."""
+"""Rows that stay together: a window consists of random chunks, so that a window of a
+file on disk is read in a few pieces instead of row by row."""
 
 _EPOCHS = 1 << 20
 
@@ -54,15 +54,14 @@ class TransformedInput:
 
     Attributes:
         transform_graph_path: Folder of a TransformGraph artifact.
-        file_patterns: Glob patterns of the split's files, in the order of the splits asked for.
+        file_patterns: Glob patterns of the split's files, in the order of the requested splits.
         dataset_factory: Opens the files, see `DatasetFactory`.
-        label_key: Name of the transformed feature that is the label, or `None` to give all
-            features and no label.
-        shuffle_buffer_size: Rows that training shuffles among.
-        shuffle_seed: Makes the order of training repeatable; `None` takes a new order each time.
-        shard: Which part of the rows training reads, and of how many: one for each host that reads.
-            Where a TPU has several hosts, each of them gets a part of this part.
-        cache: Keeps the parsed rows of training for all epochs; `None` parses them in each.
+        label_key: Name of the transformed feature that is the label, or `None` for all features and no label.
+        shuffle_buffer_size: Number of rows that training shuffles together.
+        shuffle_seed: Makes the order of training reproducible; `None` uses a new order each time.
+        shard: The part of the rows that training reads, and the number of parts, one for each host that reads. If a TPU
+            has several hosts, each of them gets a part of this part.
+        cache: Keeps the parsed rows of training for all epochs; `None` parses them in each epoch.
     """
 
     transform_graph_path: str
@@ -86,8 +85,8 @@ class TransformedInput:
         """Returns the input function for evaluation.
 
         Returns:
-            A function whose dataset goes through the rows once, in the order of the files. The
-            last batch holds what is left.
+            A function whose dataset reads the rows once, in the order of the files. The last batch has the remaining
+            rows.
         """
         return functools.partial(self._dataset, training=False)
 
@@ -136,7 +135,7 @@ class TransformedInput:
                 return features
             return features, features.pop(self.label_key)
 
-        # As a dataset's elements, since captures would be copied into the graph when a function is rewritten.
+        # Elements of a dataset, since captures would be copied into the graph when a function is rewritten.
         both = tf.data.Dataset.zip((tensors, numbers))
         return both.map(batch, num_parallel_calls=2, deterministic=True).prefetch(2)
 
@@ -186,9 +185,9 @@ def vocabulary_sizes(transform_graph_path: str) -> dict[str, int]:
         transform_graph_path: Folder of a TransformGraph artifact.
 
     Returns:
-        The number of entries, out-of-vocabulary buckets not counted, by the vocabulary's name:
-        the `vocab_filename` of the preprocessing function, or the name that Transform chose.
-        Empty where the preprocessing function makes no vocabulary.
+        The number of entries, without out-of-vocabulary buckets, by the vocabulary's name: the `vocab_filename` of the
+        preprocessing function, or the name that Transform chose. Empty if the preprocessing function makes no
+        vocabulary.
     """
     output = tft.TFTransformOutput(transform_graph_path)
     # TFTransformOutput finds a vocabulary by name but does not list the names.
@@ -204,15 +203,15 @@ def vocabulary_sizes(transform_graph_path: str) -> dict[str, int]:
 class RawEvaluationInput:
     """One split of raw examples, transformed while it is read.
 
-    It has the same rows and features as Transform's materialized examples, in the order of the raw
-    files. Transform's graph runs in a session of its own: its tables can't live inside a dataset of
-    a v1 graph. So the input can be read in the trainer's process only.
+    It has the same rows and features as Transform's materialized examples, in the order of the raw files. Transform's
+    graph runs in its own session, since its tables can't live inside a dataset of a v1 graph. So only the trainer's
+    process can read the input.
 
     Attributes:
         transform_graph_path: Folder of a TransformGraph artifact.
         file_patterns: Glob patterns of the split's files: TFRecords of tf.Examples.
         label_key: Name of the transformed feature that is the label, or `None`.
-        raw_features: Raw features to keep, named with `RAW_PREFIX` before.
+        raw_features: Raw features to keep, with `RAW_PREFIX` before their names.
     """
 
     transform_graph_path: str

@@ -1,4 +1,4 @@
-"""One page about a training, for people who would rather look than read: `run.html`, and its numbers, `run.json`.
+"""Makes a page about a training, `run.html`, and a file with its numbers, `run.json`.
 
     from tfx_tpu_trainer.components import report
 

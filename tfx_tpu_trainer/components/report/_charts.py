@@ -38,7 +38,7 @@ _CONFIG: dict[str, Any] = {
     # The chart's own label describes it; the table below holds every value.
     "aria": False,
     "background": None,
-    # The reader's font may be wider than the one that Vega measured with.
+    # The reader's font may be wider than the font with which Vega measured.
     "padding": {"left": 24, "right": 24, "top": 4, "bottom": 4},
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
@@ -75,8 +75,8 @@ class Table:
 
     Attributes:
         head: Titles of the columns.
-        rows: A row's cells, as they are shown.
-        says: What the rows leave out; `""` where that is nothing.
+        rows: Each row's cells, as they are shown.
+        says: A remark on omitted rows; `""` if there are none.
     """
 
     head: tuple[str, ...]
@@ -89,9 +89,9 @@ class Chart:
     """A picture and a table of its numbers."""
 
     title: str
-    svg: str  # `""` where there is nothing to draw
+    svg: str  # `""` if there is nothing to draw
     table: Table
-    full_width: str = ""  # the picture at the page's width; `""` where the small one is enough
+    full_width: str = ""  # the picture at the page's width; `""` if the small one is enough
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def draw_series(
             "data": {"values": [dataclasses.asdict(mark) for mark in marks]},
             "encoding": {"x": x},
         }
-        # The label stands above the plot, where the line ends.
+        # The label is above the plot, where the line ends.
         says = {"type": "text", "align": "right", "baseline": "bottom", "y": -3}
         layers += [
             {

@@ -53,8 +53,8 @@ class Difference:
     metric: str
     run: int  # the run's index among those compared
     value: float
-    margin: float | None  # half of the 95 % interval; `None` where a run has no interval
-    # Whether the interval is that of paired rows, without the chance that both runs share.
+    margin: float | None  # half of the 95 % interval; `None` if a run has no interval
+    # Whether the interval is that of paired rows, which excludes chance that both runs share.
     paired: bool
 
     @property
@@ -89,13 +89,13 @@ class Comparison:
     """The differences between runs."""
 
     runs: tuple[RunData, ...]
-    # Setting or version that differs -> its value in each run; `""` where a run has none.
+    # Setting or version that differs -> its value in each run; `""` if a run has none.
     settings: dict[str, tuple[str, ...]]
     # The same for the data: inputs, rows of splits, statistics of features.
     data: dict[str, tuple[str, ...]]
     # Title of a run -> how its code differs from the first run's, as a unified diff or a sentence.
     code: dict[str, str]
-    differences: tuple[Difference, ...]  # Differences to the first run, metric by metric.
+    differences: tuple[Difference, ...]  # Differences from the first run, metric by metric.
     # Slices on which the last run is worse than the first one, the worst first.
     worse_slices: tuple[SliceDifference, ...]
 
@@ -110,7 +110,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
         The differences.
 
     Raises:
-        ValueError: There are fewer than two.
+        ValueError: If there are fewer than two.
     """
     if len(runs) < 2:
         raise ValueError(f"A comparison needs at least two runs; got {len(runs)}.")

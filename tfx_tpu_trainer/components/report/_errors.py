@@ -121,7 +121,7 @@ def _labelled_classes(labels: np.ndarray, values: np.ndarray) -> np.ndarray | No
 
 
 def _scores(pairs: _Pairs) -> np.ndarray | None:
-    """Returns each row's probability of label 1; `None` if the predictions are no such scores."""
+    """Returns each row's probability of label 1; `None` if the predictions are not such scores."""
     values = pairs.values
     if not np.isin(pairs.labels, (0, 1)).all():
         return None
@@ -171,7 +171,7 @@ def _squeezed(values: np.ndarray) -> np.ndarray:
 
 
 def _classes(values: np.ndarray, count: int) -> np.ndarray | None:
-    """Returns values as class numbers; `None` if they are none."""
+    """Returns values as class numbers; `None` if they are not classes."""
     if ((values < 0) | (values >= count) | (values != np.floor(values))).any():
         return None
     return values.astype(np.int64)

@@ -123,8 +123,8 @@ def data_section(run: RunData) -> Section | None:
     notes = [*changed]
     if any(each.beyond for drift in data.drift for each in drift.distances):
         notes.append(
-            "Chance is what 95 of 100 random assignments of the same rows to the two would show, over all features; "
-            "differences below 0.1 standard deviations, or 2 % of the rows, count as chance too."
+            "Chance explains what 95 of 100 random assignments of the same rows to the two show, over all features; "
+            "differences below 0.1 standard deviations, or 2 % of the rows, count as chance, too."
         )
     if data.features:
         tables["Features"] = _features(data)
@@ -300,12 +300,12 @@ def _preflight_says(preflight: Preflight) -> str:
     if failed:
         return f"On {preflight.tpu} it can't run: {failed[0].name}: {short(failed[0].says)}"
     steps = ", ".join(step.name for step in preflight.steps)
-    return f"It compiles for {preflight.tpu} and fits ({steps}), says {preflight.compiler}."
+    return f"It compiles for {preflight.tpu} and fits ({steps}), according to {preflight.compiler}."
 
 
 def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
     """Draws the steps' use of a device's memory; again, zoomed, if it is too small to see."""
-    # Imported late: a page without a preflight does without TensorFlow.
+    # Imported late, so that a page without a preflight needs no TensorFlow.
     from tfx_tpu_trainer.preflight import bytes_text
 
     limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]

@@ -60,8 +60,8 @@ def emptied_on_failure(
 ) -> Iterator[None]:
     """Removes what the block wrote into folders if it fails.
 
-    The folders stay: TFX's launcher removes those of a failed execution, and where one is missing it reports that
-    instead of the failure.
+    The folders stay: TFX's launcher removes those of a failed execution, and if one is missing it reports that instead
+    of the failure.
     """
     try:
         yield
@@ -90,7 +90,7 @@ def all_or_nothing(
 ) -> contextlib.AbstractContextManager[None]:
     """Empties the model's and its evaluation's folders if the block fails.
 
-    Checkpoints and events stay where they are: another attempt resumes from them.
+    Checkpoints and events stay, since another attempt resumes from them.
     """
     evaluation = [job.evaluation.uri] if job.evaluation else []
     return emptied_on_failure(job.model.uri, *evaluation, are_ours=are_ours)
@@ -220,7 +220,7 @@ def tell_result(
 
 
 def _metrics_in_words(metrics: EvalMetrics, baseline: EvalMetrics | None) -> str:
-    # Of the two mean losses, the one over rows does not depend on the batch size.
+    # The mean loss over rows does not depend on the batch size, unlike the one over batches.
     names = [
         name for name in metrics.overall if name != LOSS or LOSS_BY_ROWS not in metrics.overall
     ]

@@ -1,4 +1,4 @@
-"""Trains with evaluations in between: a learning curve, the best checkpoint, an early stop.
+"""Trains with evaluations in between, which give a learning curve, the best checkpoint and an early stop.
 
 The state is written next to the checkpoints after each evaluation, so that a restarted training continues from there.
 """

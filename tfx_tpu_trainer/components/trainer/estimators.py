@@ -24,7 +24,7 @@ _FIRST_CHECKPOINT_SECS = 60
 
 
 def model_params(job: TrainJob, module: UserModule) -> dict[str, Any]:
-    """Gathers the params for model_fn, besides the engine's own."""
+    """Gathers the params for model_fn, except the engine's own."""
     return {
         "vocabulary_sizes": vocabulary_sizes(job.transform_graph_path),
         **module.params_for(job.fn_args),
@@ -106,8 +106,8 @@ def run_config(
 def strategies(settings: TrainSettings) -> dict[str, tf.distribute.Strategy]:
     """Returns the strategies of training and evaluation for RunConfig.
 
-    Sessions are reported to crash on the runtimes of v5e and newer, so that their slices train under `TPUStrategy`.
-    With a master or emulated cores, a session is used.
+    Sessions are reported to crash on the runtimes of v5e and newer, so these slices train under `TPUStrategy`. With a
+    master or emulated cores, a session is used.
     """
     tpu = settings.tpu
     if tpu is None or not settings.use_tpu or settings.master or emulates(""):
@@ -162,7 +162,7 @@ _INSTEAD = {
     "ProgbarLogger": "leave it out: a run shows its progress by itself",
     "ReduceLROnPlateau": _SCHEDULE,
     "TensorBoard": "leave it out: events are in ModelRun, and the settings histograms, gradient_norms, "
-    "profile_steps and save_summary_steps say which",
+    "profile_steps and save_summary_steps select them",
     "TerminateOnNaN": "leave it out: a loss that is not finite ends the training by itself",
 }
 _OTHERWISE = (
@@ -194,7 +194,7 @@ def with_callbacks(job: TrainJob, module: UserModule) -> TrainJob:
             default = type(settings).model_fields[name].default
             if given not in (default, value):
                 raise ValueError(
-                    f"{where}: {type(callback).__name__} asks for {name}={value!r}, but {name}={given!r} is set; "
+                    f"{where}: {type(callback).__name__} sets {name}={value!r}, but {name}={given!r} is set; "
                     "leave one of them out"
                 )
             settings = settings.model_copy(update={name: value})
@@ -214,7 +214,7 @@ def _settings_of(where: str, callback: Any) -> dict[str, Any]:
         value = getattr(callback, argument, nothing)
         if value != nothing:
             raise ValueError(
-                f"{where}: {name} has {argument}={value!r}, which no setting of TpuTrainer stands for; leave it out"
+                f"{where}: {name} has {argument}={value!r}, for which TpuTrainer has no setting; leave it out"
             )
     if name == "ModelCheckpoint" and not callback.save_best_only:
         raise ValueError(

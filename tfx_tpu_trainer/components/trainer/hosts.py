@@ -62,7 +62,7 @@ class Host:
 ONLY_HOST = Host()
 
 ALONE: Mapping[str, Any] = {}
-"""The cluster (`RunConfig`'s `tf_config`) of what runs in this process alone.
+"""The cluster (`RunConfig`'s `tf_config`) of calls that run only in this process.
 
 The chief evaluates and exports that way, from a checkpoint: its parameter servers may be gone.
 """
@@ -130,13 +130,13 @@ _SILENT_SECONDS = 300.0
 
 _START_SECONDS = 7200.0
 
-# Three beats without news; a helper then logs that it hears nothing.
+# Three beats without news; a helper then logs the silence.
 _QUIET_SECONDS = 30.0
 
 _POLL_SECONDS = 1.0
 
 EVALUATE_EVERY_SECONDS = 10
-"""How often the evaluator of a cluster looks for a new checkpoint."""
+"""The interval at which a cluster's evaluator looks for a new checkpoint."""
 
 
 _LONGEST_NAP_SECONDS = 1.0
@@ -202,7 +202,7 @@ class ChiefStatus:
 
     def _write(self, state: str, message: str = "") -> None:
         with self._lock:
-            # A counter makes each report differ from the last one. A waiting host takes any change as a sign of life,
+            # A counter makes each report differ from the last one. A waiting host counts any change as a sign of life,
             # by its own clock: two machines' clocks need not agree.
             self._state = state
             self._beat += 1

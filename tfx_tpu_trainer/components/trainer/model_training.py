@@ -92,7 +92,7 @@ class TrainedModel:
 class ModelTraining(Training[TrainedModel]):
     """A training of a module's model_fn or Keras model."""
 
-    estimator: tpu.TPUEstimator  # Evaluates and exports, in this process alone.
+    estimator: tpu.TPUEstimator  # Evaluates and exports, only in this process.
     train_input_fn: Callable[..., tf.data.Dataset]
     eval_input_fn: Callable[..., tf.data.Dataset]
     serving_input_receiver_fn: Callable[[], Any]
@@ -100,7 +100,7 @@ class ModelTraining(Training[TrainedModel]):
     host_estimator: tpu.TPUEstimator
     # Returns the same estimator with other settings.
     estimator_with: Callable[[TrainSettings], tpu.TPUEstimator]
-    # Returns the estimator that continues from a step, in the same folder and with any other hosts.
+    # Returns the estimator that continues from a step, in the same folder and with the other hosts.
     estimator_at: Callable[[int], tpu.TPUEstimator]
     # Why another attempt has to read the training's input from its beginning; `""` if it continues with the next rows.
     input_not_saved: str
@@ -239,7 +239,7 @@ class ModelTraining(Training[TrainedModel]):
         )
 
     def checked_before_training(self) -> ModelTraining:
-        """Builds the graphs that come after the training; compiles its steps if the settings ask for it."""
+        """Builds the graphs that come after the training; compiles its steps if the settings request it."""
         # A module mended after days of training starts over, since its source is part of a checkpoint's identity.
         settings, training = self.job.settings, self._exporting(export_to_tpu=False)
         with failures_explained(self.rows), phase(TRACE):
@@ -361,7 +361,7 @@ class ModelTraining(Training[TrainedModel]):
     def export(
         self, trained: TrainedModel, checkpoint_path: str | None, folder: str
     ) -> Iterator[Exported]:
-        """Exports the metagraphs that the settings ask for."""
+        """Exports the metagraphs that the settings request."""
         with phase("export"):
             exported = self.estimator.export_graphs(
                 folder, self.meta_graphs, checkpoint_path=checkpoint_path

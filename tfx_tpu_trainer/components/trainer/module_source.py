@@ -40,7 +40,7 @@ MODEL_NAMES = frozenset({"model_fn", "build_model"})
 class ModuleSource:
     """The location of the user's module. Exactly one of `wheel`, `file` and `module` is set."""
 
-    # "name@path/of/a.whl", as TFX writes it when it packages a module_file.
+    # "name@path/of/a.whl", in TFX's form for a packaged module_file.
     wheel: str | None = None
     file: str | None = None  # A .py file.
     module: str | None = None  # An import path, such as "pipelines.taxi.model".
@@ -82,19 +82,19 @@ class ModuleSource:
 def source_hash(module: str) -> str:
     """Hashes the source of a module that is given by its import path.
 
-    TFX hashes a module_file (into its wheel's version), but knows an import path by its name only;
-    with this hash among the execution properties an edited module never meets a stale cache entry.
+    TFX hashes a module_file (into its wheel's version), but only the name of an import path; with this hash among the
+    execution properties, an edited module never matches a stale cache entry.
 
     Args:
         module: An import path. The module itself is not run; the packages around it are imported.
 
     Returns:
-        A SHA-256 in hexadecimal over the names and contents of the module's file and, where it
-        lies in a package, of all .py files in the same folder (its likely helpers; TFX's wheel
-        of a module_file holds the same ones). Modules in other folders don't count.
+        A SHA-256 in hexadecimal over the names and contents of the module's file and, if it is in a package, of all .py
+        files in the same folder (its likely helpers, which TFX's wheel of a module_file contains, too). Modules in
+        other folders don't count.
 
     Raises:
-        ValueError: There is no such module, or it has no Python source.
+        ValueError: If the module does not exist, or has no Python source.
     """
     digest = hashlib.sha256()
     for name, content in _files_of(module):
@@ -151,7 +151,7 @@ def _find(module: str) -> importlib.machinery.ModuleSpec:
     except ImportError as error:
         raise ValueError(f"module={module!r} can't be imported: {error}; {_PATH_ADVICE}") from error
     except ValueError:
-        # A name with a leading dot, an empty name, or a module made by hand.
+        # The name has a leading dot or is empty, or the module was made by hand.
         spec = None
     if spec is None:
         raise ValueError(f"module={module!r} can't be found; {_PATH_ADVICE}")

@@ -1,4 +1,4 @@
-"""Checks, before the first training step, whatever can already be known to be wrong."""
+"""Checks everything that can be checked before the first training step."""
 
 from __future__ import annotations
 

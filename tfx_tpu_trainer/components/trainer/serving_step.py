@@ -52,7 +52,7 @@ from tfx_tpu_trainer.serving import (
 v1 = tf.compat.v1
 
 SAMPLE_ROWS = 32
-"""Rows that the exported model is compared on."""
+"""The number of rows for comparing the exported model."""
 
 _logger = logging.getLogger(__name__)
 
@@ -290,7 +290,7 @@ def _made_up(spec: Mapping[str, Any]) -> bytes:
 
 
 class NoSampleError(ValueError):
-    """Why rows can't be sent through the receiver."""
+    """The reason why rows can't be sent through the receiver."""
 
 
 class TracedReceiver:
@@ -371,7 +371,7 @@ def _inputs_by_signature(
     host_signatures: Mapping[str, Any],
     rows: ServingRows,
 ) -> dict[str, tuple[Mapping[str, np.ndarray], bool]]:
-    """Returns what each signature is asked, and whether its outputs are predictions of their names."""
+    """Returns each signature's inputs, and whether its outputs are predictions of the same names."""
     found: dict[str, tuple[Mapping[str, np.ndarray], bool]] = {}
     for name, signature in meta_graph.signatures.items():
         if isinstance(host_signatures.get(name), HostPrediction):

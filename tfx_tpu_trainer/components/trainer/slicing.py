@@ -48,7 +48,7 @@ v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
 
 MEMBERSHIP = "__slice_membership__"
-"""Feature that carries, through the input, which slices a row belongs to; model_fn never sees it."""
+"""Feature with the slices of each row, which passes through the input; model_fn never sees it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Slicing:
     def metrics_of(self, result: EvalResult) -> EvalMetrics:
         """Splits a result into the metrics of the whole and of the slices.
 
-        A slice without rows is left out: the evaluation may have read a part of the split only.
+        A slice without rows is left out, since the evaluation may have read only a part of the split.
         """
         overall, by_slice = split_by_slice(result.metrics, self.names)
         metrics = EvalMetrics.from_result(dataclasses.replace(result, metrics=overall))
@@ -211,7 +211,7 @@ def _read_rows(
 ) -> tuple[Counter, dict[str, tf.DType]]:
     """Counts distinct rows, as tuples of each feature's values.
 
-    In a graph of its own: programs in TF1 behaviour have no eager iteration.
+    In its own graph, since programs in TF1 behaviour have no eager iteration.
     """
     rows: Counter = Counter()
     read = 0

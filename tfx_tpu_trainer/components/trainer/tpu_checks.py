@@ -43,7 +43,7 @@ CHECK = "serve, tpu: compiles"
 DEFAULT_TARGET = "v5e:1x1"
 """The slice to compile for if none was named: the smallest TPU that serves today."""
 
-# Stages whose problems say nothing about the model.
+# Stages whose problems are not the model's.
 _OF_THIS_MACHINE = ("crash", "set-up", "timeout")
 
 FOLDER = os.path.dirname(PREFLIGHT_FILE)
@@ -68,7 +68,7 @@ def check_tpu_graph(
     receiver_fn: Callable[[], Any],
     settings: TrainSettings,
 ) -> CheckedTpuGraph | None:
-    """Builds the metagraph for TPU hosts, and compiles it if the settings ask for a check of the export."""
+    """Builds the metagraph for TPU hosts, and compiles it if the settings request a check of the export."""
     try:
         with phase(TRACE):
             (built,) = estimator.build_graphs(serving_input_receiver_fn=receiver_fn)
@@ -210,7 +210,7 @@ def run_preflight(
     train_input_fn: Callable[..., Any],
     eval_input_fn: Callable[..., Any],
 ) -> None:
-    """Compiles the training and evaluation steps for the slice, if the settings ask for it."""
+    """Compiles the training and evaluation steps for the slice, if the settings request it."""
     settings = job.settings
     if settings.preflight == "off" or settings.tpu is None:
         return

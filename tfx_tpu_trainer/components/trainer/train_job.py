@@ -1,4 +1,4 @@
-"""Defines TrainJob: everything that TFX tells an executor about a training, as typed values."""
+"""Defines TrainJob: everything that TFX passes to an executor about a training, as typed values."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tfx_tpu_trainer.components.trainer.settings import TrainSettings
 _logger = logging.getLogger(__name__)
 
 CUSTOM_CONFIG_SETTINGS = "tpu_trainer"
-"""Key of the stock Trainer's custom_config that holds our settings."""
+"""Key of the stock Trainer's custom_config with our settings."""
 
-# Properties that are no settings: other arguments of a TpuTrainer, and those added by TFX and the components.
+# Properties that are not settings: other arguments of a TpuTrainer, and those added by TFX and the components.
 _OTHER_PROPERTIES = frozenset(
     {"current_component_id", "module_hash", "module_path", "node", "run_fn", "vertex_job"}
     | {"module_file", "module", "trainer_fn", "restore_tf_estimator", "custom_config"}

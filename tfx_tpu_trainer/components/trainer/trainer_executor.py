@@ -28,9 +28,9 @@ from tfx_tpu_trainer.estimator.extending import listening
 class TpuTrainerExecutor(GenericExecutor):
     """Trains, evaluates and exports a model with TPUEstimator, or with a legacy module's estimator.
 
-    It belongs to `TpuTrainer`, and runs in the stock `Trainer` as well, as
-    `custom_executor_spec=ExecutorClassSpec(TpuTrainerExecutor)`: then the settings are read from
-    `custom_config={'tpu_trainer': {...}}` and no evaluation artifact is written.
+    It belongs to `TpuTrainer`, and also runs in the stock `Trainer`, as
+    `custom_executor_spec=ExecutorClassSpec(TpuTrainerExecutor)`: the settings are then read from
+    `custom_config={'tpu_trainer': {...}}`, and no evaluation artifact is written.
     """
 
     def Do(
@@ -42,19 +42,19 @@ class TpuTrainerExecutor(GenericExecutor):
         """Runs one training.
 
         Args:
-            input_dict: `examples`, `transform_graph`, and where given `schema`, `raw_examples`,
-                `statistics`, `base_model`, `hyperparameters`.
+            input_dict: `examples`, `transform_graph`, and if given `schema`, `raw_examples`, `statistics`,
+                `base_model`, `hyperparameters`.
             output_dict: `model`, `model_run` and, in a TpuTrainer, `evaluation` and `page`.
             exec_properties: The parameters.
 
         Raises:
-            ValueError: The parameters, the data or the module don't fit, or the MLflow store does not answer; nothing
-                was trained.
-            PreflightError: The model does not compile for the TPU slice or does not fit it, and
-                `preflight` is "error"; nothing was trained.
-            ServingCheckError: The exported model fails its check, or is known before the training
-                to fail it, and `serving_check` is "error".
-            StoppedBySignal: SIGTERM asked the process to stop; another attempt resumes from the checkpoint that was
+            ValueError: If the parameters, the data or the module are invalid, or the MLflow store does not answer;
+                nothing was trained.
+            PreflightError: If the model does not compile for the TPU slice or does not fit it, and `preflight` is
+                "error"; nothing was trained.
+            ServingCheckError: If the exported model fails its check, or is known before the training to fail it, and
+                `serving_check` is "error".
+            StoppedBySignal: If SIGTERM stopped the process; another attempt resumes from the checkpoint that was
                 written.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -82,7 +82,7 @@ class TpuTrainerExecutor(GenericExecutor):
             watch = ChiefWatch(model_run, start_secs=job.settings.start_timeout_secs)
             with _prepared(job, host) as training:
                 training.help_chief(watch)
-            # TFX's entry points record the outputs when Do returns; only the chief knows them.
+            # TFX's entry points record the outputs when Do returns, which only the chief knows.
             raise SystemExit(0)
         with contextlib.ExitStack() as stack:
             status = None

@@ -43,7 +43,7 @@ from tfx_tpu_trainer.estimator.extending import POSITIONS_FOLDER, RowSample
 from tfx_tpu_trainer.serving import BINARY_FILE, FreshProcess
 
 Trained = TypeVar("Trained")
-"""What a kind of training knows of a model that it has trained."""
+"""The trained model of one kind of training."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,10 +92,10 @@ def _working_folder(job: TrainJob, checkpoint_folder: CheckpointFolder | None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training(abc.ABC, Generic[Trained]):
-    """A job with everything resolved, ready to run."""
+    """A job with all defaults resolved, ready to run."""
 
     job: TrainJob
-    host: Host  # This process's part in it.
+    host: Host  # This process's part in the training.
     # Replaces the ModelRun artifact until the training has ended, so that another attempt finds its checkpoints; `None`
     # trains in the ModelRun artifact.
     checkpoint_folder: CheckpointFolder | None = None
@@ -177,7 +177,7 @@ class Training(abc.ABC, Generic[Trained]):
         return results.metrics
 
     def _write_page(self, folder: str, progress: Progress, **known: Any) -> str | None:
-        """Writes the page and, if the settings ask for it, the MLflow run; returns the page's path."""
+        """Writes the page and, if the settings request it, the MLflow run; returns the page's path."""
         with phase("page"):
             written = write_run_page(
                 self.job, folder, progress, batch_size=self.batch_size, **known
@@ -199,7 +199,7 @@ class Training(abc.ABC, Generic[Trained]):
         return self.checkpoint_folder
 
     def checked_before_training(self) -> Training[Trained]:
-        """Runs the slow checks that the settings ask for. Defaults to none."""
+        """Runs the slow checks that the settings request. Defaults to none."""
         return self
 
     @abc.abstractmethod

@@ -144,7 +144,7 @@ class TrialTraining:
 
 
 def remove_checkpoints(folder: str) -> None:
-    """Removes what only a continued training would read; keeps events and the learning curve."""
+    """Removes the files that only a continued training would read; keeps events and the learning curve."""
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
         path = os.path.join(folder, name.rstrip("/"))
         if tf.io.gfile.isdir(path):
@@ -171,8 +171,8 @@ def reason_to_stop(
 ) -> str:
     """Returns why a trial should stop now; `""` if it should not.
 
-    By the median rule of Google Vizier a trial ends whose best value is worse than the median of what the others had
-    on average up to the same step.
+    By the median rule of Google Vizier, a trial ends if its best value is worse than the median of the other trials'
+    averages up to the same step.
     """
     # Example with higher being better: at step 200 the others' averages are 0.7, 0.8 and 0.6, with the median 0.7, so
     # that a trial with {100: 0.5, 200: 0.69} ends. It is compared with averages instead of the others' best values so

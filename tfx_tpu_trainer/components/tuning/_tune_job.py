@@ -52,7 +52,7 @@ from tfx_tpu_trainer.estimator import ModeKeys, tpu
 from tfx_tpu_trainer.estimator.extending import as_input_tensors, call_input_fn
 
 CUSTOM_CONFIG_TUNING = "tuning"
-"""Key of the stock Tuner's custom_config that holds the settings of the search."""
+"""Key of the stock Tuner's custom_config with the settings of the search."""
 
 DEFAULT_TRIALS = 10
 """Trials of a random or Bayesian search."""
@@ -62,7 +62,7 @@ _LARGEST_SEED = 2**32 - 1
 
 
 class TuneSettings(pydantic.BaseModel):
-    """The settings of a search by name, as `make_tuner_fn` and `custom_config["tuning"]` of a Tuner take them.
+    """The settings of a search, by the names that `make_tuner_fn` and `custom_config["tuning"]` of a Tuner take.
 
     Examples:
         >>> from tfx_tpu_trainer.components.tuning import TuneSettings
@@ -73,22 +73,23 @@ class TuneSettings(pydantic.BaseModel):
     Attributes:
         objective: The metric to optimize: one that metric_fn returns, or `loss`.
         direction: "max" if a higher value of it is better, "min" if a lower one is. Defaults to "max".
-        oracle: Who proposes the trials, of keras-tuner's: "random", "bayesian" or "hyperband". Defaults to "bayesian".
+        oracle: The keras-tuner oracle that proposes the trials: "random", "bayesian" or "hyperband". Defaults to
+            "bayesian".
         max_trials: The most trials. Defaults to `None`: 10, and with "hyperband" as many as its brackets have.
         num_initial_points: Random trials before "bayesian" learns from them. Defaults to `None`: a third of
             `max_trials`, and two at least.
-        factor: Of as many trials "hyperband" trains one on. Defaults to 3.
-        hyperband_iterations: How often "hyperband" goes through all of its brackets. Defaults to 1.
-        evaluations: Evaluations of a trial that goes to its end, at equal distances; the epochs of "hyperband".
-            Defaults to `None`: 4, and 9 with "hyperband".
+        factor: "hyperband" continues one of this many trials. Defaults to 3.
+        hyperband_iterations: How often "hyperband" runs all of its brackets. Defaults to 1.
+        evaluations: Evaluations of a full trial, at equal intervals; the epochs of "hyperband". Defaults to `None`: 4,
+            and 9 with "hyperband".
         patience: Evaluations in a row without a better value after which a trial ends. Defaults to `None`: none.
-        stop_poor: Whether a trial ends early whose best value is worse than the median of what the others had on
-            average by that step. Defaults to `None`: yes, except with "hyperband", which has its own rule.
-        poor_after_trials: Ended trials that there must be before one can be called poor. Defaults to 3.
+        stop_poor: Whether a trial ends early if its best value is worse than the median of the other trials' averages
+            up to that step. Defaults to `None`: yes, except with "hyperband", which has its own rule.
+        poor_after_trials: Number of ended trials from which on a trial can count as poor. Defaults to 3.
         seed: Seed of the oracle, 1 or more. Defaults to 1: the same search draws the same trials.
-        directory: Folder of the search, in which another attempt finds it, and which the processes of one search share.
+        directory: Folder of the search, in which another attempt finds it, and which all processes of the search share.
             Defaults to `None`: the Tuner's working folder, which TFX removes.
-        keep_checkpoints: Whether checkpoints stay when their trials are not trained on any more. Defaults to `False`.
+        keep_checkpoints: Whether to keep checkpoints of trials that will not be continued. Defaults to `False`.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -110,17 +111,17 @@ class TuneSettings(pydantic.BaseModel):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> TuneSettings:
-        """Checks values and makes settings of them.
+        """Checks values and makes settings from them.
 
         Args:
             values: Values by name. A name whose value is `None` takes its default.
-            source: Where the values come from, put in front of an error message.
+            source: Where the values come from; error messages begin with it.
 
         Returns:
             The settings.
 
         Raises:
-            ValueError: A name is unknown or missing, or a value does not fit; names it and the fix.
+            ValueError: If a name is unknown or missing, or a value is invalid; names it and the fix.
         """
         if not isinstance(values, Mapping):
             raise ValueError(

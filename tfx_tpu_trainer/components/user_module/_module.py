@@ -32,18 +32,18 @@ _INPUT_FN_ARGUMENTS = ("params", "mode", "config", "fn_args")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserModule:
-    """What a user's module gives.
+    """The contents of a user's module.
 
     Attributes:
         name: The module's name, for messages.
-        model_fn: The model function; of a module with build_model, what `with_keras_model` makes.
+        model_fn: The model function; for a module with build_model, the result of `with_keras_model`.
         input_fn: Input function for training and evaluation, or `None` for the default.
         serving_input_receiver_fn: Receiver of serving requests, or `None` for the default.
-        params: Values for model_fn's params, or a function of fn_args that gives them.
+        params: Values for model_fn's params, or a function of fn_args that returns them.
         build_model: Takes the params and returns a compiled Keras model; `None` in a module with a model_fn.
-        callbacks: Takes the params and returns what `fit` had as callbacks; `None` where there are none.
-        warm_start_from: What the variables of `build_model` start from; `None` in a module with a model_fn.
-        not_served: Features that a request for a prediction need not have, beside the label.
+        callbacks: Takes the params and returns the callbacks of `fit`; `None` if there are none.
+        warm_start_from: Source of the initial values of `build_model`'s variables; `None` in a module with a model_fn.
+        not_served: Features that a request for a prediction can leave out, in addition to the label.
     """
 
     name: str
@@ -70,13 +70,13 @@ class UserModule:
         """Returns the module's own values for model_fn's params.
 
         Args:
-            fn_args: TFX's FnArgs, for a `params` that is a function.
+            fn_args: TFX's FnArgs, for `params` that are a function.
 
         Returns:
-            The values by name; empty where the module has no `params`.
+            The values by name; empty if the module has no `params`.
 
         Raises:
-            ValueError: The function doesn't return a mapping.
+            ValueError: If the function doesn't return a mapping.
         """
         values = self.params
         if callable(values):
@@ -106,10 +106,10 @@ class UserModule:
 
         Args:
             mode: "train" or "eval".
-            fn_args: TFX's FnArgs, for an input function that asks for them.
+            fn_args: TFX's FnArgs, for an input function that takes them.
 
         Returns:
-            A function of `params` and, where the module's takes it, `config`; or `None`.
+            A function of `params` and, if the module's takes it, `config`; or `None`.
         """
         input_fn = self.input_fn
         if input_fn is None:
@@ -134,7 +134,7 @@ class UserModule:
         """Returns the module's serving_input_receiver_fn as a function without arguments, or `None`.
 
         Args:
-            fn_args: TFX's FnArgs, for a function that asks for them.
+            fn_args: TFX's FnArgs, for a function that takes them.
         """
         receiver = self.serving_input_receiver_fn
         if receiver is None or not argument_names(receiver):
@@ -152,7 +152,7 @@ def load_module(name: str) -> UserModule:
         The module, checked.
 
     Raises:
-        ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
+        ValueError: If it can't be loaded, has no model_fn, or a function with wrong arguments.
     """
     return check_module(import_module(name))
 
@@ -167,7 +167,7 @@ def load_file(path: str) -> UserModule:
         The module, checked.
 
     Raises:
-        ValueError: It can't be loaded, has no model_fn, or a function with wrong arguments.
+        ValueError: If it can't be loaded, has no model_fn, or a function with wrong arguments.
     """
     return check_module(import_file(path))
 
@@ -270,7 +270,7 @@ def import_file(path: str) -> types.ModuleType:
         )
     name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # so it is for every .py file
+    assert spec is not None and spec.loader is not None  # true for every .py file
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -291,11 +291,11 @@ def _unloadable(name: str, error: Exception) -> ValueError:
 def imported_from(folder: str) -> Iterator[None]:
     """Gives a folder's modules priority over others of the same names, and restores the state at the end.
 
-    Most modules of users are called `model.py`. Two pipelines in one process, as in a notebook, must each get their
-    own, whatever was imported before and whatever else is on `sys.path`.
+    Most users' modules are called `model.py`. Two pipelines in one process, as in a notebook, must each get their own,
+    whatever was imported before and whatever else is on `sys.path`.
 
     Args:
-        folder: Holds the user's module and the helpers that it imports.
+        folder: Folder of the user's module and the helpers that it imports.
 
     Yields:
         Nothing.
@@ -336,18 +336,18 @@ class ModuleExitedError(RuntimeError):
 def exits_are_errors(module: str) -> Iterator[None]:
     """Turns a module's `SystemExit`, with any code, into an error.
 
-    Exit code 0 tells an orchestrator that all is done. A module that calls `sys.exit(0)` when it is
-    imported, in its model_fn or its input_fn, must not say so: nothing was trained or checked.
-    `KeyboardInterrupt` passes, as does the stop by SIGTERM: they are an operator's.
+    For an orchestrator, exit code 0 means success. A module that calls `sys.exit(0)` when it is imported, in its
+    model_fn or its input_fn, must not cause it: nothing was trained or checked. `KeyboardInterrupt` and the stop by
+    SIGTERM pass, since they are an operator's.
 
     Args:
-        module: What the module is called in the message.
+        module: The module's name in the message.
 
     Yields:
         Nothing.
 
     Raises:
-        ModuleExitedError: The module raised SystemExit.
+        ModuleExitedError: If the module raised SystemExit.
     """
     try:
         yield
@@ -382,12 +382,12 @@ def with_keras_model(
 
     Args:
         module: The user's module, checked.
-        params: What build_model gets.
-        features: Names of the features, the labels among them; `None` where only the module's input_fn knows.
-        label_key: Name of the feature that is the label. Where it is `None`, the labels are the features that are
-            named as the model's outputs.
+        params: The argument of build_model.
+        features: Names of the features, labels included; `None` if only the module's input_fn knows them.
+        label_key: Name of the feature that is the label. If it is `None`, the labels are the features with the names of
+            the model's outputs.
         config: Configuration of the training. Defaults to `None`: the model is never trained.
-        warm_start_from: Where values of variables come from. Defaults to `None`, the model's own.
+        warm_start_from: Source of the variables' initial values. Defaults to `None`, the model's own.
     """
     if module.build_model is None:
         return module

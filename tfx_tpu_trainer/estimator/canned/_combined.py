@@ -71,8 +71,7 @@ def _combined_model_fn(head: Any, linear: Linear, deep: Deep) -> ModelFn:
         logits: list[tf.Tensor] = []
         updates: list[tf.Operation] = []
         trained: list[Trained] = []
-        # An optimizer of both halves is one object that counts the steps of both, as in the
-        # original.
+        # An optimizer for both halves is one object that counts the steps of both, as in the original.
         copies: dict[Any, Any] = {}
 
         def optimizer_of(given: Any, rate: float) -> Any:
@@ -212,7 +211,7 @@ class DNNLinearCombinedClassifier(Estimator):
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             label_vocabulary: Names of the classes, for string labels. Defaults to `None`: labels are integers.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
             linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.
@@ -267,7 +266,7 @@ class DNNLinearCombinedRegressor(Estimator):
             label_dimension: Numbers in the label of a row. Defaults to 1.
             weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
             linear_sparse_combiner: How several values in one row are combined: "mean", "sqrtn" or "sum", the default.

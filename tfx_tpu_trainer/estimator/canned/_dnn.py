@@ -82,7 +82,7 @@ def check_hidden_units(units: Any) -> tuple[int, ...]:
         raise ValueError(
             f"hidden_units must be the positive width of each hidden layer, such as [64, 32]; given: {units!r}."
         )
-    # Programs compute them, as 64 * 0.7**i, and Keras rounds down too.
+    # Programs compute widths, such as 64 * 0.7**i, and Keras rounds down, too.
     return tuple(int(width) for width in widths)
 
 
@@ -171,8 +171,7 @@ def _average(name: str, shape: list[Any], initializer: Any) -> tf.Variable:
         initializer=initializer,
         trainable=False,
         use_resource=True,
-        # Under a strategy, each replica keeps the average of its own rows, and a checkpoint has their
-        # mean.
+        # Under a strategy, each replica keeps the averages of its own rows, and a checkpoint has their mean.
         synchronization=tf.VariableSynchronization.ON_READ,
         aggregation=tf.VariableAggregation.MEAN,
     )
@@ -270,7 +269,7 @@ class DNNClassifier(Estimator):
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
@@ -315,7 +314,7 @@ class DNNRegressor(Estimator):
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
@@ -357,7 +356,7 @@ class DNNEstimator(Estimator):
             activation_fn: Activation of the hidden layers. Defaults to ReLU.
             dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
 
         Raises:

@@ -58,15 +58,15 @@ class Linear(NamedTuple):
             cols_to_vars=column_variables,
         )
         bias = _parts(column_variables.pop("bias"))
-        # In the order of the columns' names, as the original has them.
+        # In the original's order, that of the columns' names.
         by_name = sorted(column_variables.items(), key=lambda item: item[0].name)
         weights = [part for _, variables in by_name for part in _parts(variables)]
         return logits, [*weights, *bias]
 
     def instance(self, make: Callable[..., Any]) -> Any:
         """Makes the optimizer; by default Ftrl, whose rate falls with the number of columns."""
-        # The argument's default "Ftrl" has a rate of 0.2 for any number of columns; only the rate of
-        # `None` falls with it: 0.2 up to 25 columns, 0.1 for 100.
+        # The argument's default, "Ftrl", has a rate of 0.2 for any number of columns; only the rate for `None` falls
+        # with it: 0.2 up to 25 columns, 0.1 for 100.
         rate = _RATE_LIMIT if self.optimizer else linear_rate(_RATE_LIMIT, len(self.columns))
         return make(self.optimizer or "Ftrl", rate)
 
@@ -120,7 +120,7 @@ def _v1_linear_model_fn(head: Any, linear: Linear, partitioner: Any) -> ModelFn:
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
         check_features(features)
-        # All in one scope, which begins the names of summaries and slots, unlike in V2.
+        # All in one scope, with which the names of summaries and slots begin, unlike in V2.
         with v1.variable_scope("linear", partitioner=input_partitioner(config, partitioner)):
             logits, variables = linear.logits(features, head.logits_dimension)
             summarize_weights(variables, head.logits_dimension)
@@ -175,7 +175,7 @@ class LinearClassifier(Estimator):
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
 
@@ -213,7 +213,7 @@ class LinearRegressor(Estimator):
             optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
             loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
             sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
 
@@ -266,7 +266,7 @@ class LinearEstimator(Estimator):
                 one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
             config: Configuration of the runs. Defaults to `RunConfig()`.
             sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
-            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for first values. Defaults to `None`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
 
         Raises:
             ValueError: If an argument is invalid.

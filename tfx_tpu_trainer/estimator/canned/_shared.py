@@ -16,7 +16,7 @@ ModelFn = Callable[..., Any]
 # An optimizer of `tf.compat.v1.estimator`: a name, an optimizer, or a function that returns one.
 V1Optimizer: TypeAlias = str | v1.train.Optimizer | Callable[[], v1.train.Optimizer]
 
-# Bytes; a smaller variable of an input layer or a linear model is not split.
+# In bytes; smaller variables of an input layer or a linear model are not split.
 _LEAST_SLICE: Final = 64 << 20
 
 
@@ -213,9 +213,9 @@ def check_features(features: Any) -> None:
         )
 
 
-# V1 estimators split variables over parameter servers. Without servers nothing is split, but the
-# partitioner is used all the same, as in the original, so that the names of optimizer slots are those
-# in the original's checkpoints: `linear/linear_model/age/weights/part_0/Ftrl`.
+# V1 estimators split variables over parameter servers. Without servers nothing is split, but as in the original the
+# partitioner is used, so that the names of optimizer slots are those in the original's checkpoints:
+# `linear/linear_model/age/weights/part_0/Ftrl`.
 def input_partitioner(config: Any, given: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Returns the partitioner of an input layer or a linear model."""
     return given or v1.min_max_variable_partitioner(
@@ -237,8 +237,8 @@ class Trained(NamedTuple):
 
     # A Keras 2 legacy or a `tf.compat.v1.train` optimizer.
     optimizer: Any
-    # `None` leaves them to a `tf.compat.v1.train` optimizer, as the original does for a model of one
-    # part: programs wrap optimizers whose `minimize` takes no `var_list`.
+    # `None` lets a `tf.compat.v1.train` optimizer choose them, as the original does for a model of one part: programs
+    # wrap optimizers whose `minimize` takes no `var_list`.
     variables: Sequence[tf.Variable] | None
 
 
@@ -288,8 +288,7 @@ def v1_train_op_fn_of(head: Head, parts: Sequence[Trained]) -> Callable[[tf.Tens
             )
             for part in parts
         ]
-        # With two optimizers, neither may raise the step while the other still reads it for a decaying
-        # rate.
+        # With two optimizers, neither may raise the step while the other still reads it for a decaying rate.
         if not only:
             with tf.control_dependencies([tf.group(*steps)]):
                 steps = [v1.assign_add(v1.train.get_global_step(), 1).op]

@@ -94,8 +94,8 @@ class BinaryClassHead(SingleHead):
         keys = _classes.check_keys(keys, _BINARY_KEYS)
         logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
-            # A softmax over [0, x] is [1 - sigmoid(x), sigmoid(x)]: one logit has the probabilities
-            # of two classes this way, and its argmax is their class.
+            # A softmax over [0, x] is [1 - sigmoid(x), sigmoid(x)], so that one logit gives the probabilities of two
+            # classes, and the argmax is their class.
             two_logits = tf.concat((tf.zeros_like(logits), logits), -1, name="two_class_logits")
             makers = {
                 PredictionKeys.LOGITS: lambda: logits,

@@ -84,7 +84,7 @@ class RegressionHead(SingleHead):
         return self._label_dimension
 
     def predictions(self, logits: Any, keys: Sequence[str] | None = None) -> dict[str, tf.Tensor]:
-        """Returns predictions and, where a function made them, logits; see `Head.predictions`."""
+        """Returns predictions and, if a function makes them, logits; see `Head.predictions`."""
         logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
             if self._inverse_link_fn is None:

@@ -62,7 +62,7 @@ def _has_own_count(optimizer: Any, global_step: tf.Variable) -> bool:
     except RuntimeError:
         return optimizer.iterations is not global_step
     except AttributeError:
-        # Keras 3's can't be set, so a `get_updates` of it must raise the global step itself.
+        # Keras 3's can't be set, so its `get_updates` must raise the global step itself.
         return False
     return False
 
@@ -222,7 +222,7 @@ def _own(optimizer: Any) -> Any:
 
 
 def makes_its_updates(optimizer: Any) -> bool:
-    """Tells whether an optimizer's class has its own `get_updates`, which heads call for a step."""
+    """Returns whether an optimizer's class has its own `get_updates`, which heads call for a step."""
     from tf_keras.optimizers import legacy
 
     own = getattr(type(optimizer), "get_updates", None)
@@ -289,8 +289,8 @@ def _of_this_graph(optimizer: Any) -> Any:
     """Returns an optimizer without variables, or one whose variables are of the default graph."""
     from tf_keras.optimizers import legacy
 
-    # The base's `weights`: a subclass's may read `iterations`, and so make the variable that the
-    # global step is to replace.
+    # The base class's `weights`, since a subclass's may read `iterations`, and so make the variable that the global
+    # step must replace.
     variables = legacy.Optimizer.weights.fget(optimizer)
     if not variables:
         fresh = copy.copy(optimizer)
@@ -309,7 +309,7 @@ def _of_this_graph(optimizer: Any) -> Any:
 
 
 def _is_todays_keras(optimizer: Any) -> bool:
-    """Tells whether an optimizer is of Keras 3, or of Keras 2.11 and later."""
+    """Returns whether an optimizer is of Keras 3, or of Keras 2.11 and later."""
     for name in ("keras", "tf_keras"):
         optimizers = getattr(sys.modules.get(name), "optimizers", None)
         if optimizers is not None and isinstance(optimizer, optimizers.Optimizer):

@@ -16,7 +16,7 @@ _POLICIES = ("warn", "ignore", "fail")
 class CheckpointInputPipelineHook(v1.train.SessionRunHook):
     """Saves the input's position as often as checkpoints; mirrors `tf.data.experimental`'s hook.
 
-    Each session resumes from the latest position, whatever the step of its checkpoint is. So a training that was killed
+    Each session resumes from the latest position, even if that is not its checkpoint's. So a training that was killed
     between a position and its checkpoint, or continued without the hook, reads other rows than an uninterrupted one.
     `RunConfig(save_input_position=True)` has no such gaps.
 

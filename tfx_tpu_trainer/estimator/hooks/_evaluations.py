@@ -21,9 +21,9 @@ _logger = tf.get_logger()
 class InMemoryEvaluatorHook(v1.train.SessionRunHook):
     """Evaluates before, during and after training; mirrors the original of that name.
 
-    The variables' values go from session to session, so `model_dir` has the checkpoints of its own
-    schedule only. A model with its own saver or `init_fn`, or with saved objects other than
-    variables, can't be evaluated this way.
+    The variables' values are passed from session to session, so that `model_dir` has only the checkpoints of its own
+    schedule. A model with its own saver or `init_fn`, or with saved objects other than variables, can't be evaluated
+    this way.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor, experimental, inputs

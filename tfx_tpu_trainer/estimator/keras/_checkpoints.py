@@ -33,9 +33,9 @@ def checkpoint_of(
 ) -> tf.train.Checkpoint:
     """Returns the objects of a Keras model with graph variables in place of Keras's.
 
-    `tf.train.Checkpoint(model)` and `model.load_weights` read its checkpoints, and the other way
-    round. The global step is saved as `estimator_global_step`, and variables that Keras does not save,
-    such as the state of Keras 3's seed generators, below `estimator_variables`.
+    `tf.train.Checkpoint(model)` and `model.load_weights` read the estimator's checkpoints, and vice versa. The global
+    step is saved as `estimator_global_step`, and variables that Keras does not save, such as the state of Keras 3's
+    seed generators, below `estimator_variables`.
     """
     mirror = _Mirror(model, stand_ins)
     children = dict(eagerly(mirror.children_of, model.model))
@@ -43,7 +43,7 @@ def checkpoint_of(
         # A variable is saved under the shortest path to it, which must not lead through the optimizer,
         # since evaluation has none.
         own = _Mirror(model, stand_ins, left_out=mirror.reached)
-        # As in Keras, several are below `optimizer` by their indices.
+        # As in Keras, several optimizers are below `optimizer` by their indices.
         trained_by = getattr(optimizer.optimizer, "optimizers", optimizer.optimizer)
         of_optimizer = eagerly(own.children_of, trained_by)
         children["optimizer"] = _with_children(tf.train.Checkpoint(), of_optimizer)

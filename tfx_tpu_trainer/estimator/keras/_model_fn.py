@@ -48,7 +48,7 @@ class KerasModelFn:
     metric_names_map: Mapping[str, str] | None
     # Classes of `ExportOutput` by names of outputs, or `None`.
     export_outputs: Mapping[str, Any] | None
-    has_first_checkpoint: bool  # Whether a checkpoint gives the variables their first values.
+    has_first_checkpoint: bool  # Whether a checkpoint gives the variables their initial values.
     with_classes: bool = False  # Whether predictions of a single classifying output have classes.
 
     def for_estimator(self) -> Callable[..., Any]:
@@ -190,8 +190,8 @@ def _place(
     there = [tensor for tensor in tensors if tensor is not None]
     after = None
     if optimizer is not None:
-        # The op that counts steps reads no batch, and would run in the session call that finds the end
-        # of the input. So every op that uses a variable waits for an input.
+        # The op that counts steps reads no batch, and would run in the session call that finds the end of the input. So
+        # every op that uses a variable waits for an input.
         after = next((tf.identity(tensor) for tensor in traced.inputs.values()), None)
     copies = traced.copy(
         [*there, *updates],
@@ -226,7 +226,7 @@ def _checkpoint_of(model: KerasModel, *arguments: Any) -> tf.train.Checkpoint:
 
 
 def _is_written(traced: Trace, variable: tf.Variable) -> bool:
-    """Tells whether each step of a trace changes a variable, not only in a branch."""
+    """Returns whether each step of a trace changes a variable, not only in a branch."""
     return any(
         op.type in _WRITES and any(handle is variable.handle for handle in traced.handles_of(op))
         for op in traced.updates

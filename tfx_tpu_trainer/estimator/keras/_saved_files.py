@@ -2,7 +2,7 @@
 
 Keras makes layers from a config in the file. That of a Lambda layer has Python bytecode, and any config may name a
 function of any module, which Keras imports. Its `safe_mode` does not apply to HDF5 files and SavedModels, and accepts
-named functions, among them the one that switches `safe_mode` off. So this module checks all configs first, without
+named functions, including the one that switches `safe_mode` off. So this module checks all configs first, without
 running anything.
 """
 
@@ -78,8 +78,8 @@ def _check_file(path: str, custom_objects: Mapping[str, Any], *, safe_mode: bool
     is_folder = os.path.isdir(path)
     if is_folder:
         library, configs = "tf_keras", _configs_of_folder(path)
-    # Distinguished as Keras does: otherwise a file that is both an archive and HDF5 could be checked
-    # as one and loaded as the other.
+    # Distinguished in Keras's way: otherwise a file that is both an archive and HDF5 could be checked as one and loaded
+    # as the other.
     elif path.endswith(".keras") and zipfile.is_zipfile(path):
         library, configs = _read_archive(path)
     else:
@@ -118,7 +118,7 @@ class _Check:
                 waiting.extend((each, layer) for each in value)
 
     def _check(self, config: Mapping[str, Any], layer: str) -> None:
-        # Layers of Keras 2 have the kind of a function in another key: "function_type": "lambda".
+        # Layers of Keras 2 mark a Lambda's function by another key: "function_type": "lambda".
         if any(key.endswith("_type") and kind == "lambda" for key, kind in config.items()):
             self._refuse_code(layer)
         name = config.get("class_name")
@@ -138,7 +138,7 @@ class _Check:
             self._check_module(config, name)
 
     def _is_known(self, name: Any) -> bool:
-        """Tells whether the program gave or registered a class or function of this name."""
+        """Returns whether the program gave or registered a class or function of this name."""
         return (
             isinstance(name, str)
             and self._saving.get_registered_object(name, self._given) is not None

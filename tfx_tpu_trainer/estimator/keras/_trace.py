@@ -169,7 +169,7 @@ def keep_alive(graph: tf.Graph, traced: Any) -> None:
 
 
 class StandIns:
-    """Variables of the default graph in place of eager ones, which are told apart by their handles."""
+    """Variables of the default graph in place of eager ones, which their handles identify."""
 
     def __init__(self) -> None:
         self._by_handle: dict[int, tf.Variable] = {}
@@ -213,7 +213,7 @@ class StandIns:
         return list(self._by_handle.values())
 
     def has(self, handle: Any) -> bool:
-        """Tells whether the variable of an eager handle has a stand-in."""
+        """Returns whether the variable of an eager handle has a stand-in."""
         return id(handle) in self._by_handle
 
     def tensor_for(self, captured: Any, trace: Trace) -> tf.Tensor:

@@ -16,19 +16,19 @@ v1 = tf.compat.v1
 _logger = tf.get_logger()
 
 _DRAWS = re.compile(r"^(Stateless|Parameterized)?(Random|TruncatedNormal|Multinomial)(?!.*Dataset)")
-# The op name of tf.nn.moments: unfused batch norms call it; so do layer norms, over other axes.
+# The op name of tf.nn.moments, which unfused batch norms call; so do layer norms, over other axes.
 _MOMENTS = re.compile(r"(?:^|/)moments(_\d+)?/mean$")
 
 
 def warn_of_per_core_ops(
     template: ModelTemplate, *, replicas: tuple[int, int], rows: tuple[int, int]
 ) -> None:
-    """Logs one line on a training that goes on with other replicas: what differs, if anything does.
+    """Logs one line about a training that continues with other replicas, if anything differs.
 
     Args:
         template: A template of mode `"train"`.
-        replicas: How many copies of the model there were, and are now.
-        rows: How many rows of a step each had, and has now.
+        replicas: The earlier and the current number of copies of the model.
+        rows: The earlier and the current number of rows of a step in each copy.
     """
     if replicas[0] == replicas[1] and rows[0] == rows[1]:
         return

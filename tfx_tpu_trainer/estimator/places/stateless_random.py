@@ -1,8 +1,8 @@
 """Replaces random ops by stateless ones that draw by the global step.
 
 An op with state (`RandomUniform`, ...) counts its draws in its kernel, which ends with the session and which XLA lacks.
-TensorFlow's stateless ops draw the same numbers from a counter that they read: so a training that resumes draws the
-next ones. XLA compiles them, to the same integers, but makes fractions of other bits.
+TensorFlow's stateless ops draw the same numbers from a counter that they read, so that a training that resumes draws
+the next ones. XLA compiles them to the same integers, but makes fractions from other bits.
 """
 
 import secrets
@@ -79,7 +79,7 @@ def _drawn(op: tf.Operation, step: tf.Tensor) -> tf.Tensor:
     """Returns an op's draw in a step."""
     count = step * tf.reduce_prod(tf.cast(op.inputs[0], tf.int64)) * _COUNTS_PER_NUMBER
     if _is_seeded(op.node_def):
-        # As the kernel does, take a negative seed as the unsigned number of the same bits.
+        # Like the kernel, treats a negative seed as the unsigned number of the same bits.
         seeds = [op.get_attr(name) for name in ("seed", "seed2")]
         seed, op_seed = (np.int64(value).astype(np.uint64) for value in seeds)
     else:

@@ -29,7 +29,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TPUClusterResolver:
-        """Makes a resolver, that of emulated cores if the environment emulates them."""
+        """Makes a resolver; that of emulated cores if the environment emulates them."""
         return super().__new__(EmulatedTPUClusterResolver if environment_emulates() else cls)
 
     def __init__(
@@ -42,7 +42,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         """Looks up the TPU in Google Cloud, unless the name is an address or `"local"`.
 
         Args:
-            tpu: The TPU's name or address. Defaults to `None`: that of the environment.
+            tpu: The TPU's name or address. Defaults to `None`, the environment's.
             zone: Its zone. Defaults to `None`, this machine's.
             project: Its project. Defaults to `None`, this machine's.
             **options: Further arguments of TensorFlow's resolver.
@@ -99,7 +99,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
         job_name: str = "worker",
         **options: Any,
     ) -> None:
-        """Keeps the TPU's name; only Google Cloud needs the other arguments."""
+        """Stores the TPU's name; only Google Cloud needs the other arguments."""
         # Only for this name, TensorFlow's constructor makes no client of Google Cloud.
         super().__init__(tpu="local", job_name=job_name)
         self._named = tpu
@@ -111,7 +111,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
     def connect(
         tpu: str | None = None, zone: str | None = None, project: str | None = None
     ) -> EmulatedTPUClusterResolver:
-        """Returns a resolver; there is nothing to connect to."""
+        """Returns a resolver, since there is nothing to connect to."""
         return EmulatedTPUClusterResolver(tpu, zone, project)
 
     def get_tpu_system_metadata(self) -> Any:

@@ -214,7 +214,7 @@ def _check_job_name(name: Any, what: str) -> None:
 
 def _tpu_job_name_of_tf_config() -> str | None:
     service = tf_config_of_environment().get("service")
-    # RunConfig refuses other types, together with the cluster.
+    # RunConfig rejects other types, together with the cluster.
     name = service.get("tpu_worker_job_name") if isinstance(service, dict) else None
     if name:
         _check_job_name(name, "TF_CONFIG's service.tpu_worker_job_name")
@@ -252,8 +252,8 @@ class RunConfig(_run_config.RunConfig):
 
         Args:
             tpu_config: How the model runs on TPU cores. Defaults to `TPUConfig()`.
-            evaluation_master: Address of the evaluation session's master. Defaults to `None`:
-                `master`, unless TF_CONFIG has another one.
+            evaluation_master: Address of the evaluation session's master. Defaults to `None`: `master`, unless
+                TF_CONFIG names another one.
             master: Address of the training session's master; excludes `cluster`. Defaults to
                 `None`: that of TF_CONFIG, or this process.
             cluster: Resolver of the TPU cluster. Defaults to `None`.

@@ -169,7 +169,7 @@ def _host_function(name: str, pair: Any) -> HostFunction | None:
 
 
 def _of_cores(function: HostFunction | None) -> HostFunction | None:
-    """Checks that cores can send a host function's arguments; on the host they may be any value."""
+    """Checks that cores can send a host function's arguments; on the host any value is allowed."""
     for value in () if function is None else tf.nest.flatten(function.tensors):
         if not tf.is_tensor(value):
             assert function is not None

@@ -1,4 +1,4 @@
-"""Compiles HLO for a TPU that is not there; `_compiling.py` runs this module in a process.
+"""Compiles HLO for a TPU that is not present; `_compiling.py` runs this module in a process.
 
     python -m tfx_tpu_trainer.preflight.compiler.tpu_compiler FOLDER
 
@@ -123,7 +123,7 @@ class TpuCompiler:
         return costs
 
     def _memory(self, executable: int) -> dict[str, int]:
-        # The size at a structure's beginning tells its form. The longer form is tried first, since only it has the
+        # The size at a structure's beginning distinguishes its forms. The longer one comes first, since only it has the
         # peak.
         stats: Any = c_api.LongMemoryStats(executable=executable)
         try:
@@ -243,8 +243,8 @@ def _block(field: int, content: bytes) -> bytes:
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Without these libtpu asks Google Cloud's metadata server for its TPU, wants the machine's TPU exclusively, and writes
-# log files into the temporary folder.
+# Without these, libtpu looks up its TPU on Google Cloud's metadata server, claims the machine's TPU exclusively, and
+# writes log files into the temporary folder.
 _ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -258,7 +258,7 @@ _ENVIRONMENT = {
 class _Message:
     """Two files of a folder: a program, and the other fields as JSON."""
 
-    # In a request, a serialized `HloModuleProto`. In a response, see `Executable`; empty if it was refused.
+    # In a request, a serialized `HloModuleProto`. In a response, see `Executable`; empty if it was rejected.
     program: bytes = b""
 
     def write(self, folder: str) -> None:
@@ -297,7 +297,7 @@ class CompileRequest(_Message):
 class CompileResponse(_Message):
     """The compiler's result."""
 
-    # See `Executable`; empty if it was refused.
+    # See `Executable`; empty if it was rejected.
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
     memory: Mapping[str, int] = dataclasses.field(default_factory=dict)
     # The refusing part: `"plugin"` (it can't be loaded), `"topology"` (there is no such slice), `"replicas"` (it has

@@ -109,7 +109,7 @@ class Leftover:
 
     path: Path
     size: int
-    # Describes it if its path does not.
+    # A description, if its path is not enough.
     why: str = ""
     # The ids of the artifacts in it.
     artifacts: tuple[int, ...] = ()
@@ -200,7 +200,7 @@ def _last_run_with(store: ml_metadata.MetadataStore, kind: str, flag: str) -> st
     names = {
         context.id: context.name for context in contexts if context.type == metadata.RUN_CONTEXT
     }
-    # Later runs have it from the cache.
+    # Later runs got it from the cache.
     return names[min(names)] if names else None
 
 
@@ -226,7 +226,7 @@ def _old_artifacts(
         if "://" not in artifact.uri and _is_inside(folder, below) and os.path.isdir(folder):
             by_folder.setdefault(folder, []).append(artifact.id)
     for folder, artifacts in sorted(by_folder.items()):
-        # An artifact's folder may be inside another one's, as that of the last blessed baseline is.
+        # An artifact's folder may be inside another one's, like that of the last blessed baseline.
         if not any(
             folder == one or _is_inside(folder, one) or _is_inside(one, folder) for one in used
         ):
@@ -277,7 +277,7 @@ def _why_abandoned(training: UnfinishedTraining, finished: float) -> str | None:
 
 
 def _old_logs(logs: Path, kept: Sequence[float], *, until: float) -> Iterator[Leftover]:
-    """Yields runs' logs from before a time, except those that began just before one of the other times."""
+    """Yields the logs of runs from before a time, except those that began just before one of the other times."""
     folders = sorted((path for path in logs.glob("*") if path.is_dir()), key=made)
     of_kept = {
         max((f for f in folders if made(f) <= began), key=made, default=None) for began in kept

@@ -67,13 +67,13 @@ class Graph:
         )
 
     def write(self, path: Path) -> None:
-        """Writes the graph, without where its components stand, whole or not at all."""
+        """Writes the graph, without its components' status, whole or not at all."""
         edges = [dataclasses.asdict(edge) for edge in self.edges]
         write_whole(path, json.dumps({"name": self.name, "nodes": self.nodes, "edges": edges}))
 
     @classmethod
     def read(cls, path: Path) -> Graph | None:
-        """Reads a graph; `None` if there is none that can be read."""
+        """Reads a graph; `None` if there is no readable one."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             edges = [Edge(e["source"], e["target"], tuple(e["keys"])) for e in values["edges"]]

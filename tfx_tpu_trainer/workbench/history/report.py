@@ -21,7 +21,7 @@ REPORT = "report.json"
 # The step's name among an estimator's metrics.
 STEP = "global_step"
 
-# The most complete of this many rows is shown: a row of missing values is no example.
+# The most complete one of this many rows is shown, since a row of missing values is not an example.
 ROWS_TO_CHOOSE_FROM = 50
 
 
@@ -30,7 +30,7 @@ class Failure:
     """Why a run failed.
 
     Attributes:
-        node: The component that failed; None where none had begun.
+        node: The component that failed; None if none had begun.
         message: One line.
     """
 
@@ -40,7 +40,7 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """One real row of the eval split and what the model answers."""
+    """A real row of the eval split, and the model's prediction."""
 
     # The model's features, as short texts.
     row: dict[str, str]
@@ -122,7 +122,7 @@ class RunReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunArtifacts:
-    """A run's artifacts in ML Metadata; `None` where there are none."""
+    """A run's artifacts in ML Metadata; `None` if there are none."""
 
     model: Any
     # Checkpoints and TensorBoard events.

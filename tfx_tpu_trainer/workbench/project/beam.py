@@ -29,7 +29,7 @@ _NEEDED: Mapping[str, Mapping[str, str]] = {
 _ENVIRONMENTS_WITH_CODE = ("EXTERNAL", "LOOPBACK", "PROCESS")
 
 CONNECT_SECONDS = 5.0
-# A job server only forwards the cause, so that the two connections below look alike.
+# A job server only forwards the cause, so the two connections below look alike.
 _NO_CONNECTION = re.compile(
     r"Connection refused|Connection reset|StatusRuntimeException: UNAVAILABLE|Network closed"
 )
@@ -101,7 +101,7 @@ def beam_problem(arguments: Sequence[str]) -> str | None:
 def job_problem(arguments: Sequence[str], message: str) -> str | None:
     """Describes a job's failure if the job server had no cluster, or the cluster no workers.
 
-    Neither can be asked from here: where they are, such as at `localhost:50000`, is for other hosts.
+    Neither can be contacted from here: their addresses, such as `localhost:50000`, are for other hosts.
     """
     options = beam_options(arguments)
     if "job_endpoint" not in options or not _NO_CONNECTION.search(message):

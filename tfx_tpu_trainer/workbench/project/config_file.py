@@ -50,8 +50,7 @@ def load_config(
         path: The YAML file.
         overrides: `key=value` strings as given on the command line; dots reach into groups
             (`trainer.train_steps=200`), the value is read as YAML.
-        values: Top-level values that win over the file and lose against `overrides`, such as the
-            root.
+        values: Top-level values, such as the root, that win over the file but not over `overrides`.
 
     Returns:
         The frozen config.
@@ -149,7 +148,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, what: str) -> Any:
-    """Reads YAML as a config has it; an error begins with `what`."""
+    """Reads YAML in a config's form; an error begins with `what`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:

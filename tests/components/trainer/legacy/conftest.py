@@ -14,7 +14,7 @@ CHANGES = {}
 
 @pytest.fixture
 def changes():
-    """What is to be otherwise in the small module."""
+    """Returns the changes to the small module."""
     yield CHANGES
     CHANGES.clear()
 

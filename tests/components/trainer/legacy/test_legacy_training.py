@@ -56,7 +56,7 @@ def _probabilities(model_dir, inputs):
 
 
 def _answers(folder):
-    """What a SavedModel answers for raw rows: predictions, and what the stock Evaluator asks for."""
+    """Returns a SavedModel's outputs for raw rows: predictions, and those that the stock Evaluator needs."""
     signatures = load_serving(str(folder)).signatures
     rows = tf.constant(_raw_rows(50))
     return signatures["serving_default"](examples=rows), signatures["transform_features"](
@@ -111,7 +111,7 @@ def test_the_modules_own_estimator_fills_the_artifacts(execution):
             rtol=1e-5,
         )
         np.testing.assert_array_equal(np.ravel(asked[small.LABEL]), expected[small.LABEL])
-        # A raw feature that may be missing stays TFMA's to read.
+        # TFMA reads a raw feature that may be missing itself.
         assert "company_xf" in asked and "company" not in asked
 
 
@@ -153,7 +153,7 @@ def test_an_export_of_an_attempt_that_failed_brings_its_own_metrics(execution, c
     np.testing.assert_array_equal(served, of_tfma)
 
 
-# The test above goes on from a failed attempt too.
+# The test above also continues from a failed attempt.
 @pytest.mark.sweep
 @pytest.mark.matrix
 def test_an_attempt_that_failed_after_training_is_gone_on_from(

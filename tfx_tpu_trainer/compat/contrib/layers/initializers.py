@@ -17,7 +17,7 @@ def xavier_initializer(
     Args:
         uniform: Whether to draw from a uniform distribution; else from a normal one. Defaults to
             `True`.
-        seed: For the same numbers every time. Defaults to `None`.
+        seed: Makes the numbers reproducible. Defaults to `None`.
         dtype: The values' type. Defaults to float32.
 
     Returns:
@@ -49,14 +49,14 @@ def variance_scaling_initializer(
             `"FAN_IN"`.
         uniform: Whether to draw from a uniform distribution; else from a truncated normal one.
             Defaults to `False`.
-        seed: For the same numbers every time. Defaults to `None`.
+        seed: Makes the numbers reproducible. Defaults to `None`.
         dtype: The values' type, a float. Defaults to float32.
 
     Returns:
         The initializer.
 
     Raises:
-        TypeError: If `dtype` is not a float, or `mode` none of the three.
+        TypeError: If `dtype` is not a float, or `mode` is none of the three.
     """
     if not tf.as_dtype(dtype).is_floating:
         raise TypeError(f"An initializer of scaled variance makes floats; got dtype {dtype!r}.")

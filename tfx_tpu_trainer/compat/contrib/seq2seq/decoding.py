@@ -172,7 +172,7 @@ def dynamic_decode(
             made, next_state, next_inputs, ended = decoder.step(time, inputs, state)
             if not decoder.tracks_own_finished:
                 ended = tf.logical_or(ended, finished)
-            # By what had ended before this step: the step in which a row ends is one of its own.
+            # By the state before this step: the step in which a row ends still counts.
             lengths = tf.where(finished, lengths, time + 1)
             if impute_finished:
                 made = tf.nest.map_structure(
@@ -192,7 +192,7 @@ def dynamic_decode(
             maximum_iterations=maximum_iterations,
             swap_memory=swap_memory,
         )
-        # A limit on the steps makes room for all of them; those that ran are put out.
+        # With a limit there is room for all steps; only those that ran are returned.
         made = tf.nest.map_structure(lambda each: each.stack()[:time], outputs)
         with contextlib.suppress(NotImplementedError):
             made, state = decoder.finalize(made, state, lengths)
@@ -202,7 +202,7 @@ def dynamic_decode(
 
 
 def _where(condition: tf.Tensor, values: Any, others: Any) -> Any:
-    """Chooses row by row; what has no rows stays new."""
+    """Chooses row by row; values without rows are always the new ones."""
     if isinstance(values, tf.TensorArray) or others.shape.rank == 0:
         return others
     others.set_shape(values.shape)
@@ -258,8 +258,7 @@ def sequence_loss(
             axes, averaged = [0 if sum_over_batch else 1], False
         else:
             return losses
-        # As in contrib, what is called a sum is divided too: by the number of weights that are not
-        # 0.
+        # As in contrib, a sum is divided, too: by the number of nonzero weights.
         if averaged:
             count = tf.reduce_sum(weights, axes)
         else:

@@ -163,7 +163,7 @@ class TrainingHelper(Helper):
     def sample(
         self, time: Any, outputs: Any, state: Any = None, name: str | None = None
     ) -> tf.Tensor:
-        """Returns the greatest output's number."""
+        """Returns the index of the greatest output."""
         del time, state
         with v1.name_scope(name, "TrainingHelperSample"):
             return tf.argmax(outputs, -1, output_type=tf.int32)
@@ -204,7 +204,7 @@ class GreedyEmbeddingHelper(Helper):
         return tf.fill([self._batch_size], False), self._start_inputs
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
-        """Returns the greatest output's number."""
+        """Returns the index of the greatest output."""
         del time, state, name
         return tf.argmax(outputs, -1, output_type=tf.int32)
 
@@ -232,7 +232,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         self._temperature, self._seed = softmax_temperature, seed
 
     def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
-        """Returns a number for each row, drawn."""
+        """Draws an index for each row."""
         del time, state, name
         logits = outputs if self._temperature is None else outputs / self._temperature
         drawn = without_notice(v1.multinomial)(logits, 1, seed=self._seed, output_dtype=tf.int32)
@@ -240,7 +240,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
 
 class ScheduledEmbeddingTrainingHelper(TrainingHelper):
-    """Reads the inputs, and at times feeds the embedding of what the decoder has drawn instead."""
+    """Reads the inputs, and at random feeds the embedding of the decoder's sample instead."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     def sample(
         self, time: Any, outputs: Any, state: Any = None, name: str | None = None
     ) -> tf.Tensor:
-        """Returns a number for the rows whose sample is fed, and -1 for the others."""
+        """Returns an index for each row whose sample is fed, and -1 for the others."""
         del time, state, name
         chosen = (
             tf.random.uniform([self.batch_size], seed=self._scheduling_seed) < self._probability

@@ -228,8 +228,8 @@ def check_resolvers(context: Context) -> Iterator[Finding]:
             theme=_CLUSTERS,
             name="TPUClusterResolver",
             says=(
-                "With a TPU's name it asks the cloud, and fails at once if no such TPU exists. With "
-                "TFX_TPU_TRAINER_EMULATE=1, tpu.TPUClusterResolver of tfx_tpu_trainer.estimator answers it with "
+                "It looks a TPU's name up in the cloud, and fails at once if no such TPU exists. With "
+                "TFX_TPU_TRAINER_EMULATE=1, tpu.TPUClusterResolver of tfx_tpu_trainer.estimator finds "
                 "emulated cores, as `python -m tfx_tpu_trainer.compat` does for TensorFlow's own; "
                 'TPUClusterResolver("local") works everywhere.'
             ),

@@ -170,7 +170,7 @@ def _host_only(context: Context, call: Call) -> Finding:
 
 
 def _host_calls(context: Context) -> Iterator[Finding]:
-    """Reports TensorFlow 1 summaries in a host_call, which cores refuse."""
+    """Reports TensorFlow 1 summaries in a host_call, which cores reject."""
     for name in sorted(_host_call_functions(context)):
         function = context.program.function_named(name)
         for call in context.calls_in(function) if function else ():
@@ -265,7 +265,7 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
             yield _keras_optimizer(context, call)
             continue
         if any(_is_helper(context, each) for each in made_by):
-            # The other module wraps it itself: the wrapper needs to know nothing about the model.
+            # The other module wraps the optimizer itself, since the wrapper does not depend on the model.
             continue
         shown = context.program.written(optimizer)
         wrapped, added = context.spelling.spell("tfx_tpu_trainer.estimator.tpu.CrossShardOptimizer")

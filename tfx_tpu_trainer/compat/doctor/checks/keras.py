@@ -26,7 +26,7 @@ class ReplacedFunction:
     """A function to be replaced as a whole, so that nothing in it needs its own edit.
 
     Attributes:
-        finding: What is said of it.
+        finding: The finding about it.
         last_line: The line where it ends.
     """
 

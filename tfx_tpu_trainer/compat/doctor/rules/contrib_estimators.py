@@ -290,8 +290,8 @@ TPU_RULES: Final[dict[str, Advice]] = joined(
         "tfx_tpu_trainer.estimator.tpu",
         "TPUClusterResolver",
         says=(
-            "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which emulated cores "
-            "answer."
+            "TensorFlow 2 has no tf.contrib; tfx_tpu_trainer.estimator.tpu has this resolver, which also finds "
+            "emulated cores."
         ),
     ),
     moved(
@@ -376,7 +376,7 @@ OUR_NAMES: Final = frozenset(
         "model_fn_inference_on_tpu",
     }
 )
-"""The public names of our own module: an import of the old module becomes one of ours, name by name."""
+"""The public names of our own module, which imports of the old module are changed to, name by name."""
 
 # Modules that TensorFlow now has outside tf.contrib.
 _MOVED: Final = {

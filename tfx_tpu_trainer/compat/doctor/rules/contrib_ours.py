@@ -216,7 +216,7 @@ REMOVED: Final[dict[str, dict[str, str]]] = {
         ),
     },
 }
-"""Part -> a name that it had, and what to write in its place."""
+"""Part -> a former name, and its replacement."""
 
 RULES: Final[dict[str, Advice]] = joined(
     {

@@ -32,7 +32,7 @@ _MISSING: Final = {
     ),
     "experimental.LinearSDCA": (
         "LinearClassifier(optimizer=tf.keras.optimizers.legacy.Ftrl(0.2, l1_regularization_strength=..., "
-        "l2_regularization_strength=...)), which regularizes alike"
+        "l2_regularization_strength=...)), which regularizes in the same way"
     ),
     **dict.fromkeys(
         ("experimental.RNNClassifier", "experimental.RNNEstimator"),
@@ -100,7 +100,7 @@ def advice_on(module: str, name: str) -> Advice:
         return Advice(
             THEME,
             Verdict.WORKS,
-            f"{_WORKS}It trains to the original's numbers; its optimizers are those of {optimizers}, its loss is "
+            f"{_WORKS}It reproduces the original's numbers; its optimizers are those of {optimizers}, its loss is "
             f"{losses} over the rows by default. On cores: tpu.from_estimator(...).",
         )
     return Advice(THEME, Verdict.WORKS, _WORKS.strip())
@@ -129,7 +129,7 @@ def advice_on_original(name: str) -> Advice | None:
             THEME,
             Verdict.WORKS,
             "A private path of the original's package, which can't be imported beside TensorFlow >= 2.16; "
-            "tfx_tpu_trainer.compat answers it.",
+            "tfx_tpu_trainer.compat provides it.",
         )
     return Advice(
         THEME,
@@ -188,13 +188,13 @@ PRIVATE_FUNCTIONS: Final = frozenset(
         ),
     }
 )
-"""Functions that model_to_estimator was made of; a program that calls them has written its own."""
+"""Functions of which model_to_estimator consisted; a program that calls them has its own version."""
 _CLONED: Final = Advice(
     _KERAS_THEME,
     Verdict.EDIT,
     "A private function that TensorFlow made estimators of Keras models with; TensorFlow 2.16 no longer has it.",
-    "leave it out with the function that uses it; tfx_tpu_trainer.estimator.keras_to_estimator(model, ...) does the "
-    "whole",
+    "leave it out with the function that uses it; tfx_tpu_trainer.estimator.keras_to_estimator(model, ...) replaces "
+    "both",
 )
 
 KERAS_RULES: Final[dict[str, Advice]] = joined(

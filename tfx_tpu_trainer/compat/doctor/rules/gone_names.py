@@ -151,7 +151,7 @@ PRIVATE_GONE: Final = {
         for old, edit in {
             "distribute.estimator_training": _ESTIMATORS_OWN,
             "eager.function.defun": "tf.function",
-            "framework.ops.register_dense_tensor_like_type": "leave it out: nothing asks for it",
+            "framework.ops.register_dense_tensor_like_type": "leave it out: nothing uses it",
             "framework.tensor_like": "tf.Tensor, or your own type",
             "ops.control_flow_ops.smart_cond": (
                 "from tensorflow.python.framework.smart_cond import smart_cond; or tf.cond"

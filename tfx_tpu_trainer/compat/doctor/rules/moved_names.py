@@ -1,8 +1,8 @@
 """Lists names that only one of TensorFlow's two APIs has.
 
-Read from the API packages of TensorFlow 2.16.2, and the same in 2.21; a test compares them with the
-installed ones. `layers`, `losses`, `metrics` and `initializers` come from Keras where they are TensorFlow
-2's: names that both have there are in neither list.
+Read from the API packages of TensorFlow 2.16.2, and the same in 2.21; a test compares them with the installed ones. In
+TensorFlow 2, `layers`, `losses`, `metrics` and `initializers` come from Keras; names in them that both APIs have are in
+neither list.
 """
 
 from collections.abc import Mapping

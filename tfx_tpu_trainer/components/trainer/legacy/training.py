@@ -104,7 +104,7 @@ class LegacyTraining(Training[LegacyModels]):
         _check_alone(self.host)
 
     def train(self) -> LegacyModels:
-        """Trains, evaluates and exports as the module says."""
+        """Trains, evaluates and exports by the module's own schedule."""
         folder = self.folder_to_resume
         step = folder.take_up() if folder else 0
         schedule = WatchedSchedule(

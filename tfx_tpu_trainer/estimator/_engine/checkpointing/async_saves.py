@@ -1,7 +1,7 @@
 """Writes checkpoints in a thread while the training makes its next steps.
 
 Between two steps, a session call fetches what the saver's `SaveV2` ops read. The ops themselves run in a graph and a
-session of their own, on the CPU, fed with that copy. Readers of the folder wait for the thread.
+session of their own, on the CPU, fed with that copy. Whoever reads the folder waits for the thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PendingWrite:
         self._folder = folder
         self._write = write
         self._error: BaseException | None = None
-        # Not a daemon: a process that ends waits for it.
+        # Not a daemon, so that a process that ends waits for it.
         self._thread = threading.Thread(target=self._run, name="checkpoint-write")
         _under_way[_key(folder)] = self._thread
         self._thread.start()
@@ -79,7 +79,7 @@ def _key(folder: str) -> str:
     return os.path.normpath(folder)
 
 
-# The ops of a tf.compat.v1.train.Saver. A graph with any other was changed by the program.
+# The ops of a tf.compat.v1.train.Saver. If there are others, the program has changed the graph.
 _OF_SAVERS = frozenset(
     (
         "Const",
@@ -112,7 +112,7 @@ class CopiedState:
 
     @classmethod
     def of(cls, saver: v1.train.Saver, graph: tf.Graph) -> CopiedState | None:
-        """Makes the writing graph; `None` where a saver has ops that can't be taken out of the model."""
+        """Makes the writing graph; `None` if a saver has ops that can't be taken out of the model."""
         if saver.saver_def is None:
             return None
         save = graph.get_tensor_by_name(saver.saver_def.save_tensor_name)
@@ -264,8 +264,8 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         self, listeners: Sequence[v1.train.CheckpointSaverListener]
     ) -> list[v1.train.CheckpointSaverListener]:
         """Returns the listeners that a hook is to call in place of its own."""
-        # A listener with an `after_save` of its own expects to find the checkpoint, and the model
-        # of that step. With one, the hook calls its listeners itself, and no thread writes.
+        # A listener with its own `after_save` expects to find the checkpoint, and the model of that step. If there is
+        # one, the hook calls its listeners itself, and no thread writes.
         inherited = v1.train.CheckpointSaverListener.after_save
         for listener in listeners:
             own = getattr(listener.after_save, "__func__", None) is not inherited
@@ -343,7 +343,7 @@ class AsyncSaves(v1.train.CheckpointSaverListener):
         session: v1.Session,
         save: Callable[[v1.Session], str | None],
     ) -> str | None:
-        """Writes a checkpoint, in a thread where that is allowed, fits into memory, and saves time."""
+        """Writes a checkpoint, in a thread if that is allowed, fits into memory, and saves time."""
         is_worth_it = self._allowed and self._seconds >= WORTH_SECONDS
         copied = self._copied_state(saver, session.graph) if is_worth_it else None
         if copied is None or not self._has_room(copied):

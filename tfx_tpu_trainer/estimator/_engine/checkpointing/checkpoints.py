@@ -53,7 +53,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 
 def unnamed_checkpoints(model_dir: str) -> str:
-    """Returns advice that names the last checkpoint of a folder without a state file; `""` where there is none."""
+    """Returns advice that names the last checkpoint of a folder without a state file; `""` if there is none."""
     paths = checkpoint_paths(model_dir)
     if not paths:
         return ""
@@ -76,7 +76,7 @@ def require_checkpoint(model_dir: str) -> str:
 
 
 def global_step_of(model_dir: str) -> int:
-    """Returns the global step of the latest checkpoint of a folder; 0 where there is none."""
+    """Returns the global step of the latest checkpoint of a folder; 0 if there is none."""
     path = latest_checkpoint(model_dir)
     if path is None:
         return 0
@@ -112,7 +112,7 @@ def _read(path: str, key: str) -> np.ndarray:
 
 
 def check_writable(folder: str) -> None:
-    """Makes a folder where there is none, and writes to it."""
+    """Makes a folder if there is none, and writes to it."""
     try:
         try_writing(folder)
     except tf.errors.OpError as error:

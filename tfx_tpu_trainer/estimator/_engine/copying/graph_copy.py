@@ -29,8 +29,7 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import (
 
 v1 = tf.compat.v1
 
-# From this number of control inputs on, one node that waits for them saves edges, where several ops
-# wait for the same.
+# From this number of control inputs on, a node that waits for them saves edges if several ops wait for the same ones.
 _MANY_CONTROLS = 4
 
 
@@ -103,7 +102,7 @@ class GraphCopier:
 
     def _made(self, job: _CopyJob, fetches: Sequence[Fetch], name: str) -> list[Any]:
         """Adds a job's copies to the default graph and returns those that were fetched."""
-        # A fetch that is replaced is in a graph already: the import has no node to return for it.
+        # A fetch that is replaced is in a graph already, so the import returns no node for it.
         standing = [job.standing_for(fetch) for fetch in fetches]
         names = [
             job.request(fetch.replica, fetch.node)
@@ -198,7 +197,7 @@ class _CopyJob:
         self.input_map: dict[str, tf.Tensor] = {}
 
     def standing_for(self, fetch: Fetch) -> tf.Tensor | None:
-        """Returns the tensor that replaces a fetch, or `None` where the fetch is to be copied."""
+        """Returns the tensor that replaces a fetch, or `None` if the fetch is to be copied."""
         if isinstance(fetch.node, tf.Operation):
             return None
         if fetch.node.name in self._replaced[fetch.replica]:
@@ -274,7 +273,7 @@ class _CopyJob:
             and not self._alone
             and cross_replica_ops.same_on_all(self._node_def(op))
         ):
-            # One sum for the group: one for each replica would add up the same again.
+            # One sum for the group: one for each replica would compute the same again.
             replicas = self._senders(op, replica)
         elif self._is_joint(op):
             replicas = self._joint_replicas(replica)

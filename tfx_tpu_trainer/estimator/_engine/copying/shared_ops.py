@@ -79,7 +79,7 @@ class SharedOps:
         return self._same[op.name]
 
     def constant_like(self, op: tf.Operation) -> tf.Operation:
-        """Returns the constant that replaces one: the first of its equals that was asked for."""
+        """Returns the constant that replaces one: the first requested of its equals."""
         if op.type != _CONSTANT or op.control_inputs:
             return op
         if op.name not in self._likes:
@@ -116,7 +116,7 @@ class SharedOps:
         return list(waits)
 
     def _others_before(self, op: tf.Operation) -> list[tf.Operation] | None:
-        """Returns what a gate waits for besides the gradient that it lets through; `None` for other ops."""
+        """Returns what a gate waits for in addition to the gradient that it lets through; `None` for other ops."""
         if op.type != "Identity" or _GATES not in op.name or op.outputs[0].name in self._differing:
             return None
         if op.name not in self._gates:
@@ -129,7 +129,7 @@ class SharedOps:
         return self._gates[op.name]
 
     def _is_own(self, op: tf.Operation) -> bool:
-        """Returns whether an op differs between replicas whatever its inputs are."""
+        """Returns whether an op differs between replicas even with equal inputs."""
         if op.type in EXCHANGES or op.type == REPLICA_NUMBER:
             return True
         if any(tensor.name in self._differing for tensor in op.outputs):

@@ -72,10 +72,9 @@ def reads_before_changes(sources: Sequence[Collection[int]], changes: Sequence[b
 
 def waiting_for_reads(nodes: Sequence[v1.NodeDef], changes: Sequence[bool]) -> list[v1.NodeDef]:
     """Makes changes of a variable wait for the reads of it in conditionals and calls before them."""
-    # TensorFlow makes a change wait for a conditional that reads the variable. But a conditional is
-    # inlined when it runs: then only a wait for its results waits for the reads in it.
-    # `changed` has handles; other names in common only add a wait. Each wait is for an earlier
-    # node, so the nodes can still run in this order.
+    # TensorFlow makes a change wait for a conditional that reads the variable. But conditionals are inlined when they
+    # run, and then only a wait for their results covers the reads in them. `changed` has handles; a name that matches
+    # by chance only adds a wait. Each wait is for an earlier node, so the nodes can still run in this order.
     changed = {name for node, does in zip(nodes, changes) if does for name in node.input}
     reads: dict[str, list[str]] = {}
     result = []

@@ -44,7 +44,7 @@ class EvaluationPlan:
     template: ModelTemplate
     # What a session call runs: a batch, or all of them.
     update_op: Any
-    # Metric name -> final value, to be read at the end; nested structures may be.
+    # Metric name -> final value, perhaps a nested structure, to be read at the end.
     values: Mapping[str, Any]
     # Counted in addition to the metrics.
     sums: EvaluationSums
@@ -54,10 +54,10 @@ class EvaluationPlan:
     # `update_op` runs many, or where hooks must see every call.
     make_loop: Callable[[bool], EvaluationLoop] | None = None
     # Placeholder, which may be left unfed, of the float64 seconds after which a call of `update_op`
-    # returns; `None` where a call is one batch.
+    # returns; `None` if a call is one batch.
     seconds_per_call: tf.Tensor | None = None
     session_creator: SessionCreatorFn = v1.train.ChiefSessionCreator
-    # Where it runs, in words.
+    # Where it runs, for log lines.
     ran_on: str = "this host"
 
 

@@ -35,7 +35,7 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
 
 
 def checked_pair(name: str, metric: Any) -> tuple[Any, Any]:
-    """Returns a metric's value and update op, and refuses parts that a session can't run."""
+    """Returns a metric's value and update op, and rejects parts that a session can't run."""
     pair = value_and_update(name, metric)
     for part in tf.nest.flatten(pair):
         if not isinstance(part, (tf.Tensor, tf.Variable, tf.Operation)):
@@ -79,8 +79,8 @@ def local_count(name: str) -> Any:
 State = list[np.ndarray]
 
 _VARIABLES = frozenset({"VarHandleOp", "Variable", "VariableV2"})
-# The ops with state that are allowed: of variables, of tables that never change, or without state
-# that outlives the call.
+# The ops with state that are allowed: those of variables, of immutable tables, or whose state does not outlive the
+# call.
 _KNOWN = frozenset(
     {
         *_VARIABLES,
@@ -172,7 +172,7 @@ class IsolatedMetrics:
             self._session.load(*state)
 
     def update(self, rows: Sequence[np.ndarray]) -> None:
-        """Counts rows."""
+        """Updates the state with rows."""
         self._session.update(*rows)
 
     def state(self) -> State:
@@ -185,7 +185,7 @@ class IsolatedMetrics:
 
     @property
     def _session(self) -> _Calls:
-        # Opened for the first row: some graphs are built but never run.
+        # Opened for the first row, since some graphs are built but never run.
         if self._calls is None:
             self._calls = _Calls(
                 self._graph,

@@ -30,14 +30,14 @@ MetricFn = Callable[..., Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowSample:
-    """Rows of an evaluation, each as likely to be among them as any other.
+    """Rows of an evaluation, all sampled with the same probability.
 
     Attributes:
         columns: Name of a tensor of eval_metrics -> its values, with rows on axis 0. Tensors of a list have the names
             of metric_fn's arguments.
         seen: How many rows the evaluation had.
-        deviations: Returns metric name -> its deviations from the mean in evaluations on as many other rows, one of
-            each replicate; see `RowSampler.taken`.
+        deviations: Returns metric name -> its deviations from the mean in evaluations on equally many other rows, one
+            for each replicate; see `RowSampler.taken`.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -54,15 +54,14 @@ class RowSampler:
     """Samples the rows that a metric_fn receives.
 
     Which rows are kept depends only on their positions in the evaluation: two models that are
-    evaluated on the same rows, in whatever batches, are sampled at the same rows.
+    evaluated on the same rows, in any batches, are sampled at the same rows.
     """
 
     def __init__(self, *, most_rows: int = MOST_ROWS) -> None:
         """Starts without rows.
 
         Args:
-            most_rows: How many rows to keep. Defaults to 20,000; fewer where rows are wide, to keep
-                at most 32 MB.
+            most_rows: The most rows to keep. Defaults to 20,000; fewer if rows are wide, to keep at most 32 MB.
         """
         self._most_rows = most_rows
         self._metric_fn: MetricFn | None = None
@@ -95,7 +94,7 @@ class RowSampler:
         van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
         evaluation's number of rows. Replicates of two models that were sampled at the same rows have the
         same rows, so that their differences are those of a paired bootstrap. Only scalar metrics have
-        deviations, and none where metric_fn needs the model's graph.
+        deviations, and none if metric_fn needs the model's graph.
         """
         if self._gave_up or self._columns is None or not self._seen or self._metric_fn is None:
             return None
@@ -107,14 +106,14 @@ class RowSampler:
         return RowSample(columns=columns, seen=seen, deviations=functools.cache(find))
 
     def describe(self, metric_fn: MetricFn, tensors: Any, names: Sequence[str]) -> None:
-        """Notes the metric_fn that receives the rows, and the form in which it does."""
+        """Records the metric_fn that receives the rows, and the form in which it does."""
         self._metric_fn, self._names = metric_fn, names
         self._specs = tf.nest.map_structure(
             lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), tensors
         )
 
     def add(self, before: np.int64, *tensors: np.ndarray) -> np.int64:
-        """Takes a batch; `before` and the result count the evaluation's batches, from 0."""
+        """Adds a batch; `before` and the result count the evaluation's batches, from 0."""
         if before == 0:
             self._start()
         after = np.int64(before + 1)
@@ -181,7 +180,7 @@ class _SampledMetricFn:
         metric_ops.add_metric_variables(metrics[name])
         value, update = metric_ops.value_and_update(name, metrics[name])
         with v1.variable_scope("sampled_rows"):
-            # Reset when an evaluation begins, by its initialization, which restarts the sampler.
+            # The evaluation's initialization resets it, which restarts the sampler.
             batches = metric_ops.local_count("batches")
         inputs = [batches.read_value(), *given]
         sampled = tf.numpy_function(self._sampler.add, inputs, tf.int64)

@@ -43,7 +43,7 @@ def options_of(dataset: tf.data.Dataset) -> tf.data.Options:
 
 
 def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.data.Dataset:
-    """Replaces some of a dataset's ops, and with them all that read their results."""
+    """Replaces some of a dataset's ops, and all ops that read their results."""
     if not edits:
         return dataset
     graph = v1.get_default_graph()
@@ -98,7 +98,7 @@ def _cut_out(batch: tf.Operation, inputs: list[tf.Tensor]) -> tf.Tensor:
     length = rows.inputs[0].shape.as_list()[0]
     whole = length // size
     spec = {name: batch.get_attr(name) for name in ("output_types", "output_shapes")}
-    with tf.device("/device:CPU:0"):  # As datasets are: an accelerator would copy the arrays.
+    with tf.device("/device:CPU:0"):  # An accelerator would copy the arrays.
         # 10 rows in batches of 4 are two batches as an array [2, 4, ...], and a rest of two rows.
         stacked = [
             tf.reshape(tensor[: whole * size], [whole, size, *tensor.shape.as_list()[1:]])
@@ -128,7 +128,7 @@ def _stages_before(batch: tf.Operation) -> Iterator[tf.Operation]:
 
 
 def _size_and_drops(batch: tf.Operation) -> tuple[int | None, bool | None]:
-    """Returns a batch's size and whether a short batch is dropped, each `None` where it is not static."""
+    """Returns a batch's size and whether a short batch is dropped, each `None` if it is not static."""
     drops = batch.inputs[3 if batch.type == "ParallelBatchDataset" else 2]
     return tf.get_static_value(batch.inputs[1]), tf.get_static_value(drops)
 

@@ -129,15 +129,14 @@ def named_leaves(features: Any, labels: Any) -> dict[str, Any]:
         labels: The same, or `None`.
 
     Returns:
-        Name, such as `features['x']` or `labels`, -> tensor, in the order in which a Dataset
-        counts its components.
+        Name, such as `features['x']` or `labels`, -> tensor, in the order of a Dataset's components.
     """
     named = dict(_walk("features", features))
     return named if labels is None else {**named, **dict(_walk("labels", labels))}
 
 
 def structure_difference(first: Any, second: Any) -> str | None:
-    """Describes the first tensor in which two inputs differ; `None` where they do not."""
+    """Describes the first tensor in which two inputs differ; `None` if they are equal."""
     named, others = named_leaves(*first), named_leaves(*second)
     for name in {**named, **others}:
         if name not in named or name not in others:
@@ -171,7 +170,7 @@ class InputTensors:
         features: Nested structure of tensors, or of the values that input_fn returned without a Dataset.
         labels: The same, or `None`.
         hooks: Hooks that prepare the input in a session.
-        iterator: The iterator that yields the tensors; `None` where input_fn returned no Dataset.
+        iterator: The iterator that yields the tensors; `None` if input_fn returned no Dataset.
     """
 
     features: Any
@@ -188,8 +187,8 @@ class InputTensors:
         )
 
     def with_hidden_batches(self) -> InputTensors:
-        """Hides batch sizes from shape inference, where a short batch may come; see `hide`."""
-        # Not for training, as in the original: there, known shapes give gradients of fewer ops.
+        """Hides batch sizes from shape inference if a short batch may come; see `hide`."""
+        # Not for training, as in the original: known shapes give gradients with fewer ops.
         if self.iterator is None:
             return self
         features, labels = hide_open_batches((self.features, self.labels))

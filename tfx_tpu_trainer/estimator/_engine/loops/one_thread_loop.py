@@ -5,8 +5,8 @@ fused op shares even 64 numbers. Waking the other threads then takes longer than
 tf.data calls can be limited in how many threads an op may use, so the loop is the function of a dataset. Independent
 ops still run at the same time.
 
-The graph alone decides which models' steps are small, never a clock: one thread and several may differ in the last bit,
-and a training that resumes after a kill must end with the bits of one that was never stopped.
+The graph alone, never a clock, decides whether a model's steps are small: results on one thread and on several may
+differ in the last bit, and a training that resumes after a kill must give the bits of one that was never stopped.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ _LASTING = frozenset(
     }
 )
 
-# Ops that take no time: they pass their input on.
+# Ops that take no time, since they pass on their input.
 _FREE = frozenset({"Const", "ExpandDims", "Identity", "ReadVariableOp", "Reshape", "Squeeze"})
 
 _MATRIX_PRODUCTS = {
@@ -86,7 +86,7 @@ def is_small(step: Sequence[tf.Tensor | tf.Operation]) -> bool:
     products = sum(_matrix_operations(op, rows) for op in ops if op.type in _MATRIX_PRODUCTS)
     if products > _MOST_MATRIX_OPERATIONS or not all(_has_few_numbers(op, rows) for op in ops):
         return False
-    # In functions, shapes are unknown: so these may have no matrix products.
+    # Shapes in functions are unknown, so functions must not have matrix products.
     functions = functions_of(graph.as_graph_def().library)
     kinds = {op.type for op in ops} & functions.keys()
     kinds |= {node.op for node in nodes_called((op.node_def for op in ops), functions)}
@@ -159,8 +159,7 @@ _CALLS = 1 << 62
 class OneThreadLoop(TemplateLoop):
     """A loop of the template's own steps, each op of which runs on one thread."""
 
-    # Prepares the loop in a session. Run twice, it would make random ops draw the same numbers
-    # again.
+    # Prepares the loop in a session. A second run would make random ops draw the same numbers again.
     start: tf.Operation
     _ready: weakref.WeakSet[v1.Session] = dataclasses.field(
         default_factory=weakref.WeakSet, compare=False
@@ -174,7 +173,7 @@ class OneThreadLoop(TemplateLoop):
 
 
 class LoopReadyHook(LoopEndHook):
-    """Prepares a loop in each session, for calls that fetch it."""
+    """Prepares a loop in each session, for the calls that fetch it."""
 
     def __init__(self, loop: TemplateLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Decides how many steps a session call runs: which ones hooks must see, and how long loops are."""
+"""Decides how many steps a session call runs: which ones hooks must see, and the length of loops."""
 
 import contextlib
 import dataclasses
@@ -53,7 +53,7 @@ class StepsPerCall:
 
     # Global step at which the session starts.
     start: int
-    # Steps between checkpoints, the first at the start; `None` where they go by time.
+    # Steps between checkpoints, the first at the start; `None` if they go by time.
     save_steps: float | None
     # For each hook that reports, the steps between its reports, the first at the first step.
     report_steps: tuple[float, ...]
@@ -140,7 +140,7 @@ class LoopLengthFromTime:
         return max(1, int(self._target / mean))
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Notes how long a loop took; ignores numbers that are not positive."""
+        """Records the time that a loop took; ignores numbers that are not positive."""
         if seconds > 0 and steps > 0:
             self._step_seconds.append(seconds / steps)
 
@@ -148,9 +148,8 @@ class LoopLengthFromTime:
 class TunedLoopLength:
     """Grows loops from one step until they last about a second, then follows the speed."""
 
-    # A session call costs about a millisecond, which does not count in a second, and hooks are
-    # still called often enough. A loop is at most four times as long as the previous one: the first
-    # steps are slow, and predict little.
+    # A session call costs about a millisecond, little compared with a second, and hooks are still called often enough.
+    # A loop is at most four times as long as the previous one, since the first steps are slow and predict little.
 
     def __init__(self, target_seconds: float = 1.0) -> None:
         self._target = target_seconds
@@ -161,7 +160,7 @@ class TunedLoopLength:
         return self._length
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Notes how long a loop took; ignores numbers that are not positive."""
+        """Records the time that a loop took; ignores numbers that are not positive."""
         if seconds > 0 and steps > 0:
             wanted = int(self._target * steps / seconds)
             self._length = max(1, min(wanted, _MOST_GROWTH * steps))
@@ -178,7 +177,7 @@ class LoopLength:
         return self._steps
 
     def report(self, *, seconds: float, steps: int) -> None:
-        """Does nothing: the length is fixed."""
+        """Does nothing, since the length is fixed."""
 
 
 class LoopHook(v1.train.SessionRunHook):
@@ -237,7 +236,7 @@ class LoopHook(v1.train.SessionRunHook):
             self._set(run_context.session, step)
 
     def end(self, session: v1.Session) -> None:
-        """Logs if training ended early, also in a loop that the input cut short."""
+        """Logs if training ended early, even within a loop that the input cut short."""
         step = int(session.run(self._global_step))
         if step < self._last_step:
             _logger.info(

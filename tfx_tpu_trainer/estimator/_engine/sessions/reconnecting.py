@@ -25,7 +25,7 @@ _logger = tf.get_logger()
 RETRIES = 10
 
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
-"""Errors that a MonitoredSession takes for a lost worker."""
+"""Errors that a MonitoredSession treats as a lost worker."""
 
 # Errors of gRPC that a broken connection may cause, depending on when it breaks.
 _PERHAPS_LOST = (
@@ -75,8 +75,8 @@ class ReconnectingSession:
         """Runs a function of a step context; see `MonitoredSession.run_step_fn`."""
 
         def watched(step_context: Any) -> Any:
-            # The MonitoredSession calls this again with each session that it opens in place of a
-            # lost one: so the errors of a loss go to it, not to the caller.
+            # The MonitoredSession calls this again with each session that replaces a lost one, so that errors of a loss
+            # go to it and not to the caller.
             self.latest = step_context.session
             try:
                 with self._lost_tasks_named(), self._watch.call(step_context.session):
@@ -124,7 +124,7 @@ class ReconnectingSession:
 
 
 class _RetriesEnded(Exception):  # noqa: N818
-    """Takes an error past the MonitoredSession, which would retry on the error itself."""
+    """Carries an error past the MonitoredSession, which would retry on the error itself."""
 
     def __init__(self, error: tf.errors.OpError) -> None:
         super().__init__(str(error))
@@ -141,7 +141,7 @@ _CHIEFS = ("chief", "master", "worker")
 class WorkerCreator(v1.train.SessionCreator):
     """Opens a worker's sessions as soon as the chief has initialized the variables."""
 
-    # TensorFlow's `WorkerSessionCreator` checks every 30 s, and gives up when less time is left.
+    # TensorFlow's `WorkerSessionCreator` checks every 30 s, and gives up if less time is left.
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class WorkerCreator(v1.train.SessionCreator):
         started, told = time.monotonic(), False
         while True:
             waited = time.monotonic() - started
-            # Less often where the chief restores for minutes: each check sends it the graph.
+            # Less often if the chief restores for minutes, since each check sends it the graph.
             pause = min(max(_PAUSE_SECONDS, waited / 5), _LONGEST_PAUSE_SECONDS)
             if most is not None:
                 pause = min(pause, max(_PAUSE_SECONDS, most - waited))

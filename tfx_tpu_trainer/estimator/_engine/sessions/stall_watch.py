@@ -25,7 +25,7 @@ from tfx_tpu_trainer._support.waiting import (
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 
-# A call gets a log line when it lasts this many times as long as the longest before it.
+# A call gets a log line when it lasts this many times as long as the longest call before it.
 _UNUSUAL = 3
 
 _LONGEST_NAP_SECONDS = 5.0
@@ -135,7 +135,7 @@ class StallWatch:
             raise StalledError(self._stalled)
 
     def silence(self) -> str:
-        """Describes the tasks that do not answer; `""` where all do."""
+        """Describes the tasks that do not answer; `""` if all do."""
         silent = without_answer(self._tasks)
         return f"no answer from {named(silent)}" if silent else ""
 
@@ -161,7 +161,7 @@ class StallWatch:
 
     def _look(self, call: _Call) -> None:
         """Reads how many steps a call has made, and resets the clock if there are more."""
-        # In a thread of its own, and one at a time: where a task is gone, this read hangs too.
+        # In a thread of its own, and one at a time: if a task is gone, this read hangs, too.
         if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
             return
 
@@ -218,7 +218,7 @@ def ended_without_tasks(
     setting: str,
     end_process: Callable[[int], Any] = os._exit,
 ) -> Iterator[None]:
-    """Ends the process if tasks that the block waits for do not answer for some time."""
+    """Ends the process if tasks that the block needs do not answer for some time."""
     # TensorFlow waits forever for a task that goes away while a session opens, in a call that
     # nothing cancels.
     if seconds is None or not tasks:

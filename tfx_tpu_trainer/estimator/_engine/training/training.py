@@ -87,8 +87,8 @@ def train(
     _summarize_loss(plan.loss)
     checkpoint_path = checkpoints.latest_checkpoint(model_dir)
 
-    # Hooks are called in this order, which users see: the caller's come first, and the model's own
-    # see a loss that is not NaN.
+    # The order in which hooks are called, which users see: the caller's come first, and the model's own see a loss that
+    # is not NaN.
     stop_at_nan = StopAtNanHook(plan.loss, model_dir=model_dir)
     progress_hook = _progress_hook(
         reporting, plan, settings, is_resumed=checkpoint_path is not None
@@ -118,7 +118,7 @@ def train(
         in_thread=not master and plan.agreed_stop is None and _none_looks(own_hooks),
     )
     position = _input_position(plan, settings, master, has_saver=bool(saver_hooks))
-    # The plan has the last step of its own stop_hook, but not that of a program's hook.
+    # The plan knows the last step of its own stop_hook, but not that of a program's hook.
     others = [hook for hook in own_hooks if hook is not plan.stop_hook]
     fast_forward = fast_forward_of(plan, others, settings, master, jit_compile, loop)
     summary_hooks = _summary_hooks(plan, scaffold, settings, master, fast_forward)
@@ -151,8 +151,8 @@ def train(
         tasks=needed_tasks(settings, master),
     )
     calls, last_loss = ReconnectingSession(session, watch), None
-    # Left from last to first: the profile ends and the checkpoint is complete before the session
-    # closes, and `_stop_reported` logs the checkpoint once nothing more is written.
+    # Left from last to first: the profile ends and the checkpoint is complete before the session closes, and
+    # `_stop_reported` logs the checkpoint when everything is written.
     with (
         listening() as stop,
         stop.postponed(plan.end_loop),
@@ -226,7 +226,7 @@ def _input_position(
     if not settings.save_input_position:
         return None
     if master:
-        # The process with the iterators would have to save; not tested yet.
+        # Not tested: the process with the iterators would have to save.
         log_not_saved("the steps run in sessions of other processes")
         return None
     saves = has_saver and settings.is_chief
@@ -263,7 +263,7 @@ def _summary_hooks(
 
 
 def _can_be_asked(plan: TrainingPlan, master: str) -> bool:
-    """Returns whether the global step can be read while a loop runs, as in this process."""
+    """Returns whether the global step can be read while a loop runs: only in this process."""
     return not master and plan.session_creator is v1.train.ChiefSessionCreator
 
 
@@ -275,8 +275,8 @@ def _steps(
 ) -> Iterator[Any]:
     """Makes session calls until a hook or a signal stops them, and yields their losses."""
     calls_made = 0
-    # Where several processes make each step together, none may leave the loop by itself on a
-    # signal: through the hook `agreed_stop`, all see `should_stop` after the same step.
+    # If several processes make each step together, none may leave the loop by itself on a signal: through the hook
+    # `agreed_stop`, all see `should_stop` after the same step.
     while not calls.should_stop() and (plan.agreed_stop or stop.number is None):
         # The loop that runs ahead is built after the first step, so as not to delay it.
         if fast_forward is not None and calls_made:
@@ -312,7 +312,7 @@ def _written_to_the_end(hooks: Sequence[v1.train.CheckpointSaverHook]) -> Iterat
 
 
 def _none_looks(hooks: Sequence[v1.train.SessionRunHook]) -> bool:
-    """Returns whether no hook looks, after a step, for the checkpoint of that step."""
+    """Returns whether no hook uses, after a step, the checkpoint of that step."""
     # TensorFlow's and the engine's do not, nor those that are not called every step.
     known = ("tensorflow.", "tfx_tpu_trainer.estimator._engine.")
     return all(

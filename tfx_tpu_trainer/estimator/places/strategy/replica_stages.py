@@ -17,7 +17,7 @@ SumOverReplicas = Callable[[list[tf.Tensor]], Sequence[tf.Tensor]]
 class _Stage:
     """The nodes between two rounds of sums."""
 
-    # Those that later stages, sums or the fetches read.
+    # The nodes that later stages, sums or the fetches read.
     results: dict[str, tf.Tensor | tf.Operation] = dataclasses.field(default_factory=dict)
     # The sums whose addends are known after this stage.
     sums: list[tf.Operation] = dataclasses.field(default_factory=list)
@@ -131,7 +131,7 @@ class ReplicaStages:
     def _hand_on(
         self, node: tf.Tensor | tf.Operation, reader_stage: int, stages: list[_Stage]
     ) -> None:
-        """Notes that a later stage reads a node; `copy` itself hands on the results of sums."""
+        """Records that a later stage reads a node; `copy` itself passes on the results of sums."""
         for op in self._made_by([node]):
             stage = self._stage_of.get(op.name, reader_stage)
             if stage < reader_stage and op.type != SUM:
@@ -155,7 +155,7 @@ class ReplicaStages:
 
 
 def _addends(op: tf.Operation) -> list[tf.Tensor]:
-    """Returns what an op reads; of a sum, its addend without the groups of replicas."""
+    """Returns an op's inputs; for a sum, its addend without the groups of replicas."""
     return list(op.inputs)[:1] if op.type == SUM else list(op.inputs)
 
 

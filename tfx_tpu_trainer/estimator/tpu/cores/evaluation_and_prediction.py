@@ -32,16 +32,16 @@ v1 = tf.compat.v1
 class CoreEvaluation:
     """An evaluation over cores, step by step in a loop of the graph: as many batches in one session call as fit.
 
-    A number of steps is one call, as in the original, unless hooks must see each; to the end of the input, which may
-    have none, a call each second.
+    A number of steps is one call, as in the original, unless hooks must see each step. An evaluation to the end of the
+    input, which may be endless, makes a call each second.
 
-    Full batches are cut over the cores. A short batch that is left for the last step runs whole on
-    one copy of the same template, unpadded, so that a metric_fn needs no padding logic. Where every
-    batch is full, metric_fn is told so, as on a TPU: its tensors have the rows of all cores, and
-    what is left for some cores only does not count, as in the original.
+    Full batches are cut over the cores. A short batch that is left for the last step runs whole on one copy of the same
+    template, unpadded, so that a metric_fn needs no padding logic. If every batch is full, metric_fn sees static
+    shapes, as on a TPU: its tensors have the rows of all cores, and a rest that is not enough for all cores does not
+    count, as in the original.
 
-    What must happen in order is ordered by what the methods return: a branch of a conditional and
-    the body of a loop give tensors, so each gives how many batches it has counted, once they are.
+    The methods' return values set the order: a branch of a conditional and the body of a loop return tensors, so each
+    returns the number of batches that it has counted, once they are.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class CoreEvaluation:
     def _count_rest(self, drawn: DrawnBatches) -> tf.Tensor:
         """Counts the remaining rows of the last step on one copy of the template."""
         # `always_full` with several draws: a step needs four batches, one per core, and the input had three. Each is
-        # full, but metric_fn expects the rows of four, so that these rows are reported as left out and not measured, as
+        # full, but metric_fn expects the rows of four, so these rows are reported as left out instead of measured, as
         # on a TPU.
         if self._left_out is None:
             return self._count(self._on_one(self._feed.whole(drawn)), drawn.total_rows)
@@ -240,8 +240,8 @@ def plan_prediction_on_cores(
 def _real_rows(prediction: tf.Tensor, is_real: tf.Tensor) -> tf.Tensor:
     """Cuts off the padding.
 
-    A prediction whose first axis is not the rows is kept whole for a full batch, and cut to its first
-    rows for a padded one, as in the original; iterating over rows raises the error there.
+    A prediction whose first axis is not the rows is kept whole for a full batch, and cut to its first rows for a padded
+    one, as in the original; the error comes when rows are iterated.
     """
     if prediction.shape[0] == is_real.shape[0]:
         return tf.boolean_mask(prediction, is_real)
@@ -254,7 +254,7 @@ def check_predictions(predictions: Any) -> None:
     """Checks that predictions can come from TPU cores.
 
     Raises:
-        TypeError: If they are no dict.
+        TypeError: If they are not a dict.
         ValueError: If one has no static batch, or they are too large for a transfer.
     """
     if not isinstance(predictions, Mapping):

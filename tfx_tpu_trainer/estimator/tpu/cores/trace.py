@@ -73,8 +73,8 @@ class CoreTrace(Trace):
     Attributes:
         run: How the call runs.
         feed: Returns each core its rows; outside of training a `FiniteFeed`.
-        is_padding: In mode `"infer"` the placeholder of which rows are padding.
-        embeddings: What passes between the core and embedding tables, or `None`.
+        is_padding: In mode `"infer"`, the placeholder that marks the rows of padding.
+        embeddings: The tensors between the core and embedding tables, or `None`.
         reading: How the job reads its input, as it is saved; empty outside of training, and on TPUs.
     """
 
@@ -138,7 +138,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     # Summaries from input_fn are on the host and stay; those of model_fn would be read from cores and are left out
     # below.
     of_input = {summary.name for summary in v1.get_collection(v1.GraphKeys.SUMMARIES)}
-    # While model_fn is called, TensorFlow's code must find replicas: CrossShardOptimizer asks for their number, and
+    # While model_fn is called, TensorFlow's code must find replicas: CrossShardOptimizer reads their number, and
     # divides a mean's loss by it.
     with tf_private.replicas(run.cores), outside_marked():
         spec = _call_for_spec(call, features, feed.labels, added)
@@ -169,7 +169,7 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CoreCall:
-    """A call on cores, whichever they are.
+    """A call on cores, emulated or not.
 
     Attributes:
         call: The call.
@@ -201,7 +201,7 @@ class CoreCall:
 
 @dataclasses.dataclass(frozen=True)
 class OnCores(abc.ABC):
-    """A `Place` on cores: what emulated and real ones share.
+    """A `Place` on cores: the base class for emulated and real ones.
 
     Attributes:
         core_call: The call.
@@ -313,7 +313,7 @@ def _call_for_spec(call: Call, features: Any, labels: Any, added: dict[str, Any]
 
 
 def _check_loss(template: ModelTemplate) -> None:
-    """Rejects an integer loss, with which a host trains, but cores do not, as in the original."""
+    """Rejects an integer loss, as in the original; a host trains with one, but cores do not."""
     loss = template.loss
     if template.mode == ModeKeys.PREDICT or loss is None or loss.dtype.is_floating:
         return

@@ -95,7 +95,7 @@ class EmbeddedModel:
         # the table's follows by the chain rule (`_table_gradients`). Invariant: no
         # table exists while the model is built, so that the model's optimizer can't train one.
         tap = GradientTap() if self._mode == ModeKeys.TRAIN else None
-        # Read before the model raises it, so it is 0 in the first step.
+        # Read before the model increases it, so it is 0 in the first step.
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
         given = copy.copy(features)
         taken = {name: self._ids.take(given, name) for name in self._plan.features}
@@ -103,8 +103,8 @@ class EmbeddedModel:
         for name, (ids, _) in taken.items():
             rows = features[name].shape[0]
             stand_in = self._stand_in(name, rows=rows)
-            # Never the stand-in itself: a model may return it as a prediction, and only readers of a
-            # stand-in are connected with the lookup below.
+            # Never the stand-in itself, which a model may return as a prediction: only readers of a stand-in are
+            # connected with the lookup below.
             given[name] = tf.identity(stand_in) if tap is None else tap.tap(name, stand_in)
             stand_ins[name] = stand_in
             longest = self._plan.features[name].max_sequence_length
@@ -237,7 +237,7 @@ class EmbeddedUnderStrategy:
             added: Mapping[str, Any], input_context: tf.distribute.InputContext | None = None, /
         ) -> Any:
             returned = call.call_input_fn(added, input_context)
-            # The strategy's feed refuses anything but a dataset.
+            # The strategy's feed accepts only a dataset.
             return (
                 ids.prepare_input(returned) if isinstance(returned, tf.data.Dataset) else returned
             )
