@@ -75,9 +75,7 @@ def main(results: tuple[Path, ...], page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     former = _TABLE.search(text)
     if former is None:
-        raise click.ClickException(
-            f"{page} has no part that begins with 'Targets and results'"
-        )
+        raise click.ClickException(f"{page} has no part that begins with 'Targets and results'")
     new = section(outcomes(rounds), rounds, former[0])
     page.write_text(_TABLE.sub(lambda _: new, text), encoding="utf-8")
     click.echo(f"written: {page}")
