@@ -19,7 +19,7 @@ from benchmarks.targets import Outcome, outcomes
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "speed.md"
 
-_TABLE = re.compile(r"What was wanted, and what was found[^|]*\n(\|[^\n]*\n)+")
+_TABLE = re.compile(r"Targets and results[^|]*\n(\|[^\n]*\n)+")
 
 
 def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], former: str) -> str:
@@ -38,7 +38,7 @@ def section(found: Sequence[Outcome], rounds: Mapping[str, Sequence[Round]], for
     counts = collections.Counter(row.split("|")[-2].strip() for row in rows)
     verdicts = f"{counts['reached']} of {len(rows)} reached, {counts['open']} open, {counts['missed']} missed"
     lines = [
-        f"What was wanted, and what was found ({verdicts}).",
+        f"Targets and results ({verdicts}).",
         "",
         textwrap.fill(f"Rounds: {told}.", width=100),
         "",
@@ -75,9 +75,7 @@ def main(results: tuple[Path, ...], page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     former = _TABLE.search(text)
     if former is None:
-        raise click.ClickException(
-            f"{page} has no part that begins with 'What was wanted, and what was found'"
-        )
+        raise click.ClickException(f"{page} has no part that begins with 'Targets and results'")
     new = section(outcomes(rounds), rounds, former[0])
     page.write_text(_TABLE.sub(lambda _: new, text), encoding="utf-8")
     click.echo(f"written: {page}")

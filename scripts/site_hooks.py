@@ -128,7 +128,9 @@ def boost_of(page: str) -> float:
     """Returns the factor for a page's search score."""
     if page.startswith("reference/api/") or page in RECORDS:
         return 0.05
-    return 2.0 if page.startswith(("start/", "how-to/", "explanation/")) else 1.0
+    if page.startswith(("start/", "how-to/")):
+        return 3.0
+    return 2.0 if page.startswith("explanation/") else 1.0
 
 
 def with_site_links(markdown: str, page: str, missing: list[str]) -> str:

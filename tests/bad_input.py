@@ -45,10 +45,10 @@ GROUPS = {
 
 _HEAD = """# Bad input
 
-What the project refuses, and how it words the refusal: {count} inputs, each of them a test. Every error is one message
-that names the value and the fix, so you need no page to look it up. This one shows the range, with an example from
-each test file; `make docs` writes it from the tests, which check that the message has these words and no traceback of
-TensorFlow, and that the exit code is not 0. `…` stands for other words, such as a path. To list every input:
+This page shows which inputs are refused, and with which messages: {count} inputs, each with a test. Every error is one
+message that names the value and the fix, so you rarely need this page; it has an example from each test file.
+`make docs` writes it from the tests, which check the words of the message, that it has no traceback of TensorFlow, and
+that the exit code is not 0. `…` stands for other words, such as a path. To list every input:
 
 ```sh
 .make/venv/bin/python -m pytest tests --collect-only -q -m bad_input

@@ -85,7 +85,7 @@ PAGE = """# Speed
 
 Before.
 
-What was wanted, and what was found (0 of 0 reached).
+Targets and results (0 of 0 reached).
 
 Rounds: none.
 
@@ -121,7 +121,7 @@ def test_rounds_of_several_runs_count_together_and_the_rest_of_the_page_stays(pa
     )
     assert "Rounds: MLP, batch 64: 4; wide-and-deep, batch 512: 1." in text
     assert text.index("| MLP, batch 64 | ours / real, peak") < text.index("| wide-and-deep, batch")
-    assert text.startswith("# Speed\n\nBefore.\n\nWhat was wanted, and what was found (")
+    assert text.startswith("# Speed\n\nBefore.\n\nTargets and results (")
     assert text.endswith(" |\n\nAfter.\n")
     assert "old" not in text
     # What is written is what the next run replaces.
