@@ -215,7 +215,7 @@ class Cluster:
                 [
                     sys.executable,
                     "-m",
-                    "tests.estimator.schedule.cluster_program",
+                    "tests.estimator.schedule.plain",
                     str(self.model_dir),
                     str(self._max_steps),
                 ],
