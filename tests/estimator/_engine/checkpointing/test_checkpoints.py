@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.bad_input import case, row
-from tests.estimator._engine.saved_graphs import save
+from tests.estimator._engine.templates import save
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
 from tfx_tpu_trainer.estimator._engine.checkpointing.checkpoint_errors import (
     damage_explained,
