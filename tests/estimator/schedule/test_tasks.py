@@ -255,6 +255,7 @@ class Cluster:
         return max((int(path.stem.rpartition("-")[2]) for path in written), default=-1)
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("workers", "max_steps", "killed"),
