@@ -21,8 +21,7 @@ from tfx import v1 as tfx
 from tfx.components.pusher import executor as pusher
 
 from tests.chaos import counted_model, data
-from tests.chaos.reports import report, report_to
-from tests.chaos.writes import Writes
+from tests.chaos.writes import Writes, report, report_to
 from tfx_tpu_trainer.components import TpuTrainerExecutor
 from tfx_tpu_trainer.components.trainer.resume import CheckpointFolder
 from tfx_tpu_trainer.components.trainer.serving_step import ServingStep

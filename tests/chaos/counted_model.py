@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tests.chaos.data import ROW
-from tests.chaos.reports import report
+from tests.chaos.writes import report
 from tfx_tpu_trainer.estimator._engine.loops.steps_per_call import LoopEndHook
 from tfx_tpu_trainer.estimator.tpu import CrossShardOptimizer
 

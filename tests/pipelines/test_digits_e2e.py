@@ -168,6 +168,7 @@ def test_the_command_says_of_such_a_batch_what_is_wrong(digits_run: PipelineRun)
     assert refused.name is None
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_run_that_is_interrupted_ends_its_child_and_is_marked_failed(tmp_path: Path) -> None:
     with subprocess.Popen(

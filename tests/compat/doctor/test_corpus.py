@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[3]
 CORPUS = Path(__file__).parent / "corpus"
 PROGRAMS = sorted(path.stem for path in CORPUS.glob("*.py"))
 # What others show in `make test`: canned estimators the guide's page in tests/compat, queues and Keras's
-# models the programs of tests/migration.
+# models the programs of the migration guide, there too.
 ELSEWHERE = ("canned", "keras_model", "queues")
 # What is left in programs that run all the same: queues on the host, and functions that nothing calls.
 LEFT_IN_RUNNING = {"queues", "canned", "private_paths"}

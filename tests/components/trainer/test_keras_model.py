@@ -60,7 +60,7 @@ def _served(execution, *left_out):
     return [{k: v.numpy() for k, v in each.items()} for each in (answered, transformed)]
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.matrix)])
 @pytest.mark.e2e
 def test_a_functional_model_trains_on_cores_and_serves_classes_from_both_graphs(library, tmp_path):
     execution = _trained(tmp_path / "first", params={"library": library}, tf_random_seed=3, **CORES)
@@ -103,6 +103,7 @@ def test_a_functional_model_trains_on_cores_and_serves_classes_from_both_graphs(
     assert (variance > 0.9).all()
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_subclassed_model_begins_at_the_same_values_and_evaluates_slices(tmp_path):
     """The metrics of a learning rate of 0 are those of the model's own values, which the seed decides."""
@@ -123,6 +124,7 @@ def test_a_subclassed_model_begins_at_the_same_values_and_evaluates_slices(tmp_p
     assert of_slices / metrics.num_examples == pytest.approx(metrics.overall["accuracy"], abs=1e-6)
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_two_outputs_find_their_labels_among_the_features_and_rows_have_weights(tmp_path):
     execution = _trained(

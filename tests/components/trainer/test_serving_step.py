@@ -82,6 +82,7 @@ def test_raw_examples_warm_the_model_up_and_check_it(tmp_path):
         assert 'name: "taxi"' in file.read()
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 def test_a_model_that_answers_otherwise_fails_the_training(tmp_path):
     execution = Execution.of_trainer(

@@ -215,7 +215,7 @@ class Cluster:
                 [
                     sys.executable,
                     "-m",
-                    "tests.estimator.schedule.cluster_program",
+                    "tests.estimator.schedule.plain",
                     str(self.model_dir),
                     str(self._max_steps),
                 ],
@@ -255,6 +255,7 @@ class Cluster:
         return max((int(path.stem.rpartition("-")[2]) for path in written), default=-1)
 
 
+@pytest.mark.matrix
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     ("workers", "max_steps", "killed"),

@@ -1,6 +1,6 @@
 """What TensorFlow's hooks and loops say on the way of a short training and evaluation.
 
-Runs on both stacks. The original's lines, which `test_hook_lines.py` expects, come of
+Runs on both stacks. The original's lines, which `test_words.py` expects, come of
 
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.words.hook_lines
 
