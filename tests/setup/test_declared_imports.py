@@ -20,6 +20,7 @@ from tests.conftest import REPOSITORY
 PACKAGE = REPOSITORY / "tfx_tpu_trainer"
 # The extras of each part: its immediate imports come with the first, its late ones with any of them.
 EXTRAS = {
+    "components/_tfx_private": ["tfx"],
     "components/clusters": ["tfx", "kubeflow"],
     "components/evaluation": ["tfx"],
     "components/gate": ["tfx"],
