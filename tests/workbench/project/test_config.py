@@ -1,9 +1,11 @@
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pydantic
 import pytest
+import yaml
 
 from pipelines.taxi.config import Config
 from tests import bad_input
@@ -219,6 +221,31 @@ def override(text, *says):
 def test_a_bad_value_is_named_with_its_place(config_file: Path, text: str, refused) -> None:
     with refused(ConfigError):
         load_config(Config, config_file, overrides=[text])
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        bad_input.case(
+            "config",
+            f"`gate.require_alike_answers: true` with `trainer: {trainer}`",
+            "gate.require_alike_answers would bless no model: set trainer.",
+            needed,
+            values=trainer,
+        )
+        for trainer, needed in (
+            ("{}", "export_to_tpu to true"),
+            ("{export_to_tpu: true, export_to_cpu: false}", "export_to_cpu to true"),
+            ("{export_to_tpu: true, serving_check: 'off'}", "serving_check to warn or error"),
+        )
+    ],
+)
+def test_answers_must_be_compared_where_they_must_be_alike(config_file, trainer, refused) -> None:
+    settings = [
+        f"trainer.{key}={json.dumps(value)}" for key, value in yaml.safe_load(trainer).items()
+    ]
+    with refused(ConfigError):
+        load_config(Config, config_file, overrides=["gate.require_alike_answers=true", *settings])
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def train_gate_push(
         baseline_model=baseline.outputs["model"],
         eval_config=gate_config(config.gate),
         pointer=config.blessed_pointer,
+        require_alike_answers=config.gate.require_alike_answers,
     )
     pusher = tfx.components.Pusher(
         model=trainer.outputs["model"],

@@ -193,6 +193,18 @@ class TrainerSettings(TrainSettings):
     def _on_tpu(self) -> bool:
         return self.tpu is not None if self.use_tpu is None else self.use_tpu
 
+    def needed_to_compare_answers(self) -> str:
+        """Returns the change without which no serving check compares two graphs' answers; '' if there is none."""
+        if self.serving_check == "off":
+            return "set trainer.serving_check to warn or error"
+        # A trainer_fn's estimator decides itself what it exports.
+        if self.trainer_fn is not None:
+            return ""
+        if not self.export_to_cpu:
+            return "set trainer.export_to_cpu to true"
+        for_tpu = self._on_tpu if self.export_to_tpu is None else self.export_to_tpu
+        return "" if for_tpu else "set trainer.export_to_tpu to true"
+
     def parameters(self) -> dict[str, Any]:
         """Returns `TpuTrainer`'s arguments, without `params`, the steps and the splits.
 
@@ -223,11 +235,14 @@ class GateSettings(Settings):
         at_most: Upper bounds, e.g. `{average_loss: 0.4}`.
         max_drop: How far a metric may fall below the last blessed model's, e.g. `{accuracy: 0.01}`. Only for metrics of
             which higher values are better.
+        require_alike_answers: Blesses a model only if its serving check has shown that its graphs for CPU and TPU
+            hosts give the same answers.
     """
 
     at_least: dict[str, float] = {}
     at_most: dict[str, float] = {}
     max_drop: dict[str, float] = {}
+    require_alike_answers: bool = False
 
     @pydantic.model_validator(mode="after")
     def _drops_are_positive(self) -> GateSettings:
@@ -344,6 +359,12 @@ class PipelineConfig(Settings):
     @pydantic.model_validator(mode="after")
     def _beam_arguments_are_whole(self) -> PipelineConfig:
         check_beam_arguments(self.beam_args, code_is_imported=self.user_code == "import")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _answers_can_be_alike(self) -> PipelineConfig:
+        if self.gate.require_alike_answers and (needed := self.trainer.needed_to_compare_answers()):
+            raise ValueError(f"gate.require_alike_answers would bless no model: {needed}")
         return self
 
     @property

@@ -161,6 +161,7 @@ def estimator(
 ) -> Any:
     """An estimator on emulated cores, or with `cores=None` on the host."""
     mode = options.pop("input_mode", tpu.InputPipelineConfig.PER_HOST_V1)
+    position = {key: options.pop(key) for key in ("save_input_position",) if key in options}
     tpu_config = tpu.TPUConfig(
         iterations_per_loop=2,
         num_shards=cores,
@@ -170,6 +171,7 @@ def estimator(
     config = tpu.RunConfig(
         model_dir=str(folder),
         tpu_config=tpu_config,
+        **position,
         **({} if cores is None else {"master": "emulated"}),
     )
     sizes = {"train_batch_size": BATCH, "eval_batch_size": BATCH, "predict_batch_size": BATCH}

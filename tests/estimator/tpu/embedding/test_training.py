@@ -1,6 +1,7 @@
 """Tables trained on emulated cores: the numbers of an ordinary embedding on the global batch."""
 
 import json
+import logging
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,38 @@ def test_the_models_own_optimizer_leaves_the_tables_alone(tmp_path):
         *tables,
         *(f"{table}/Adagrad" for table in tables),
     }
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("input_mode", ["PER_HOST_V1", "PER_HOST_V2"])
+@pytest.mark.parametrize("sizes", [(2, None, 4, 2), (None, 2, None)])
+def test_tables_and_rows_come_and_go_between_cores_and_the_host(
+    tmp_path, caplog, sizes, input_mode
+):
+    caplog.set_level(logging.INFO, "tensorflow")
+
+    def input_fn(params):
+        rows = embedded.input_fn({"batch_size": 1}, repeated=False).unbatch()
+        return rows.shuffle(embedded.ROWS, seed=3).repeat().batch(params["batch_size"], True)
+
+    parameters = experimental.AdagradParameters(0.1)
+    spec = experimental.EmbeddingConfigSpec(embedded.columns(), parameters)
+    model_fn = embedded.model_fn_for(tpu, optimizer=lambda: v1.train.AdagradOptimizer(0.1))
+    mode = getattr(tpu.InputPipelineConfig, input_mode)
+
+    def trained(folder, cores, until):
+        options = {"input_mode": mode, "save_input_position": True}
+        estimator = embedded.estimator(tpu, folder, spec, model_fn, cores=cores, **options)
+        estimator.train(input_fn, max_steps=until)
+        return embedded.variables(estimator)
+
+    steps = range(4, 4 * len(sizes) + 1, 4)
+    *_, moved = (trained(tmp_path / "moved", *each) for each in zip(sizes, steps))
+    assert caplog.text.count("The input resumes at its position") == len(sizes) - 1
+    stayed = trained(tmp_path / "stayed", sizes[0], steps[-1])
+    assert set(moved) == set(stayed)
+    for name, value in stayed.items():
+        np.testing.assert_allclose(moved[name], value, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.matrix

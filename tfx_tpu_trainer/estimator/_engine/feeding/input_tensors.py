@@ -186,6 +186,12 @@ class InputTensors:
             self, features=as_tensors(self.features), labels=as_tensors(self.labels)
         )
 
+    def changed(self, change: Callable[[Any], Any]) -> InputTensors:
+        """Returns the input with its (features, labels), or its features alone, changed."""
+        batch = self.features if self.labels is None else (self.features, self.labels)
+        features, labels = split_features_and_labels(change(batch))
+        return dataclasses.replace(self, features=features, labels=labels)
+
     def with_hidden_batches(self) -> InputTensors:
         """Hides batch sizes from shape inference if a short batch may come; see `hide`."""
         # Not for training, as in the original: known shapes give gradients with fewer ops.

@@ -208,7 +208,7 @@ def _put_together(
         if draw:
             assert source.iterator is not None
             # A source's batches must come in order.
-            with tf.control_dependencies(_leaves(batches[-1])):
+            with tf.control_dependencies(tf.nest.flatten(batches[-1], expand_composites=True)):
                 batch = split_features_and_labels(source.iterator.get_next())
         batches.append(batch)
     columns = list(zip(*map(_leaves, batches)))
@@ -224,8 +224,10 @@ def _leaves(batch: Any) -> list[tf.Tensor]:
     return [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
 
 
-def _joined(parts: Iterable[tf.Tensor], axis: int) -> tf.Tensor:
+def _joined(parts: Iterable[Any], axis: int) -> Any:
     first, *others = parts
+    if isinstance(first, tf.SparseTensor):  # On the host, ids of a TPU embedding may be.
+        return tf.sparse.concat(axis, [first, *others], expand_nonconcat_dims=True)
     return first if is_number(first) else tf.concat([first, *others], axis)
 
 

@@ -91,8 +91,16 @@ class CoreTrace(Trace):
         return self.feed
 
 
-def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
-    """Calls the user's functions in the default graph, and model_fn on one replica's placeholders."""
+def trace_on_cores(
+    run: CoreRun, call: Call, *, prepare: Callable[[Any], Any] | None = None
+) -> CoreTrace:
+    """Calls the user's functions in the default graph, and model_fn on one replica's placeholders.
+
+    Args:
+        run: How the call runs.
+        call: The call.
+        prepare: Changes a batch's (features, labels) before it is cut. Defaults to no change.
+    """
     going_on = None
     if run.mode == ModeKeys.TRAIN and run.system is None:
         going_on = GoingOn.from_checkpoint(JobInput.on_cores(run), call.config)
@@ -101,6 +109,8 @@ def trace_on_cores(run: CoreRun, call: Call) -> CoreTrace:
     else:
         sources = [going_on.read(call, batch_axis=run.batch_axis)]
         slices = slices_of(run, put_together=True)
+    if prepare is not None:
+        sources = [source.changed(prepare) for source in sources]
     feed: CoreFeed
     if run.mode == ModeKeys.TRAIN:
         feed = CoreFeed(sources, slices, batch_axes=run.batch_axis)

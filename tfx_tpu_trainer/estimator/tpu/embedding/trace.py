@@ -53,8 +53,13 @@ def trace_with_embeddings(spec: EmbeddingConfigSpec, run: CoreRun, call: Call) -
     ) -> Any:
         return ids.prepare_input(call.call_input_fn(added, input_context))
 
-    embedded = dataclasses.replace(call, call_input_fn=call_input_fn, call_model_fn=model)
-    trace = trace_on_cores(run, embedded)
+    embedded = dataclasses.replace(call, call_model_fn=model)
+    if run.mode == ModeKeys.TRAIN:
+        # Not in the dataset: a position goes on with the dataset that it was saved with, and the host's has no
+        # encoded ids.
+        trace = trace_on_cores(run, embedded, prepare=ids.prepare_input)
+    else:
+        trace = trace_on_cores(run, dataclasses.replace(embedded, call_input_fn=call_input_fn))
     lookups = model.lookups
     update = None if lookups is None else lookups.update
     template = dataclasses.replace(trace.template, table_update=update)
