@@ -367,6 +367,8 @@ def test_keras_2_is_chosen_while_it_can_be(monkeypatch, caplog):
     assert "\n" not in line
 
     monkeypatch.delitem(sys.modules, "keras._tf_keras")
+    # Another test may have imported it.
+    monkeypatch.delitem(sys.modules, "tensorflow.keras", raising=False)
     monkeypatch.delitem(sys.modules, "tensorflow")
     choose_keras_2(warns=True)
     assert os.environ["TF_USE_LEGACY_KERAS"] == "1"
