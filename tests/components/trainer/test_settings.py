@@ -52,7 +52,7 @@ def test_each_argument_of_the_constructor_is_documented_with_its_default():
 
 def test_the_page_names_each_argument():
     page = (Path(__file__).parents[3] / "docs" / "component.md").read_text(encoding="utf-8")
-    table = page[page.index("| about | arguments |") : page.index("Those in bold")]
+    table = page[page.index("| about | arguments |") : page.index("The arguments in bold")]
     assert re.findall(r"`(\w+)`", table) == list(_SIGNATURE.parameters)
 
 
