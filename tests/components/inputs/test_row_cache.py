@@ -27,8 +27,8 @@ from tests.estimator.counting_model import KillAt, Killed
 from tests.sweeps import mostly_swept
 from tests.test_disks import full_disk
 from tfx_tpu_trainer.components.inputs import RowCache, train_on_current_rows
-from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
 from tfx_tpu_trainer.components.inputs._parsed_rows import estimated_rows, parsed_in_blocks
+from tfx_tpu_trainer.components.trainer.rows import values_by_row
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator.tpu._tpu_context import TPUContext
 from tfx_tpu_trainer.estimator.tpu.cores.layout import CoreLayout, InputMode

@@ -14,7 +14,7 @@ from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io, sche
 from tfx import v1 as tfx
 
 from tests.components.trainer.execution import Execution, artifact_of, examples_of
-from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
+from tfx_tpu_trainer.components.trainer.rows import values_by_row
 from tfx_tpu_trainer.estimator import tpu
 
 v1 = tf.compat.v1

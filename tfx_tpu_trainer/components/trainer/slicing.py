@@ -26,8 +26,7 @@ from tfx_tpu_trainer.components.evaluation._data_slices import (
     slice_name,
 )
 from tfx_tpu_trainer.components.inputs import RAW_PREFIX, RawEvaluationInput
-from tfx_tpu_trainer.components.inputs._faulty_rows import values_by_row
-from tfx_tpu_trainer.components.trainer.rows import RowLimit
+from tfx_tpu_trainer.components.trainer.rows import RowLimit, values_by_row
 from tfx_tpu_trainer.components.trainer.train_job import TrainJob
 from tfx_tpu_trainer.components.trainer.values import suggest
 from tfx_tpu_trainer.components.user_module._module import UserModule
