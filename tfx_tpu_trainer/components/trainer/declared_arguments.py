@@ -20,11 +20,9 @@ from tfx_tpu_trainer.components._tfx_private import (
     udf_utils,
 )
 from tfx_tpu_trainer.components.trainer.module_source import (
-    MODEL_NAMES,
     TRAINER_FN,
     ModuleSource,
-    both_message,
-    names_in_source,
+    mentioned_functions,
     source_file,
 )
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
@@ -84,18 +82,15 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
         return True
     # What can't be seen here, such as a file elsewhere, is checked when the trainer runs.
     path = source_file(source.module or "") if source else module_file
-    names = names_in_source(path) if isinstance(path, str) else frozenset({"*"})
-    called = str(source or module_file)
-    found = [name for name in (TRAINER_FN, *sorted(MODEL_NAMES, reverse=True)) if name in names]
-    if len(found) > 1:
-        raise ValueError(both_message(called, *found[:2]))
-    if not found and "*" not in names:
+    mentioned = mentioned_functions(path if isinstance(path, str) else None)
+    if not mentioned:
         raise ValueError(
-            f"module {called!r} has no model_fn, build_model nor trainer_fn; define model_fn(features, labels, "
-            "mode, params) in it (docs/component.md, The user's module), or build_model(params) that returns a "
-            "compiled Keras model; a run_fn belongs to the stock Trainer (docs/how-to/from-the-stock-trainer.md)"
+            f"module {str(source or module_file)!r} has no model_fn, build_model nor trainer_fn; define "
+            "model_fn(features, labels, mode, params) in it (docs/component.md, The user's module), or "
+            "build_model(params) that returns a compiled Keras model; a run_fn belongs to the stock Trainer "
+            "(docs/how-to/from-the-stock-trainer.md)"
         )
-    return TRAINER_FN in names
+    return mentioned == {TRAINER_FN}
 
 
 def check_settings(values: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import functools
@@ -168,7 +167,8 @@ def imported(
     """Loads the user's module, and keeps its helpers importable while it is in use."""
     with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
         path, load = _found(source, stack)
-        if restore_tf_estimator and (source.trainer_fn or (path and mentions_trainer_fn(path))):
+        legacy = source.trainer_fn or TRAINER_FN in mentioned_functions(path)
+        if restore_tf_estimator and legacy:
             stack.enter_context(compat.install())
         module = load()
         with failures_are_named(module):
@@ -227,72 +227,24 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
         )
     for other in sorted(MODEL_NAMES):
         if function is None and hasattr(module, other):
-            raise ValueError(both_message(name, TRAINER_FN, other))
+            raise ValueError(
+                f"module {name!r} has a {TRAINER_FN} and a {other}, which is ambiguous: give "
+                "trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 did, or "
+                f"rename its trainer_fn to have TpuTrainer train the {other}"
+            )
     _check_arguments(name, function or TRAINER_FN, found)
     return LegacyModule(name=name, trainer_fn=found)
 
 
-def both_message(name: str, one: str, other: str) -> str:
-    """Returns the error message for a module with two functions that could be trained."""
-    ambiguous = f"module {name!r} has a {one} and a {other}, which is ambiguous: "
-    if one != TRAINER_FN:
-        return f"{ambiguous}leave one of them out"
-    return (
-        f"{ambiguous}give trainer_fn='package.module.trainer_fn' to train as the Estimator executor of TFX <= 1.15 "
-        f"did, or rename its trainer_fn to have TpuTrainer train the {other}"
-    )
-
-
-def names_in_source(path: str) -> frozenset[str]:
-    """Returns the names that a module binds at its top level, without running it; `*` if there may be others."""
+def mentioned_functions(path: str | None) -> frozenset[str]:
+    """Returns which functions a module's source mentions, without running it; all if that can't be known."""
+    every = frozenset({TRAINER_FN, *MODEL_NAMES})
     try:
-        with open(path, "rb") as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return frozenset({"*"})
-    return frozenset(_bound(tree))
-
-
-def mentions_trainer_fn(path: str) -> bool:
-    """Returns whether a module may have a trainer_fn: whether its source contains the word."""
-    try:
-        with open(path, "rb") as file:
-            return TRAINER_FN.encode() in file.read()
-    except OSError:
-        return False
-
-
-# These may bind names that the source does not show.
-_BINDS_BY_NAME = frozenset({"exec", "eval", "globals", "locals", "modules", "setattr", "vars"})
-
-
-def _bound(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Global):
-            yield from node.names
-        elif (
-            getattr(node, "id", None) in _BINDS_BY_NAME or getattr(node, "attr", None) == "modules"
-        ):
-            yield "*"
-    for node in _top_level(tree):
-        if isinstance(node, ast.alias):
-            yield node.asname or node.name
-        elif isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Store):
-                yield node.id
-        elif isinstance(name := getattr(node, "name", None), str):
-            # A function, a class, or a name bound by `except` or `case`.
-            yield "*" if name == "__getattr__" else name
-
-
-def _top_level(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yields all nodes outside functions and classes, conditional ones included."""
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            pending.extend(ast.iter_child_nodes(node))
+        with open(path or "", encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, ValueError):
+        return every
+    return every if "import *" in text else frozenset(name for name in every if name in text)
 
 
 def _check_arguments(module: str, name: str, function: Any) -> None:
