@@ -193,8 +193,6 @@ def test_a_module_with_both_functions_is_refused(execution, tmp_path):
     message = "has a trainer_fn and a model_fn, .*give trainer_fn='package.module.trainer_fn'"
     with pytest.raises(ValueError, match=message):
         execution(trainer_fn=None, module_file=str(path)).run()
-    with pytest.raises(ValueError, match=message):
-        _trainer(module_file=str(path))
 
 
 @row("modules", "a trainer_fn with other arguments", "takes (fn_args); it is called as trainer_fn(")
