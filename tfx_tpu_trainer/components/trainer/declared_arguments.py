@@ -6,6 +6,7 @@ TFX checks their types, too, but later and without naming a fix.
 from __future__ import annotations
 
 import os
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -20,9 +21,10 @@ from tfx_tpu_trainer.components._tfx_private import (
     udf_utils,
 )
 from tfx_tpu_trainer.components.trainer.module_source import (
+    MODEL_NAMES,
     TRAINER_FN,
     ModuleSource,
-    mentioned_functions,
+    read_source,
     source_file,
 )
 from tfx_tpu_trainer.components.trainer.settings import TrainSettings
@@ -82,15 +84,16 @@ def _is_legacy(source: ModuleSource | None, module_file: Any) -> bool:
         return True
     # What can't be seen here, such as a file elsewhere, is checked when the trainer runs.
     path = source_file(source.module or "") if source else module_file
-    mentioned = mentioned_functions(path if isinstance(path, str) else None)
-    if not mentioned:
+    text = read_source(path if isinstance(path, str) else None)
+    if text and not any(name in text for name in (TRAINER_FN, *MODEL_NAMES, "import *")):
         raise ValueError(
             f"module {str(source or module_file)!r} has no model_fn, build_model nor trainer_fn; define "
             "model_fn(features, labels, mode, params) in it (docs/component.md, The user's module), or "
             "build_model(params) that returns a compiled Keras model; a run_fn belongs to the stock Trainer "
             "(docs/how-to/from-the-stock-trainer.md)"
         )
-    return mentioned == {TRAINER_FN}
+    bound = rf"^(def )?{TRAINER_FN}\b|^(from|import) .*\b{TRAINER_FN}\b"
+    return re.search(bound, text, re.MULTILINE) is not None
 
 
 def check_settings(values: Mapping[str, Any]) -> None:

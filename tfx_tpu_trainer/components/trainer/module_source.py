@@ -167,7 +167,7 @@ def imported(
     """Loads the user's module, and keeps its helpers importable while it is in use."""
     with exits_are_errors(str(source)), contextlib.ExitStack() as stack:
         path, load = _found(source, stack)
-        legacy = source.trainer_fn or TRAINER_FN in mentioned_functions(path)
+        legacy = source.trainer_fn or TRAINER_FN in read_source(path)
         if restore_tf_estimator and legacy:
             stack.enter_context(compat.install())
         module = load()
@@ -236,15 +236,13 @@ def find_legacy(module: types.ModuleType, function: str | None = None) -> Legacy
     return LegacyModule(name=name, trainer_fn=found)
 
 
-def mentioned_functions(path: str | None) -> frozenset[str]:
-    """Returns which functions a module's source mentions, without running it; all if that can't be known."""
-    every = frozenset({TRAINER_FN, *MODEL_NAMES})
+def read_source(path: str | None) -> str:
+    """Returns a module's text, without running it; empty if it can't be read."""
     try:
         with open(path or "", encoding="utf-8") as file:
-            text = file.read()
+            return file.read()
     except (OSError, ValueError):
-        return every
-    return every if "import *" in text else frozenset(name for name in every if name in text)
+        return ""
 
 
 def _check_arguments(module: str, name: str, function: Any) -> None:

@@ -324,8 +324,9 @@ def find_fault(rows: Rows, suspect: Suspect | None = None) -> str | None:
                 if suspect:
                     return None
                 # TensorFlow's message may quote the record, which is not text.
-                is_op = isinstance(error, tf.errors.OpError)
-                reason = first_reason(error.message) if is_op else "it is not a tf.Example"
+                reason = "it is not a tf.Example"
+                if isinstance(error, tf.errors.OpError):
+                    reason = first_reason(error.message)
         else:
             return f"row {row + 1} of {file} can't be read: {reason}"
     return None
