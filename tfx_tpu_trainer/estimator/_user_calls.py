@@ -5,8 +5,7 @@ import copy
 import functools
 import inspect
 import re
-import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -55,8 +54,8 @@ def argument_names(function: Any) -> tuple[str, ...]:
     Args:
         function: A function, bound method, callable object or `functools.partial`. Arguments
             that a partial has bound and `self` of a bound method do not count. Those of a
-            decorated function count if its decorator passes them on, as `*args` or `**kwargs`,
-            and names the function, as `functools.wraps` does.
+            decorated function count if its decorator takes `*args` or `**kwargs` and names the
+            function, as `functools.wraps` does.
 
     Returns:
         The names, without `*args` and `**kwargs`.
@@ -165,71 +164,19 @@ def _parameters(function: Any) -> list[_Parameter]:
     """Returns the parameters of a function, in the order in which it takes them."""
     if not callable(function):
         raise TypeError(f"{function!r} is not callable.")
-    if isinstance(function, functools.partial):
-        return _left_open(function)
-    own = _own_parameters(function)
-    passes_on = any(each.kind in _VARIABLE for each in own)
-    decorated = _decorated(function) if passes_on else None
-    if decorated is None:
-        return own
-    return [*_with_passed_on(own, decorated), *(each for each in own if each.kind in _VARIABLE)]
-
-
-def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Parameter]:
-    """Returns a decorator's own named parameters and those that it passes on."""
-    named = [each for each in own if each.kind not in _VARIABLE]
-    names = {each.name for each in named}
-    passed_on = [
-        each
-        for each in _parameters(decorated)
-        if each.kind not in _VARIABLE and each.name not in names
-    ]
-    # A decorator with functools.wraps that passes its arguments on: def logged(features, **kwargs): # of
-    # model_fn(features, labels, params) return model_fn(features, **kwargs) takes `labels` and `params`, too, by name.
-    # With `*args` in place of `**kwargs` it takes them by position only, after its own.
-    if any(each.kind is each.VAR_KEYWORD for each in own):
-        # The decorator may add one that the caller leaves out, so none of them is required.
-        return [*named, *(each.replace(kind=each.KEYWORD_ONLY, default=None) for each in passed_on)]
-    keyword_only = [each for each in named if each.kind is each.KEYWORD_ONLY]
-    positional = [each for each in (*named, *passed_on) if each.kind is not each.KEYWORD_ONLY]
-    return [*(each.replace(kind=each.POSITIONAL_ONLY) for each in positional), *keyword_only]
-
-
-def _left_open(function: functools.partial[Any]) -> list[_Parameter]:
-    """Returns the parameters that a partial has not bound."""
-    bound, left = len(function.args), []
-    for each in _parameters(function.func):
-        takes_position = each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-        if takes_position and bound:
-            bound -= 1
-        # inspect.signature lists arguments that the partial binds by keyword, with their values as
-        # defaults; a caller need not give these.
-        elif each.name not in function.keywords or each.kind in _VARIABLE:
-            left.append(each)
-    return left
-
-
-def _own_parameters(function: Any) -> list[_Parameter]:
-    """Returns a function's own parameters, whatever it decorates."""
-    try:
-        return list(inspect.signature(function, follow_wrapped=False).parameters.values())
-    except ValueError:
-        # A function in C may have no signature; it may also decorate a function that has one.
-        variable = (("args", _Parameter.VAR_POSITIONAL), ("kwargs", _Parameter.VAR_KEYWORD))
-        return [_Parameter(name, kind) for name, kind in variable]
-
-
-def _decorated(function: Any) -> Any:
-    """Returns the function that a decorator wraps, or `None`."""
-    decorated = getattr(function, "__wrapped__", None)
-    if decorated is None and not inspect.isroutine(function) and not isinstance(function, type):
-        function = function.__call__
-        decorated = getattr(function, "__wrapped__", None)
-    if decorated is None or not callable(decorated):
-        return None
-    if inspect.ismethod(function) and not inspect.ismethod(decorated):
-        return types.MethodType(decorated, function.__self__)
-    return decorated
+    own: list[_Parameter] = []
+    # A decorator's own arguments count, and if it takes any others, those of what it decorates.
+    for follow in (False, True):
+        try:
+            own = list(inspect.signature(function, follow_wrapped=follow).parameters.values())
+        except ValueError:
+            # A function in C may have no signature; it may also decorate a function that has one.
+            own = [_Parameter("args", _VARIABLE[0]), _Parameter("kwargs", _VARIABLE[1])]
+        if not any(each.kind in _VARIABLE for each in own):
+            break
+    # inspect.signature lists arguments that a partial binds by keyword, with their values as defaults.
+    bound = function.keywords if isinstance(function, functools.partial) else ()
+    return [each for each in own if each.name not in bound or each.kind in _VARIABLE]
 
 
 def call_input_fn(
