@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
+from tfx_tpu_trainer._support.progress import phase
 from tfx_tpu_trainer.components.inputs._parsed_rows import Columns, can_be_columns, no_rows
 from tfx_tpu_trainer.components.inputs._row_cache import RowCache
 
@@ -91,6 +92,11 @@ class TransformedInput:
         return functools.partial(self._dataset, training=False)
 
     def _dataset(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
+        # Called while the model is traced.
+        with phase("input", is_told=False):
+            return self._made(params, training=training)
+
+    def _made(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
         if training:
             index, count = _shard_of_call(self.shard, params.get("context"))
             return self._train_dataset(params["batch_size"], index, count)
