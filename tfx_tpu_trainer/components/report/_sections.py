@@ -459,7 +459,7 @@ def lineage_section(run: RunData) -> Section | None:
     charts: tuple[Chart, ...] = ()
     if lineage.phase_seconds:
         rounded = {name: round(seconds, 1) for name, seconds in seconds_by_part(lineage).items()}
-        charts = (draw_bars("What the seconds went into", rounded, unit="seconds"),)
+        charts = (draw_bars("Seconds by part", rounded, unit="seconds"),)
     notes = []
     if lineage.phase_seconds:
         notes.append(
