@@ -17,6 +17,7 @@ TRACE = "trace"
 TRAIN = "train"
 EVALUATE = "evaluate"
 PREDICT = "predict"
+REST = "rest"
 
 _NEVER = float("inf")
 _WINDOW_SECONDS = 20.0
@@ -242,6 +243,7 @@ class Progress:
         self._expected = expected
         self._views = tuple(views)
         self._clock = clock
+        self._created = clock()
         self._dues = [_NEVER for _ in self._views]
         self._next_due = _NEVER
         self._phases: list[_Phase] = []
@@ -274,6 +276,12 @@ class Progress:
                 outer.resumed = ended
                 outer.speed.pause(ended - began)
                 self._begin(is_told=False)
+
+    def breakdown(self) -> dict[str, float]:
+        """Returns phase -> seconds of all the time since the run began, with the time outside of phases as "rest"."""
+        now = self._clock()
+        self._count_until(now)
+        return {**self.seconds, REST: now - self._created - sum(self.seconds.values())}
 
     def place(self, words: str) -> None:
         """Records where the current phase runs, such as "4 emulated TPU cores"."""
@@ -422,10 +430,10 @@ def unfollowed(mode: str | None, *, may_draw: bool = True) -> Progress:
 
 
 @contextlib.contextmanager
-def phase(name: str) -> Iterator[None]:
-    """Counts the block's seconds if its progress is tracked, and logs its beginning."""
+def phase(name: str, *, is_told: bool = True) -> Iterator[None]:
+    """Counts the block's seconds if its progress is tracked, and logs its beginning unless told otherwise."""
     progress = current()
-    with contextlib.nullcontext() if progress is None else progress.phase(name, is_told=True):
+    with contextlib.nullcontext() if progress is None else progress.phase(name, is_told=is_told):
         yield
 
 

@@ -75,6 +75,10 @@ def root(tmp_path: Path) -> Path:
         artifact_properties={"blessing": {"blessed": 0}},
         blessing=str(tmp_path / "blessing"),
     )
+    # As an Evaluator without thresholds leaves it.
+    writer.execution(
+        "tuesday", "Evaluator", mlmd.Execution.COMPLETE, blessing=str(tmp_path / "evaluator")
+    )
     # As a Pusher leaves it that has pushed nothing.
     (tmp_path / "pushed").mkdir()
     writer.execution(

@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from tfx_bsl.public import tfxio
 
+from tfx_tpu_trainer._support.progress import phase
 from tfx_tpu_trainer.components.inputs._parsed_rows import Columns, can_be_columns, no_rows
 from tfx_tpu_trainer.components.inputs._row_cache import RowCache
 
@@ -91,6 +92,11 @@ class TransformedInput:
         return functools.partial(self._dataset, training=False)
 
     def _dataset(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
+        # Called while the model is traced.
+        with phase("input", is_told=False):
+            return self._made(params, training=training)
+
+    def _made(self, params: Mapping[str, Any], *, training: bool) -> tf.data.Dataset:
         if training:
             index, count = _shard_of_call(self.shard, params.get("context"))
             return self._train_dataset(params["batch_size"], index, count)
@@ -129,6 +135,7 @@ class TransformedInput:
         tensors = tf.data.Dataset.from_tensors(columns.tensors()).repeat()
         numbers = shuffled_row_numbers(len(rows), batch_size=batch_size, seed=self.shuffle_seed)
 
+        @tf.autograph.experimental.do_not_convert
         def batch(tensors: Mapping[str, tf.Tensor], numbers: tf.Tensor) -> Any:
             features = columns.gather(tensors, numbers * rows.step + rows.start)
             if self.label_key is None:
@@ -295,6 +302,8 @@ def shuffled_row_numbers(
     windows = -(-count // window)
     whole_chunks = count // chunk
 
+    # AutoGraph would take 0.4 s to convert these functions, in which it finds nothing to convert.
+    @tf.autograph.experimental.do_not_convert
     def rows_of_window(seed: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         epoch, window_of_epoch = number // windows, number % windows
         fold_in = tf.random.experimental.stateless_fold_in
@@ -319,5 +328,8 @@ def shuffled_row_numbers(
 
     # The end distinguishes inputs with different numbers of rows when a position is restored.
     numbers = tf.data.Dataset.range(count * _EPOCHS)
-    seeded = numbers.scan(tf.constant(seeds, tf.int64), lambda seed, number: (seed, (seed, number)))
+    seeded = numbers.scan(
+        tf.constant(seeds, tf.int64),
+        tf.autograph.experimental.do_not_convert(lambda seed, number: (seed, (seed, number))),
+    )
     return seeded.map(rows_of_window).prefetch(1).rebatch(batch_size, drop_remainder=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -491,8 +493,12 @@ def cut(text: str) -> str:
 
 
 def _svg(spec: Mapping[str, Any], label: str) -> str:
-    drawn = vl_convert.vegalite_to_svg(
-        {"width": _WIDTH, "config": _CONFIG, **spec}, vl_version=_VEGA_LITE
-    )
+    drawn = _drawn(json.dumps({"width": _WIDTH, "config": _CONFIG, **spec}))
     # Vega labels its groups of marks for assistive technology even with aria off.
     return drawn.replace("<svg ", f'<svg role="img" aria-label={quoteattr(label)} ', 1)
+
+
+# A pipeline's process writes a run's page twice: after the training, and with the gate's verdict.
+@functools.lru_cache(maxsize=64)
+def _drawn(spec: str) -> str:
+    return str(vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE))

@@ -324,6 +324,8 @@ def _numbers_section(comparison: Comparison) -> Section:
         says += "no difference exceeds noise"
     else:
         says += "no metric to compare"
+    # The table has all values; a chart shows which intervals overlap.
+    drawn = {name: _values(comparison, name) for name in names[:_MOST_METRICS]}
     notes = [
         (
             "A difference is within noise if it is smaller than its margin, half of its 95 % "
@@ -340,7 +342,9 @@ def _numbers_section(comparison: Comparison) -> Section:
         title="Numbers",
         says=says + ".",
         charts=tuple(
-            draw_intervals(cut(name), _values(comparison, name)) for name in names[:_MOST_METRICS]
+            draw_intervals(cut(name), values)
+            for name, values in drawn.items()
+            if any(interval for _, interval in values.values())
         ),
         tables={
             "Metrics": Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import time
@@ -28,6 +29,7 @@ from tfx_tpu_trainer.components.report import (
     Lineage,
     RunData,
     gather,
+    render,
     versions,
     write_page,
 )
@@ -163,7 +165,6 @@ def write_run_page(
 
     A failure is only logged: the training is worth more than its page.
     """
-    seconds = dict(progress.seconds)
     try:
         lineage = Lineage(
             ran_on=where_it_ran(progress),
@@ -174,7 +175,6 @@ def write_run_page(
             settings=_settings(job),
             versions=versions(),
             identity=identity,
-            phase_seconds=seconds,
             code=code_of(job.source),
             source=job.source_texts,
             rows=_rows_seen(folder, rows=rows, batch_size=batch_size),
@@ -189,6 +189,10 @@ def write_run_page(
             statistics=next((each.uri for each in job.inputs.get("statistics") or ()), None),
             stopped=None if stopped is None else _in_words(stopped),
         )
+        # The seconds of the page hold those of its charts, which are drawn once.
+        render(run)
+        lineage = dataclasses.replace(lineage, phase_seconds=progress.breakdown())
+        run = dataclasses.replace(run, lineage=lineage)
         # No one reads the artifact of a failed training: TFX removes it.
         elsewhere = () if stopped or job.page is None else (job.page.path,)
         path = write_page(run, folder, copies=elsewhere)

@@ -78,13 +78,13 @@ class ServingStep:
     ) -> None:
         """Writes warm-up requests into a version folder, checks it, and writes the reports."""
         settings, model_uri = self.job.settings, self.job.model.uri
-        meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
-        padded = padded_batch_sizes(read_saved_model(path).meta_graphs)
-        batch_sizes = settings.warmup_batch_sizes or padded
-        receiver = TracedReceiver(self.receiver_fn)
-        rows = self._rows(receiver, max(SAMPLE_ROWS, *batch_sizes, 1))
-        if rows.are_real:
-            with phase("warm-up"):
+        with phase("warm-up"):
+            meta_graphs = [graph for graph in describe_saved_model(path) if "serve" in graph.tags]
+            padded = padded_batch_sizes(read_saved_model(path).meta_graphs)
+            batch_sizes = settings.warmup_batch_sizes or padded
+            receiver = TracedReceiver(self.receiver_fn)
+            rows = self._rows(receiver, max(SAMPLE_ROWS, *batch_sizes, 1))
+            if rows.are_real:
                 self._write_warmup(path, meta_graphs, rows, batch_sizes)
         for_tpu = any(graph.tags == TPU_TAGS for graph in meta_graphs)
         write_server_config(

@@ -101,7 +101,11 @@ class TpuTrainerExecutor(GenericExecutor):
 @contextlib.contextmanager
 def _prepared(job: TrainJob, host: Host) -> Iterator[Training[Any]]:
     """Prepares a training of the user's module, which stays importable while it is in use."""
-    with imported(job.source, restore_tf_estimator=job.restore_tf_estimator) as module:
+    with contextlib.ExitStack() as stack:
+        with phase("imports", is_told=False):
+            module = stack.enter_context(
+                imported(job.source, restore_tf_estimator=job.restore_tf_estimator)
+            )
         job = dataclasses.replace(job, source_texts=source_texts(job.source))
         legacy = find_legacy(module, job.source.trainer_fn)
         checked = None if legacy else check_module(module)

@@ -152,7 +152,9 @@ def _row(
     state, failure = state_of(statuses), failure_of(statuses)
     by_key = {key: each for of_node in outputs.values() for key, each in of_node.items()}
     words = {True: "blessed", False: "not blessed", None: "not judged"}
-    verdict = words[was_blessed(by_key.get("blessing"))]
+    # An Evaluator without thresholds also has a blessing, which says nothing.
+    judged = [was_blessed(of_node.get("blessing")) for of_node in outputs.values()]
+    verdict = words[next((blessed for blessed in judged if blessed is not None), None)]
     why = ": ".join(filter(None, (failure.node, failure.message))) if failure else None
     return RunRow(
         name=name,
