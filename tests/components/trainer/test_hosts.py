@@ -94,6 +94,27 @@ def test_the_failure_of_an_earlier_attempt_is_not_this_ones(tmp_path):
         assert watch.state() == "training"
 
 
+def test_the_last_word_of_an_attempt_that_was_replaced_is_not_this_ones(tmp_path):
+    def old_attempt():
+        with _status(tmp_path, beat_secs=100).reported():
+            yield
+            raise ArithmeticError("of the old attempt")
+
+    old = old_attempt()
+    next(old)
+    watch = _watch(tmp_path)
+    with _status(tmp_path, beat_secs=100).reported():
+        assert watch.state() == "training"
+        with pytest.raises(ArithmeticError):
+            next(old)
+        assert watch.state() == "training"
+        # Nor where both have written at once.
+        failed = {"state": "failed", "attempt": "old", "started": 1.0, "beat": 9}
+        (tmp_path / STATUS_FILE).write_text(json.dumps(failed))
+        assert watch.state() == "training"
+    watch.wait_for_end()
+
+
 def test_a_silent_chief_is_given_up(tmp_path):
     watch = _watch(tmp_path, silent_secs=0.3)
     (tmp_path / STATUS_FILE).write_text('{"state": "training", "beat": 1}')

@@ -157,6 +157,8 @@ class ChiefStatus:
         self._path = os.path.join(model_run, STATUS_FILE)
         self._beat_secs = beat_secs
         self._attempt = uuid.uuid4().hex
+        self._started = time.time()
+        self._replaced = False
         self._beat = 0
         self._state = TRAINING
         self._lock = threading.Lock()
@@ -204,8 +206,32 @@ class ChiefStatus:
             # by its own clock: two machines' clocks need not agree.
             self._state = state
             self._beat += 1
-            status = {"state": state, "attempt": self._attempt, "beat": self._beat}
+            self._replaced = self._replaced or self._is_replaced()
+            if self._replaced:
+                return
+            status = {
+                "state": state,
+                "attempt": self._attempt,
+                "started": self._started,
+                "beat": self._beat,
+            }
             write_whole(self._path, json.dumps({**status, "message": message}))
+
+    def _is_replaced(self) -> bool:
+        """Returns whether a newer attempt is the chief now, so that this one's end no longer matters."""
+        # A chief that was given up may come back next to its successor, and both would write this file in turns. The
+        # one that started later continues; the other one stops reporting for good, so that a late FAILED of a replaced
+        # attempt ends no host.
+        there = _read(self._path)
+        if there is None or there.get("attempt") == self._attempt:
+            return False
+        if _started(there) <= self._started:
+            return False
+        _logger.warning(
+            "Another attempt at this training now writes %s; this one has stopped writing it",
+            self._path,
+        )
+        return True
 
 
 def _read(path: str) -> dict[str, Any] | None:
@@ -216,6 +242,11 @@ def _read(path: str) -> dict[str, Any] | None:
         # The file does not exist yet, is being replaced in an object store, or the store is unavailable.
         return None
     return status if isinstance(status, dict) and "state" in status else None
+
+
+def _started(status: Mapping[str, Any]) -> float:
+    started = status.get("started")
+    return started if isinstance(started, float) else 0.0
 
 
 class ChiefWatch:
@@ -244,6 +275,13 @@ class ChiefWatch:
         """Returns the chief's status, `None` before it starts; raises if it failed or has been silent for too long."""
         status = _read(self._path)
         if status is not None and status == self._old and status["state"] != SUCCEEDED:
+            status = None
+        if (
+            status is not None
+            and self._seen is not None
+            and _started(status) < _started(self._seen)
+        ):
+            # The last status of a replaced attempt.
             status = None
         if status != self._seen and status is not None:
             self._seen, self._changed = status, time.monotonic()
