@@ -1,17 +1,21 @@
 """Tests Beam arguments: a missing one is reported when the config is read."""
 
+import contextlib
+import http.server
 import json
 import re
 import signal
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from apache_beam.options.pipeline_options import FlinkRunnerOptions
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from click.testing import CliRunner, Result
 from packaging.requirements import Requirement
@@ -21,7 +25,7 @@ from tests.bad_input import row
 from tests.conftest import REPOSITORY
 from tests.free_ports import free_ports
 from tfx_tpu_trainer.workbench.cli.main import main
-from tfx_tpu_trainer.workbench.project.beam import beam_problem, check_beam_arguments
+from tfx_tpu_trainer.workbench.project.beam import beam_problem, check_beam_arguments, job_problem
 from tfx_tpu_trainer.workbench.project.config import ConfigError
 from tfx_tpu_trainer.workbench.project.config_file import load_config
 from tfx_tpu_trainer.workbench.project.project import find_pipeline
@@ -188,6 +192,27 @@ def flink(address: str, *words: str) -> list[str]:
     return ["--runner=FlinkRunner", f"--flink_master={address}", *POOL, *words]
 
 
+@contextlib.contextmanager
+def json_server(answer: object) -> Iterator[str]:
+    """A server that gives one answer to everything, as the JobManager's REST API gives its version."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("localhost", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"localhost:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
 def local_run(arguments: list[str], root: str | Path = "not-made") -> Result:
     """Returns the local runner's message about Beam arguments."""
     words = [
@@ -205,12 +230,24 @@ def local_run(arguments: list[str], root: str | Path = "not-made") -> Result:
     "runners",
     "`beam_args` with a `--job_endpoint` where nothing listens",
     "error: beam_args: no job server answers at --job_endpoint=localhost:",
-    "(Connection refused): start it there, or correct the address",
+    "(Connection refused): start Beam's job server there, or correct the address",
 )
 def test_a_job_server_that_is_not_there_is_told_before_the_run(tmp_path: Path, refused) -> None:
     (address,) = free_ports(1)
     refused.output(local_run(portable(address), tmp_path / "root"))
     assert not (tmp_path / "root").exists()
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--job_endpoint` at which something else answers",
+    "what answers at --job_endpoint=localhost:",
+    "is not a job server of Beam (",
+    "give the address of its --job-port",
+)
+def test_what_is_no_job_server_is_told(refused) -> None:
+    with json_server({}) as address:
+        refused.output(local_run(portable(address)))
 
 
 def test_a_job_server_that_is_there_takes_jobs(tmp_path: Path) -> None:
@@ -227,11 +264,46 @@ def test_a_job_server_that_is_there_takes_jobs(tmp_path: Path) -> None:
     "runners",
     "`beam_args` with a `--flink_master` where nothing listens",
     "no Flink answers at --flink_master=localhost:",
-    "(Connection refused): start it there, or correct the address",
+    "(Connection refused): start the cluster, or give the address of its JobManager's REST API",
 )
 def test_a_flink_that_is_not_there_is_told(refused) -> None:
     (address,) = free_ports(1)
     refused.output(local_run(flink(address)))
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--flink_master` at which something else answers",
+    "what answers at --flink_master=localhost:",
+    "is not Flink: give the address of the JobManager's REST API",
+)
+def test_what_is_no_flink_is_told(refused) -> None:
+    with json_server({}) as address:
+        refused.output(local_run(flink(address)))
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--flink_master` of a version that Beam has no job server for",
+    "is 1.9.3, and this Beam has job servers for 1.",
+    "run a cluster of one of these",
+)
+def test_a_flink_of_a_version_that_beam_does_not_know_is_told(refused) -> None:
+    with json_server({"flink-version": "1.9.3"}) as address:
+        refused.output(local_run(flink(address)))
+
+
+@row(
+    "runners",
+    "`beam_args` with a `--flink_master` of another version than `--flink_version`",
+    "and Beam would start its job server for ",
+    "add --flink_version=",
+)
+def test_a_flink_of_another_version_than_the_job_servers_is_told(refused) -> None:
+    oldest = FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[0]
+    with json_server({"flink-version": f"{oldest}.2"}) as address:
+        refused.output(local_run(flink(address)))
+        assert beam_problem(flink(address, f"--flink_version={oldest}")) is None
 
 
 def test_runners_without_such_services_are_not_asked() -> None:
@@ -239,6 +311,31 @@ def test_runners_without_such_services_are_not_asked() -> None:
         assert beam_problem([f"--runner={runner}"]) is None
     assert beam_problem([]) is None
     assert beam_problem(flink("[local]")) is None
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "io.grpc.StatusRuntimeException: UNAVAILABLE: io exception",
+        "java.net.ConnectException: Connection refused",
+        "java.io.IOException: Connection reset by peer",
+    ],
+)
+def test_a_job_that_failed_for_want_of_a_connection_names_both_ends(reason) -> None:
+    message = f"failed in state FAILED: {reason}"
+    assert job_problem(portable("localhost:1"), message) == (
+        "the job server at --job_endpoint=localhost:1 reached no cluster at its --flink-master, or a "
+        "host of the job reached no worker pool at --environment_config=localhost:50000: start what "
+        "is missing (docs/beam.md)"
+    )
+    containers = [
+        "--runner=PortableRunner",
+        "--job_endpoint=localhost:1",
+        "--sdk_container_image=i",
+    ]
+    assert "worker pool" not in (job_problem(containers, message) or "worker pool")
+    assert job_problem(["--runner=DirectRunner"], message) is None
+    assert job_problem(portable("localhost:1"), "failed in state FAILED: KeyError: 'fare'") is None
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from tfx_tpu_trainer.workbench.history.report import (
     failed_nodes,
 )
 from tfx_tpu_trainer.workbench.project import metadata
-from tfx_tpu_trainer.workbench.project.beam import beam_problem
+from tfx_tpu_trainer.workbench.project.beam import beam_problem, job_problem
 from tfx_tpu_trainer.workbench.project.config import ConfigError, PipelineConfig
 from tfx_tpu_trainer.workbench.project.project import Project, find_pipeline, load_project
 from tfx_tpu_trainer.workbench.project.roots import Root, link_run
@@ -218,9 +218,9 @@ def _write_page(config: PipelineConfig, run: str) -> str | None:
 
 
 def _failure(config: PipelineConfig, error: BaseException) -> str:
-    """Returns an error as one line, after the missing server of a Beam job if that is the cause."""
+    """Returns an error as one line, after the missing part of a Beam job if that is the cause."""
     said = one_line(error)
-    problem = beam_problem(config.beam_args)
+    problem = job_problem(config.beam_args, said) or beam_problem(config.beam_args)
     return f"{problem}. {said}" if problem else said
 
 
