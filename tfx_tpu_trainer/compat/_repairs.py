@@ -97,7 +97,7 @@ class Repairs:
 def _disable_v2_behavior(tensorflow: Any) -> None:
     log = tensorflow.get_logger()
     level = log.level
-    # Its deprecation warning is of no use to a user who did not call it.
+    # Its deprecation warning does not concern a user who did not call it.
     log.setLevel(logging.ERROR)
     try:
         tensorflow.compat.v1.disable_v2_behavior()
@@ -220,7 +220,7 @@ _IMPORTS: Final = ("import ", "from ")
 # file. A diff gives the changed blocks. A block that grew appends its surplus statements to the previous ones with `;`,
 # and a block that shrank is padded with empty lines. Of two joined statements, one is an import. Example: `import b` is
 # added between `import a` and `x = 1`; the first line becomes `import a; import b`, and `x = 1` stays on line 2. If the
-# lines do not work out, or the result means something else, the repaired text is used as it is.
+# lines can't be aligned, or the result means something else, the repaired text is used unchanged.
 def keep_lines(original: str, repaired: str) -> str:
     """Lays out a repaired program on the original's lines.
 

@@ -304,7 +304,7 @@ class ContribNames:
 
 
 def _attribute(module: types.ModuleType, name: str) -> Any:
-    """Returns an attribute of the module that another one stands for, except its file and path."""
+    """Returns an attribute of the module that another one replaces, except its file and path."""
     if name.startswith("__"):
         raise AttributeError(
             f"module {module.__name__!r} replaces it, and does not share its {name!r}"

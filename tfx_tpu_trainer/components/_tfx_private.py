@@ -28,7 +28,7 @@ from tfx.dsl.components.base.base_executor import BaseExecutor
 # EvalMetricsGateExecutor needs the Beam one: the class that it must derive from refuses another.
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 
-# Common base of everything that stands for a value not known before the pipeline runs, such as
+# Common base of all placeholders for values that are known only when the pipeline runs, such as
 # `channel.future()`. Such a value passes the checks that are made when the pipeline is declared.
 from tfx.dsl.placeholder.placeholder import Placeholder
 

@@ -270,7 +270,7 @@ def train(
     ):
         with progress.phase(TRACE):
             plan, own_hooks = calls.plan_training(input_fn, steps=steps, max_steps=max_steps)
-        # A checkpoint would overwrite the values of a warm start, so none is read then.
+        # A checkpoint would overwrite the values of a warm start, so it is not read then.
         if not estimator.latest_checkpoint():
             if unnamed := checkpoints.unnamed_checkpoints(estimator.model_dir):
                 _logger.warning(

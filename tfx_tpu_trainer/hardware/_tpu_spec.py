@@ -20,7 +20,7 @@ _NO_FLEX_START = ("v3", "v4")
 
 
 class TpuSpec(pydantic.BaseModel):
-    """A TPU slice and how it is provided; checked when it is made, at a pipeline's compilation.
+    """A TPU slice and how it is provided; its values are checked when the pipeline is compiled.
 
     Examples:
         >>> from tfx_tpu_trainer import TpuSpec
@@ -191,7 +191,7 @@ class TpuSpec(pydantic.BaseModel):
             name: The name of the batch size, for the error.
 
         Raises:
-            ValueError: If the replicas do not divide it; names the nearest sizes that they divide.
+            ValueError: If the replicas do not divide the batch size; names the nearest sizes that they divide.
         """
         replicas = self.num_replicas(num_cores_per_replica) * num_slices
         if batch_size % replicas:

@@ -30,7 +30,7 @@ from tfx_tpu_trainer.preflight._step_time import (
 )
 
 FORMAT = "tfx_tpu_trainer.preflight/1"
-"""Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
+"""Value of `format` in the JSON form. Keys may be added later, but are never removed and never change their meaning."""
 
 # What a report has of the compiled step, under the same names.
 _OF_PROGRAM = (

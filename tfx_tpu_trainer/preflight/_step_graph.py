@@ -310,7 +310,7 @@ class _Body:
     def _stand_in(self, name: str, members: set[str]) -> None:
         """Replaces a cluster's members by a barrier."""
         # Example: a = x @ k; y = outside(a); b = y + 1 becomes barrier = XlaOptimizationBarrier(room, a) and b =
-        # barrier:0 + 1, where `room` is a constant with y's shape. The program thus keeps a until it is sent, has room
+        # barrier:0 + 1, where `room` is a constant with y's shape. So the program keeps a until it is sent, has room
         # for y, and computes b after a; and the compiler can't fold the constant into b.
         sources = dict.fromkeys(
             source for member in sorted(members) for source in self._by_name[member].input
@@ -354,7 +354,7 @@ class _Body:
             )
         room = v1.NodeDef(name=name, op="Const")
         room.attr["dtype"].type = self._dtype(tensor).as_datatype_enum
-        # A single value stands for all of them.
+        # A single value applies to all of them.
         value = room.attr["value"].tensor
         value.CopyFrom(tf.make_tensor_proto(0, self._dtype(tensor)))
         value.tensor_shape.CopyFrom(shape.as_proto())

@@ -247,7 +247,7 @@ def test_a_model_fn_that_exits_is_a_failure_that_names_it(tmp_path, monkeypatch,
     assert os.listdir(execution.outputs["evaluation"][0].uri) == []
 
 
-# After 12 batches its input waits, unless there is a file beside it.
+# After 12 batches its input waits, unless there is a file next to it.
 _MODULE = """
 import pathlib
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Canned estimators on one small table, trained alike by the original and by ours.
+"""Canned estimators on one small table, trained in the same way by the original and by ours.
 
 Also a program: it trains and prints what came of it, in whichever environment it runs.
 

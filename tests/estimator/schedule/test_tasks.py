@@ -397,6 +397,6 @@ def test_chief_hooks_and_checkpoints_are_the_chiefs_only(tmp_path, monkeypatch):
     train = functools.partial(_train_as, monkeypatch=monkeypatch, master=server.target)
     assert train(tmp_path / "chief", task="chief", max_steps=3) == (3, 3)
     assert (tmp_path / "chief" / "model.ckpt-3.index").exists()
-    # The worker finds the variables on the server, and goes on with them.
+    # The worker finds the variables on the server, and continues with them.
     assert train(tmp_path / "worker", task="worker", max_steps=5) == (2, 0)
     assert not list(tmp_path.glob("worker/model.ckpt*"))

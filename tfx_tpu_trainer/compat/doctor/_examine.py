@@ -151,7 +151,7 @@ def write_source(source: Source) -> None:
     """Replaces a file atomically: a reader sees the old text or the new one.
 
     Args:
-        source: The new text. A link stays one, and permissions stay as they are.
+        source: The new text. Links and permissions are kept.
 
     Raises:
         UnreadableError: If it can't be written.
@@ -238,7 +238,7 @@ class Repaired:
         text: The program.
         made: The findings whose edits were made.
         left: The findings on the new text.
-        found: The findings on the text as it was.
+        found: The findings on the original text.
         tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` where
             its names are in both.
     """
@@ -276,7 +276,7 @@ def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
     """Makes the edits of the findings that a function returns."""
     # Edits may overlap. In `f(tf.contrib.x.y(tf.placeholder(...)))` the edit of the outer call contains the inner name,
     # and only the longer of two overlapping edits is made. So each round makes the edits that fit together and examines
-    # the new text, until none is left. A finding counts as made in the round that made all of its edits.
+    # the new text, until no edit is left. A finding counts as made in the round that made all of its edits.
     made: list[Finding] = []
     examined = first = look(text)
     for _ in range(_ROUNDS):

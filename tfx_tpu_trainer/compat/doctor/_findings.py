@@ -65,7 +65,7 @@ class Finding:
         column: Column, from 1.
         theme: What it belongs to, such as `"contrib"` or `"queues"`.
         name: What was found, as the API calls it, such as `"tf.contrib.tpu.TPUEstimator"`.
-        verdict: Whether it works as it is, needs an edit, or is only good to know.
+        verdict: Whether it works unchanged, needs an edit, or is only good to know.
         says: The finding and its reason, in a sentence or two.
         edit: The edit's text, or how to make it; `None` if there is nothing to edit.
         fixable: Whether `repair` makes the edit.

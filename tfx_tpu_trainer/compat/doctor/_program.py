@@ -122,7 +122,7 @@ class Binding:
     """A name bound by an import, or by an assignment of an imported name.
 
     Attributes:
-        name: What it stands for, in full.
+        name: The full name of the object that it is bound to.
         local: What the program calls it.
         imported: The imported name: longer than `name` in `import a.b`, which binds `a`.
         place: Where the import names it, or the assignment.

@@ -75,7 +75,7 @@ class Table:
 
     Attributes:
         head: Titles of the columns.
-        rows: Each row's cells, as they are shown.
+        rows: Each row's cells, formatted.
         says: A remark on omitted rows; `""` if there are none.
     """
 

@@ -121,7 +121,7 @@ def _labelled_classes(labels: np.ndarray, values: np.ndarray) -> np.ndarray | No
 
 
 def _scores(pairs: _Pairs) -> np.ndarray | None:
-    """Returns each row's probability of label 1; `None` if the predictions are not such scores."""
+    """Returns each row's probability of label 1; `None` if the predictions are not probabilities."""
     values = pairs.values
     if not np.isin(pairs.labels, (0, 1)).all():
         return None

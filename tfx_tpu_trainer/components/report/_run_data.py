@@ -20,7 +20,7 @@ TRAINING = "training"
 """The source of scalars that the training itself has written."""
 RUN_FILE = "run.json"
 FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
-"""Value of `format` in the file. Keys may be added later; none is removed or changes its meaning."""
+"""Value of `format` in the file. Keys may be added later, but are never removed and never change their meaning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

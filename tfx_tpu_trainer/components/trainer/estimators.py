@@ -179,7 +179,7 @@ _UNKNOWN = {
 
 
 def with_callbacks(job: TrainJob, module: UserModule) -> TrainJob:
-    """Returns the job with the settings that its module's callbacks stand for."""
+    """Returns the job with the settings that correspond to its module's callbacks."""
     if module.callbacks is None:
         return job
     preconditions.check_transform_graph(job.transform_graph_path)

@@ -257,7 +257,7 @@ def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
     except tf.errors.OpError as error:
         if found := _explained(error.message, rows):
             raise ValueError(found) from error
-        # The base class stands for codes without a class of their own.
+        # The base class is used for codes without their own class.
         is_short = "\n" not in error.message.strip() and error.op is None
         if is_short or type(error) is tf.errors.OpError:
             raise

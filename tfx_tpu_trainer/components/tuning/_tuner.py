@@ -127,7 +127,7 @@ class EstimatorTuner(BaseTuner):
             The objective. An abandoned trial has the worst value; `on_trial_end` marks it as failed.
 
         Raises:
-            FatalValueError: If all other trials would fail likewise.
+            FatalValueError: If all other trials would fail in the same way.
             FatalRuntimeError: If the machine has failed instead of the trial.
         """
         del fit_args, fit_kwargs

@@ -298,7 +298,7 @@ def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
 
 
 def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
-    """Returns a loop of the template's batches, or `None` if none is possible."""
+    """Returns a loop of the template's batches, or `None` if the template can't run in a loop."""
     template = plan.template
     if not plan.runs_template or not allows_prediction_loop(plan.fetches):
         return None

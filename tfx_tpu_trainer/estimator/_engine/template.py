@@ -118,7 +118,7 @@ class SessionSettings(Protocol):
 
     @property
     def save_checkpoints_steps(self) -> int | None:
-        """Steps between checkpoints; if those by time are `None` too, none is written."""
+        """Steps between checkpoints; if the seconds between them are `None` too, no checkpoint is written."""
 
     @property
     def save_checkpoints_secs(self) -> int | None:

@@ -163,7 +163,7 @@ class SupervisedInputReceiver(_SupervisedFields):
     __slots__ = ()
 
     def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
-        """Checks the tensors; model_fn gets features and labels as they are given."""
+        """Checks the tensors; model_fn gets features and labels unchanged."""
         name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True)
         name_tensors(labels, "label", SINGLE_LABEL_NAME, allow_int_keys=True)
         return super().__new__(
@@ -272,7 +272,7 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Makes a receiver function whose features are fed as they are.
+    """Makes a receiver function whose features are fed without parsing.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import export
@@ -305,7 +305,7 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Makes a receiver function whose features and labels are fed as they are.
+    """Makes a receiver function whose features and labels are fed without parsing.
 
     Args:
         features: A tensor, fed under the name `input`, or a dict of str to tensor.

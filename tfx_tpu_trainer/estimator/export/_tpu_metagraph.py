@@ -134,8 +134,8 @@ def rewrite_model(
     # Invariant: `note` has seen each tensor of each output, so that `outside` finds all of them.
     # Example: outputs {"id": features["id"], "score": s} -> only s is returned by the TPU call,
     # and the string "id" is fetched where the request was parsed.
-    # In a batch the inner features are slices that the batching op made: each stands for the
-    # request's own feature, which is why call_on_batch fills stays_outside before model_fn runs.
+    # In a batch the inner features are slices that the batching op made. call_on_batch maps each to
+    # the request's own feature, by filling stays_outside before model_fn runs.
     host_graph = v1.get_default_graph()
     stays_outside: dict[Any, tf.Tensor] = {}
     leaving: dict[Any, tf.Tensor] = {}

@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 class MetricKeys:
-    """Names of metrics and summaries; a `%` stands for a threshold, class id or class name."""
+    """Names of metrics and summaries; a `%` is replaced by a threshold, class id or class name."""
 
     LOSS: Final = "loss"
     LOSS_MEAN: Final = "average_loss"

@@ -204,7 +204,7 @@ def required(
         return tf.identity(tensor)
 
 
-# All checks below work alike: a wrong static shape fails here, while the graph is made and the user's
+# All checks below work in the same way: a wrong static shape fails here, while the graph is made and the user's
 # line is on the stack; an unknown one becomes an assertion that the session runs before the tensor's
 # first use. Eagerly, shapes are always known.
 def check_logits(logits: Any, dimension: int) -> tf.Tensor:

@@ -145,7 +145,7 @@ def _for_cores(optimizer: v1.train.Optimizer, loss_reduction: str) -> v1.train.O
 
 def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
     """Returns the loss for a Keras optimizer, which sums gradients over a strategy's replicas."""
-    # On cores the loss stays as it is: a CrossShardOptimizer divides the gradients.
+    # On cores the loss stays unchanged: a CrossShardOptimizer divides the gradients.
     replicas = 1 if is_on_cores() else tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1 and loss_reduction == _losses.SUM_OVER_BATCH_SIZE:
         return loss / replicas

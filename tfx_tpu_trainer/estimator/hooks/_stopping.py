@@ -294,8 +294,8 @@ class _StopAtMultiplesHook(_AskingHook):
         # Resumed at a multiple: the previous session ended there, either before the call or because of its result. In
         # both cases a call is due now.
         self._is_due = self._step > 0 and self._step % self._every_steps == 0
-        # Only if alone: other workers, which have started, too, would wait for this one's part of their next step. With
-        # others, the call follows the first step.
+        # Only with one worker: others that have started would wait for this worker's part of their next step. With
+        # several workers, the call follows the first step.
         if self._is_due and self._alone and self._is_time_to_stop(session, self._step):
             coord.request_stop()
 

@@ -106,7 +106,7 @@ class _Mirror:
     # whatever the objects are. So each object with a path to a variable becomes an empty
     # tf.train.Checkpoint with the same attributes, and each variable its graph variable.
     # Example: model -> dense -> kernel (eager) becomes Checkpoint -> Checkpoint -> kernel (graph).
-    # Objects may form cycles (a layer and its model), hence passes over sets instead of a recursion.
+    # Objects may form cycles (a layer and its model), so passes over sets replace a recursion.
     # Objects without a path to a variable, such as functions, are left out.
 
     def __init__(

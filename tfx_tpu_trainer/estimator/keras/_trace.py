@@ -50,7 +50,7 @@ class Trace:
         after: tf.Tensor | None = None,
     ) -> list[Any]:
         """Copies the nodes of some results into the default graph."""
-        # A FuncGraph can't be imported unchanged, since its placeholders stand for eager tensors. An
+        # A FuncGraph can't be imported unchanged, since its placeholders represent eager tensors. An
         # input of a copied node is one of three:
         #   - a placeholder of an argument -> the caller's tensor (`inputs`);
         #   - a placeholder of a captured eager tensor -> its stand-in here (`captured`, e.g. the

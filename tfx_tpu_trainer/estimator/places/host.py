@@ -66,7 +66,7 @@ class OnHost:
         return as_input_tensors(self.call.call_input_fn({}, self.input_context))
 
     def look_at(self, template: ModelTemplate) -> None:
-        """Receives a training's model as it was traced."""
+        """Receives a training's traced model."""
 
     def plan_training(
         self, *, steps: int | None, max_steps: int | None

@@ -33,7 +33,7 @@ def warn_of_per_core_ops(
     if replicas[0] == replicas[1] and rows[0] == rows[1]:
         return
     moved = (
-        f"This training had {_counted(replicas[0], 'replica')} of {_counted(rows[0], 'row')} and goes on with "
+        f"This training had {_counted(replicas[0], 'replica')} of {_counted(rows[0], 'row')} and continues with "
         f"{replicas[1]} of {_counted(rows[1], 'row')}"
     )
     causes = []

@@ -25,7 +25,7 @@ class TPUNotFoundError(urllib.error.URLError):
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Finds a TPU by its name; mirrors `tf.distribute.cluster_resolver.TPUClusterResolver`.
 
-    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name stands for the emulated cores of this process.
+    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name refers to the emulated cores of this process.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TPUClusterResolver:

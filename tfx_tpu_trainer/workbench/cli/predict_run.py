@@ -288,7 +288,7 @@ def _example(values: Mapping[str, Any]) -> bytes:
 
 
 def _named(answers: Mapping[str, np.ndarray], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields each row's prediction: a class with each class's probability, or the outputs as they are."""
+    """Yields each row's prediction: a class with each class's probability, or the unchanged outputs."""
     answers = dict(answers)
     columns: dict[str, list[Any]] = {}
     probabilities = answers.get(_PROBABILITIES)

@@ -232,7 +232,7 @@ def _group_at(
     group: type[pydantic.BaseModel] = config_class
     for key in location:
         if key.isdecimal():
-            # The index of a list whose items are such groups.
+            # The index of an item in a list of groups.
             continue
         field = group.model_fields.get(key)
         found = _settings_in(field.annotation) if field else None

@@ -52,7 +52,7 @@ def batch_norm(
     """Normalizes each channel by the batch's mean and variance in training, else by moving averages.
 
     Its variables are `beta`, `gamma`, `moving_mean` and `moving_variance` in the variable scope
-    `BatchNorm`, `BatchNorm_1` and so on. Semantics of `tf.contrib.layers.batch_norm` of
+    `BatchNorm`, `BatchNorm_1` and so on. Behaves like `tf.contrib.layers.batch_norm` in
     TensorFlow 1.15.
 
     Args:

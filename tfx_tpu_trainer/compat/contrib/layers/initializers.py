@@ -41,7 +41,7 @@ def variance_scaling_initializer(
     """Makes an initializer whose variance follows the number of inputs or outputs.
 
     The fan-in is the product of all sizes but the last, the fan-out that of all but the last but
-    one. Semantics of `tf.contrib.layers.variance_scaling_initializer` of TensorFlow 1.15.
+    one. Behaves like `tf.contrib.layers.variance_scaling_initializer` in TensorFlow 1.15.
 
     Args:
         factor: The variance is `factor` / n. Defaults to 2.0.

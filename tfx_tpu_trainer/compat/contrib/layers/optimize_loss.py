@@ -47,7 +47,7 @@ def optimize_loss(
 ) -> tf.Tensor:
     """Makes a train op, which clips and scales gradients and applies them with an optimizer.
 
-    Semantics of `tf.contrib.layers.optimize_loss` of TensorFlow 1.15: the learning rate is the
+    Behaves like `tf.contrib.layers.optimize_loss` in TensorFlow 1.15: the learning rate is the
     variable `OptimizeLoss/learning_rate`. On cores give an optimizer that `CrossShardOptimizer`
     wraps; no summaries are written there.
 

@@ -170,7 +170,7 @@ class BeamSearchDecoder(Decoder):
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
         """Returns which sequences have ended, the first inputs, and the first state."""
         del name
-        # All beams begin alike, so only the first one counts.
+        # All beams begin with the same state, so only the first one counts.
         first = tf.zeros([self._batch_size], tf.int32)
         finished = tf.one_hot(
             first, self._beam_width, on_value=False, off_value=True, dtype=tf.bool
@@ -256,7 +256,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(best, ids, parents), state
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-        """Returns the sequences, and the state as it is."""
+        """Returns the sequences and the unchanged state."""
         del sequence_lengths
         longest = tf.reduce_max(final_state.lengths, 1)
         found = gather_tree(outputs.predicted_ids, outputs.parent_ids, longest, self._end_token)

@@ -171,7 +171,7 @@ class TrainingHelper(Helper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the next inputs, and the state as it is."""
+        """Returns which rows have ended, the next inputs, and the unchanged state."""
         del outputs, sample_ids
         with v1.name_scope(name, "TrainingHelperNextInputs"):
             finished = (time + 1) >= tf.cast(self._sequence_length, tf.int32)
@@ -211,7 +211,7 @@ class GreedyEmbeddingHelper(Helper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the samples' embedding, and the state as it is."""
+        """Returns which rows have ended, the samples' embedding, and the unchanged state."""
         del time, outputs, name
         finished = tf.equal(sample_ids, self._end_token)
         return finished, self._embedding_fn(sample_ids), state
@@ -272,7 +272,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any = None, name: str | None = None
     ) -> _Step:
-        """Returns which rows have ended, the next inputs, and the state as it is."""
+        """Returns which rows have ended, the next inputs, and the unchanged state."""
         finished, inputs, state = super().next_inputs(time, outputs, state, sample_ids, name)
         fed = self._embedding_fn(tf.maximum(sample_ids, 0))
         return finished, tf.where((sample_ids > -1)[:, tf.newaxis], fed, inputs), state

@@ -62,7 +62,7 @@ def create_train_op(
 
 
 _logger = tf.get_logger()
-# The argument's value that stands for the Supervisor's own default.
+# The argument's value that means the Supervisor's own default.
 _USE_DEFAULT: Final = 0
 _Step = Callable[..., tuple[Any, Any]]
 

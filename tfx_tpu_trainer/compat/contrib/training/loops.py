@@ -16,7 +16,7 @@ from tfx_tpu_trainer.compat.contrib.tf_private import (
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 _Gradients = list[tuple[Any, tf.Variable]]
-# The argument's value that stands for the graph's own step.
+# The argument's value that means the graph's own step.
 _USE_GLOBAL_STEP: Final = 0
 
 

@@ -17,7 +17,7 @@ def _paths(names: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-# In tf.compat.v1 only. A missing module stands for everything in it.
+# In tf.compat.v1 only. A missing module includes everything in it.
 ONLY_IN_V1: Final = _paths(
     {
         "": (

@@ -150,7 +150,7 @@ class CopiedState:
         self._graph = writing
 
     def take(self, session: v1.Session) -> list[Any]:
-        """Returns a copy of the values as they are in a session now."""
+        """Returns a copy of the current values in a session."""
         copied: list[Any] = session.run(self._values)
         return copied
 

@@ -205,7 +205,7 @@ class _SampledMetricFn:
 
 
 def unsampled(metric_fn: MetricFn) -> MetricFn:
-    """Returns the metric_fn that a sampler has wrapped; any other is returned as it is."""
+    """Returns the metric_fn that a sampler has wrapped; any other is returned unchanged."""
     return metric_fn.metric_fn if isinstance(metric_fn, _SampledMetricFn) else metric_fn
 
 

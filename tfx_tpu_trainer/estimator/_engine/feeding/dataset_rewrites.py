@@ -47,7 +47,7 @@ def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.d
     if not edits:
         return dataset
     graph = v1.get_default_graph()
-    # The program may use the dataset elsewhere, so its ops are kept: an edited op is made anew, and
+    # The program may use the dataset elsewhere, so its ops are kept: an edited op is a new one, and
     # so is each op after it. In the order in which ops were made, inputs come first.
     made: dict[str, tf.Tensor] = {}
     for op in ops_of(dataset):

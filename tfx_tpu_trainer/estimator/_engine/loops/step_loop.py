@@ -121,7 +121,7 @@ class TemplateLoop:
     global_step: tf.Tensor
 
     def prepare(self, session: v1.Session) -> None:
-        """Does nothing: a new session can run the loop as it is."""
+        """Does nothing: a new session can run the same loop."""
 
     def run(self, session: v1.Session, steps: int) -> tuple[np.ndarray, int]:
         """Runs some steps; returns the last loss and the global step."""

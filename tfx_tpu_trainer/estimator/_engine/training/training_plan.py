@@ -131,7 +131,7 @@ class TrainingPlan:
 def plan_training(
     template: ModelTemplate, *, steps: int | None, max_steps: int | None
 ) -> TrainingPlan:
-    """Plans a training that runs the template as it is."""
+    """Plans a training that runs the unchanged template."""
     check_train_op(template)
     limited = steps is not None or max_steps is not None
 

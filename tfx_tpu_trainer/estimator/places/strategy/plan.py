@@ -46,7 +46,7 @@ class StrategyPlacement:
     batches: tf.Tensor | None = None
     # The input of training, if its position can be saved.
     saved_input: SavedInput | None = None
-    # The summary of gradients that a hook has requested; `None` if none is written.
+    # The summary of gradients that a hook has requested; `None` without a request.
     gradients: tf.Tensor | None = None
     # As in `TrainingPlan`.
     end_loop: Callable[[], None] | None = None

@@ -25,7 +25,7 @@ class CoreFeed:
     The sources' tensors are at the top level of the graph, where they were made; a step copies the ops that make them,
     such as an iterator's get_next, and cuts the copies into the replicas' pieces. The template is traced on
     placeholders with one replica's static shapes; only if short batches may come, and are not padded, the batch size is
-    unknown. Numbers have no rows to cut, so each replica gets them as they are.
+    unknown. Numbers have no rows to cut, so each replica gets them unchanged.
     """
 
     def __init__(

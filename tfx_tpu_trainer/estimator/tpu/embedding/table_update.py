@@ -40,7 +40,7 @@ def make_table_update(
         tensors[f"rows_{index}"] = gradient.indices
 
     # A host function gets all cores' tensors concatenated: with two cores of one row each, `rows` [3] and [3] arrive as
-    # [3, 3], and `step` [7] and [7] as [7, 7]; hence step[0] below.
+    # [3, 3], and `step` [7] and [7] as [7, 7], so step[0] below is the value.
     def update(step: tf.Tensor, **slices: tf.Tensor) -> list[tf.Operation]:
         step, rates = step[0], {}
         multiplier = None
