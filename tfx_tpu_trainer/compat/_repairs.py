@@ -229,8 +229,8 @@ def keep_lines(original: str, repaired: str) -> str:
     """
     old, new = original.split("\n"), repaired.split("\n")
     laid: list[str] = []
-    # With autojunk, frequent lines of a file with 200 lines or more are no anchors, and unchanged blocks count as
-    # changed.
+    # With autojunk, frequent lines of a file with 200 lines or more do not align the texts, and unchanged blocks count
+    # as changed.
     opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     for _, first, end, new_first, new_end in opcodes:
         for number, line in enumerate(new[new_first:new_end]):

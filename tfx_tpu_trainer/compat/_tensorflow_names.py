@@ -359,7 +359,7 @@ def _own_module(part: str) -> Any:
     try:
         is_there = bool(part) and importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
-        # Its parent does not exist either, or is no package.
+        # Its parent does not exist either, or is not a package.
         return None
     module = importlib.import_module(name) if is_there else None
     return module if hasattr(module, "__all__") else None
@@ -371,7 +371,7 @@ def _is_module(path: str) -> bool:
     if not part:
         return True
     if rest and rest[0] == "python":
-        # There is no list of private modules, but a name with a rule is no module.
+        # There is no list of private modules, but a name with a rule is not a module.
         return _is_module(part) and not _is_told(path) and not rest[-1][:1].isupper()
     if _own_module(path) is not None:
         return True

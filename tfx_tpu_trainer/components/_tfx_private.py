@@ -18,7 +18,7 @@ from tfx.components.trainer.executor import GenericExecutor
 from tfx.components.util import udf_utils
 
 # Base classes of a driver: what runs before TFX looks into its cache. LastBlessedModel has one, whose result
-# depends on a file that is no input. ExampleGen's drivers derive from the same two.
+# depends on a file that is not an input. ExampleGen's drivers derive from the same two.
 from tfx.dsl.components.base.base_driver import BaseDriver
 
 # Base class of VertexTpuTrainerExecutor; `tfx.v1` has only that of components that use Beam.
@@ -38,7 +38,7 @@ from tfx.extensions.google_cloud_ai_platform.runner import start_cloud_training
 
 # Schema titles of artifacts in a compiled pipeline -> the class as which a container reads them. TFX reads any other
 # title as the import path of a class, which `system.HTML` is not. If this goes away, let the compiled pipeline have
-# RunPage's own name, which is such a path; backends then show a link instead of the page.
+# RunPage's own name, which has this form; backends then show a link instead of the page.
 from tfx.orchestration.kubeflow.v2.compiler_utils import TITLE_TO_CLASS_PATH
 
 # Where a driver gets its execution, and what it returns: see BaseDriver.

@@ -110,7 +110,7 @@ class RunConfig:
                 for the hosts that it needs to answer. Defaults to 7200.
             checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
                 Defaults to `True`.
-            jit_compile: How to speed up training steps on the host (ours; the original has no such argument). `None`
+            jit_compile: How to speed up training steps on the host (ours; not in the original). `None`
                 compiles nothing, and runs each op on one thread if the graph's steps are so small that sharing ops
                 among threads costs more than it gains, with a log line. `False` always shares ops among threads. `True`
                 lets XLA compile the steps; `"auto"` measures both in the first loops and continues with the faster, or

@@ -186,7 +186,7 @@ def _with_passed_on(own: Sequence[_Parameter], decorated: Any) -> list[_Paramete
     ]
     # A decorator with functools.wraps that passes its arguments on: def logged(features, **kwargs): # of
     # model_fn(features, labels, params) return model_fn(features, **kwargs) takes `labels` and `params`, too, by name.
-    # With `*args` in place of `**kwargs` it takes them by position only, after its own.
+    # With `*args` in place of `**kwargs` the decorator takes them by position only, after its own parameters.
     if any(each.kind is each.VAR_KEYWORD for each in own):
         # The decorator may add one that the caller leaves out, so none of them is required.
         return [*named, *(each.replace(kind=each.KEYWORD_ONLY, default=None) for each in passed_on)]

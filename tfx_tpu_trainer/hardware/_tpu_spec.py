@@ -206,7 +206,7 @@ class TpuSpec(pydantic.BaseModel):
     def check_num_shards(
         self, num_shards: int | None, *, num_cores_per_replica: int | None = None
     ) -> None:
-        """Checks that a number of replicas, if given, is the slice's.
+        """Checks that a number of replicas, if given, matches the slice.
 
         Args:
             num_shards: The number.

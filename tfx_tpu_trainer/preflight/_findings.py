@@ -52,7 +52,7 @@ _Found = Iterator[tuple[Any, int, Finding]]
 
 class _Kind(NamedTuple):
     pattern: re.Pattern[str]  # matches the types of such ops
-    reason: str  # describes such an op, after its name
+    reason: str  # describes the op, after its name
     advice: str  # the remedy
 
 

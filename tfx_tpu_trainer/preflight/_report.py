@@ -356,7 +356,7 @@ class PreflightReport:
             The report.
 
         Raises:
-            ValueError: If it is not such an object.
+            ValueError: If it is not a report's JSON object.
         """
         if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             found = values.get("format") if isinstance(values, Mapping) else values

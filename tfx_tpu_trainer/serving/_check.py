@@ -139,7 +139,7 @@ def read_serving_check(model_uri: str) -> ServingCheck | None:
         The report; `None` if there is none.
 
     Raises:
-        ValueError: If the file is not such a report.
+        ValueError: If the file is not a report of a serving check.
     """
     path = os.path.join(model_uri, CHECK_FILE)
     if not tf.io.gfile.exists(path):

@@ -159,7 +159,7 @@ def _not_found(path: str) -> str:
 def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     """Raises if files of variables are missing, truncated or damaged; only reads their sizes.
 
-    A server starts with such a model, but rejects each request.
+    A server starts with this model, but rejects each request.
     """
     if not any(
         node.op in _VARIABLE_OPS

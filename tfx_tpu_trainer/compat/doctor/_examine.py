@@ -90,7 +90,7 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
     unlisted: list[OSError] = []
     for folder, names, files in os.walk(root, onerror=unlisted.append):
         names[:] = sorted(name for name in names if not _is_skipped(Path(folder) / name))
-        # A hidden file is no module: editors and macOS leave `.#train.py` and `._train.py`.
+        # A hidden file is not a module: editors and macOS leave `.#train.py` and `._train.py`.
         found += [
             Path(folder) / name
             for name in files
@@ -142,7 +142,7 @@ def read_source(path: Path) -> Source:
         return Source(path, text, encoding)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}.") from None
-    # LookupError: "hex" and "rot13" are no text codecs.
+    # LookupError: "hex" and "rot13" are not text codecs.
     except (SyntaxError, UnicodeError, LookupError) as error:
         raise UnreadableError(f"{path}: not read as text: {error}.") from None
 

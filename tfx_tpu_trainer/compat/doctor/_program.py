@@ -43,7 +43,7 @@ class Scope:
         self._elsewhere.get(name, self)._assigned.setdefault(name, []).append(statement)
 
     def declare_global(self, name: str) -> None:
-        """Records a `global` name, whose assignments here are the module's."""
+        """Records a `global` name: assignments to it bind the module's name."""
         self._elsewhere[name] = self._module
 
     @property
@@ -423,7 +423,7 @@ def _parsed(text: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        # Python's hint about numbers with thousands of digits is no help here.
+        # Python's hint about numbers with thousands of digits does not apply here.
         reason = str(error.msg).partition("; use sys.")[0]
         raise NotPythonError(
             error.lineno or 1,

@@ -365,7 +365,7 @@ def metric_properties(metrics: EvalMetrics) -> dict[str, float | int | str]:
     Returns:
         `eval_<metric>` for each metric, `global_step`, `num_examples`, `evaluated_checkpoint` and `evaluation_seconds`,
         without those that are unknown. A metric that is not finite is the text "NaN", "Infinity" or "-Infinity": MLMD
-        can't store such a double, and the run would fail. MLMD's databases keep six digits of a double;
+        can't store it, and the run would fail. MLMD's databases keep six digits of a double;
         `eval_metrics.json` has all.
     """
     properties: dict[str, float | int | str] = {

@@ -377,7 +377,7 @@ def _settings_section(comparison: Comparison) -> Section:
     settings = comparison.settings
     return Section(
         title="Settings",
-        says="" if settings else "All known ones are the same.",
+        says="" if settings else "All known settings are the same.",
         tables=_tables("Settings and versions that differ", "setting", settings, comparison),
     )
 

@@ -181,7 +181,7 @@ def _of_scores(positive: np.ndarray, scores: np.ndarray, known: Mapping[str, Any
     order = np.argsort(-scores, kind="stable")
     ranked = positive[order]
     # No threshold separates rows with equal scores: for the scores [.9 .7 .7 .2] the curves have points after 1, 3 and
-    # 4 rows. The appended -1 is no score and ends the last group.
+    # 4 rows. The appended -1 is not a score; it ends the last group.
     ends = np.flatnonzero(np.diff(scores[order], append=-1.0))
     hits = np.concatenate([[0], np.cumsum(ranked)[ends]])
     chosen = np.concatenate([[0], ends + 1])

@@ -480,7 +480,7 @@ def _sweep_half_checkpoints(folder: str) -> list[str]:
     for name in tf.io.gfile.listdir(folder):
         path = os.path.join(folder, name.rstrip("/"))
         is_folder = tf.io.gfile.isdir(path)
-        # TensorFlow's `_temp` is a folder: a file with such a name is not TensorFlow's.
+        # TensorFlow's `_temp` is a folder: TensorFlow does not write a file of this name.
         if not _TENSORFLOWS_TEMPORARY.search(path) or (path.endswith("_temp") and not is_folder):
             continue
         (tf.io.gfile.rmtree if is_folder else tf.io.gfile.remove)(path)

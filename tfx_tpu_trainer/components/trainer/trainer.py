@@ -201,7 +201,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             module_file: Path of a .py file that defines `model_fn(features, labels, mode, params)`, or
                 `build_model(params)` that returns a compiled Keras model. TFX packages it as a wheel,
                 together with the .py files next to it. Defaults to `None`.
-            module: Import path of such a module; replaces `module_file`. Its
+            module: Import path of a module of this kind; replaces `module_file`. Its
                 package must be importable where the trainer runs. Defaults to `None`.
             trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the Estimator executor
                 of TFX <= 1.15; replaces `module_file` and `module`, which may also name a module with such a function.

@@ -338,7 +338,7 @@ def exits_are_errors(module: str) -> Iterator[None]:
 
     For an orchestrator, exit code 0 means success. A module that calls `sys.exit(0)` when it is imported, in its
     model_fn or its input_fn, must not cause it: nothing was trained or checked. `KeyboardInterrupt` and the stop by
-    SIGTERM pass, since they are an operator's.
+    SIGTERM pass, since they come from an operator.
 
     Args:
         module: The module's name in the message.

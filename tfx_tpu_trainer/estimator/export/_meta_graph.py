@@ -217,7 +217,7 @@ def _signature(
     names = [name for info in signature.outputs.values() for name in tensor_names(info)]
     _check_fed(receiver_tensors.values(), map(graph.get_tensor_by_name, names))
     if serving_only and not v1.saved_model.is_valid_signature(signature):
-        raise ValueError(f"TensorFlow Serving does not take such a signature: {signature}")
+        raise ValueError(f"TensorFlow Serving rejects this signature: {signature}")
     return signature
 
 

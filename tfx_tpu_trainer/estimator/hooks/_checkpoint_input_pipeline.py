@@ -18,7 +18,7 @@ class CheckpointInputPipelineHook(v1.train.SessionRunHook):
 
     Each session resumes from the latest position, even if that is not its checkpoint's. So a training that was killed
     between a position and its checkpoint, or continued without the hook, reads other rows than an uninterrupted one.
-    `RunConfig(save_input_position=True)` has no such gaps.
+    `RunConfig(save_input_position=True)` has no gaps.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import BaselineRegressor

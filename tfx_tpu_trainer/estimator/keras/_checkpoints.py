@@ -102,7 +102,7 @@ class _Mirror:
     """Mirrors the object graph of a Keras model with graph variables."""
 
     # An object-based checkpoint names a value by the path of attributes to it, such as
-    # layer_with_weights-0/kernel. `model.load_weights` finds the values if the paths are Keras's,
+    # layer_with_weights-0/kernel. `model.load_weights` finds the values under Keras's paths,
     # whatever the objects are. So each object with a path to a variable becomes an empty
     # tf.train.Checkpoint with the same attributes, and each variable its graph variable.
     # Example: model -> dense -> kernel (eager) becomes Checkpoint -> Checkpoint -> kernel (graph).

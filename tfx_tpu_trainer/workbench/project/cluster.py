@@ -39,7 +39,7 @@ PLACES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPipeline:
-    """A pipeline and the settings to compile it with; its config's root and data are the cluster's."""
+    """A pipeline and the settings to compile it with; its config has the cluster's root and data."""
 
     definition: Project
     config: PipelineConfig

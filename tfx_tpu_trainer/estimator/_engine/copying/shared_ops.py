@@ -17,7 +17,7 @@ from tfx_tpu_trainer.estimator._engine.copying.variable_changes import calls_fun
 v1 = tf.compat.v1
 
 _CONSTANT = "Const"
-# TensorFlow counts a read as stateful, but the state is the variable's.
+# TensorFlow counts a read as stateful, but the state belongs to the variable.
 _READ = "ReadVariableOp"
 # Constants above this size are not compared: that would cost more than it saves.
 _MOST_BYTES_COMPARED = 1024

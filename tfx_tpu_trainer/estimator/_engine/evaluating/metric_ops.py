@@ -30,7 +30,7 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
         return metric[0], metric[1]
     raise TypeError(
         f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {metric!r} "
-        f"for key: {name}. tf.compat.v1.metrics functions give such a pair."
+        f"for key: {name}. tf.compat.v1.metrics functions return this pair."
     )
 
 

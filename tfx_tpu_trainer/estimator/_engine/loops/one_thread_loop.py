@@ -144,7 +144,7 @@ def _numbers(tensor: tf.Tensor, rows: float) -> float:
     if tensor.shape.rank is None or tensor.dtype in (tf.resource, tf.variant):
         return 0
     sizes = tensor.shape.as_list()
-    # An unknown first dimension is assumed to be the batch's.
+    # An unknown first dimension is assumed to be the batch dimension.
     unknown = [rows, *[_UNKNOWN_SIZE] * (len(sizes) - 1)]
     return math.prod(other if size is None else size for size, other in zip(sizes, unknown))
 

@@ -1,7 +1,7 @@
 """Logs loss, step and speed during a run, and writes a profile.
 
-The log lines are the original's, and as frequent, but those of a kind are at least five seconds apart; a small model
-makes thousands of steps in that time.
+The log lines equal the original's and are as frequent, but lines of one kind are at least five seconds apart; a small
+model makes thousands of steps in that time.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def train(
 ) -> float | None:
     """Runs a plan until a hook, the end of the input or a signal stops it; returns the last loss, if any.
 
-    The template's graph must be the default one. `hooks` are the caller's, the place's and the
+    The template's graph must be the default one. `hooks` are those of the caller, the place and the
     input's; the model's own are in the template.
     """
     jit_compile = jit_compile_of(settings.jit_compile, same_each_time=same_each_time(settings))

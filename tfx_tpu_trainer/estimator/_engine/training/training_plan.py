@@ -30,7 +30,7 @@ _HIDDEN_CHANGES = (
 
 def check_train_op(template: ModelTemplate) -> bool:
     """Warns of a train_op that changes no variable but counters; returns whether it trains."""
-    # Training continues, since a dry run has such a train_op on purpose. Others have lost their optimizer's op, and
+    # Training continues, since a dry run has this train_op on purpose. Others have lost their optimizer's op, and
     # would run all their steps without a change.
     trainable = {variable.op.name for variable in v1.trainable_variables()}
     graph_def = template.graph.as_graph_def()

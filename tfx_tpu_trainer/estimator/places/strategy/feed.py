@@ -162,8 +162,8 @@ class StrategyFeed:
         def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = noted(context)
             # If all batches have one shape, TensorFlow ends every replica's input with the first that ends; else it
-            # continues with batches of zeros that are not marked. So each batch brings along a 1, which is a 0 in
-            # those.
+            # continues with batches of zeros that are not marked. So each batch has an additional element: 1, or 0 if
+            # TensorFlow added the batch.
             endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
             self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
             return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))

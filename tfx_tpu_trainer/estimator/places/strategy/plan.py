@@ -245,7 +245,7 @@ def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
     access = VariableAccess(steps.handles)
 
     def create(*, master: str = "", **options: Any) -> StrategySessionCreator:
-        del master  # The cluster is the strategy's; the session is on this host.
+        del master  # The strategy has the cluster; the session is on this host.
         return StrategySessionCreator(steps, access, **options)
 
     return create

@@ -177,8 +177,8 @@ def assign_cores(
 def computation_shape(cores: int, mesh: list[int]) -> list[int]:
     """Returns the block of a mesh that one replica fills.
 
-    For chips of two cores it is the original's: both cores of a chip first, then chips in the shape of one square or
-    two. If the mesh is too narrow for that, the block is longer.
+    For chips of two cores the block is as in the original: both cores of a chip first, then chips in the shape of one
+    square or two. If the mesh is too narrow for that, the block is longer.
     """
     block = [1, 1, 1, math.gcd(cores, mesh[-1])]
     while math.prod(block) < cores:
