@@ -246,7 +246,7 @@ def _direct(signature: Any, loaded: Any) -> Any:
     try:
         function = call.get_concrete_function(**inputs)
     # TypeError: an input is called `self`. ValueError: as a function's parameters, `a b` and `a-b` have the same name.
-    # A server accepts them, so that Python's limit is no reason to reject the model's other signatures.
+    # A server accepts them, so Python's limit must not reject the model's other signatures.
     except (TypeError, ValueError):
         function = signature
     # Callers may keep only a signature, but variables live as long as the loaded object.

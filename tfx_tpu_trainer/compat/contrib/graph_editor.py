@@ -121,7 +121,7 @@ def select_ops(*args: Any, **kwargs: Any) -> list[tf.Operation]:
     if kwargs:
         raise ValueError(f"select_ops knows no {sorted(kwargs)}; use graph, positive_filter.")
     if graph is not None and not isinstance(graph, tf.Graph):
-        raise TypeError(f"graph is a tf.Graph; got {graph!r}.")
+        raise TypeError(f"graph must be a tf.Graph; got {graph!r}.")
     found: list[tf.Operation] = []
     for each in args:
         if isinstance(each, (str, re.Pattern)):

@@ -22,7 +22,7 @@ class Scope:
     Attributes:
         outer: The scope around it; `None` for the module.
         is_class: Whether it is a class, whose names its methods don't see.
-        is_comprehension: Whether it is a comprehension, out of which `:=` assigns.
+        is_comprehension: Whether it is a comprehension; `:=` in it assigns in the scope around it.
     """
 
     def __init__(

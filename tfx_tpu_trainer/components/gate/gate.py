@@ -92,7 +92,7 @@ class EvalMetricsGateExecutor(_tfx_private.EvaluatorExecutor):
         metrics = _candidate_metrics(model, _only(input_dict, CANDIDATE_EVALUATION))
         baseline = None if baseline_model is None else read_eval_metrics(baseline_model.uri)
         if baseline_model and baseline and (reason := _unfit(baseline, eval_config)):
-            # No model is better than an infinite value or comparable with NaN: none would ever be blessed again.
+            # No model is better than an infinite value or comparable with NaN: no model would be blessed again.
             _logger.warning(
                 "EvalMetricsGate: ignored the baseline model %s: its %s.",
                 baseline_model.uri,

@@ -28,7 +28,7 @@ DatasetFactory = Callable[[Sequence[str], tfxio.TensorFlowDatasetOptions, Any], 
 """Opens files as a batched dataset: `DataAccessor.tf_dataset_factory` of TFX's FnArgs."""
 
 InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
-"""An input function: takes `params`, of which it reads `batch_size`."""
+"""An input function: takes `params` and reads `batch_size` from it."""
 
 RAW_PREFIX = "__raw__/"
 """The prefix of raw features' names, which transformed features may also have."""
@@ -47,7 +47,7 @@ _EPOCHS = 1 << 20
 class TransformedInput:
     """One split of Transform's materialized examples.
 
-    The records are read through TFX's data accessor, whatever their format on disk, and parsed
+    The records are read through TFX's data accessor, in any format on disk, and parsed
     by the schema of the transformed features. Features that Transform made sparse stay
     `tf.SparseTensor`. The input functions build plain tf.data graphs: they work eagerly and
     inside a `tf.Graph`.
@@ -105,7 +105,7 @@ class TransformedInput:
             return None
         files = self._files()
         spec = tft.TFTransformOutput(self.transform_graph_path).transformed_feature_spec()
-        # `_gives_the_same` builds two datasets, which a training of one epoch need not wait for.
+        # `_gives_the_same` builds two datasets, which a training of one epoch does not have to wait for.
         if not self.cache.is_worth_it(files) or not self._gives_the_same(spec, batch_size):
             return None
         # With fewer files than hosts, each host keeps all rows and draws a part of them.

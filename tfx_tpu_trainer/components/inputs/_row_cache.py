@@ -62,7 +62,7 @@ class RowCache:
     # Three invariants hold between calls. All of `_kept` was parsed from files in `_state`: if that changes, all parts
     # are dropped together, so that no epoch mixes yesterday's rows of one file with today's of another. Columns that
     # were handed out are closed by `release` only: the graph of an earlier session has them mapped, and they wait in
-    # `_outdated`. And `is_worth_it` answers the same for all sessions of a training, since positions in streamed and in
+    # `_outdated`. And `is_worth_it` returns the same for all sessions of a training, since positions in streamed and in
     # cached rows differ in meaning: the checkpoint's position overrides the estimate, and `_given_up` is final.
     _kept: dict[tuple[str, ...], Columns] = dataclasses.field(default_factory=dict)
     _files: Callable[[], Sequence[str]] = tuple

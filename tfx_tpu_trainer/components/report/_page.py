@@ -360,7 +360,7 @@ def _slices(run: RunData) -> Section | None:
             f"The {_MOST_SLICES} worst and the {_MOST_SLICES} best of {len(slices):,} are shown; "
             "run.json has all."
         )
-    says = f"By {cut(name)}, of which the whole split has {number_text(run.measured.metrics[name])}"
+    says = f"By {cut(name)} ({number_text(run.measured.metrics[name])} on the whole split)"
     if worst_first:
         worst, best = worst_first[0], worst_first[-1]
         says += (

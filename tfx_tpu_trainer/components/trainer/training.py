@@ -130,7 +130,7 @@ class Training(abc.ABC, Generic[Trained]):
         # `check_still_ours` precedes each write. Object stores have no locks: a write that began
         # before a newer attempt took the folder may finish; it writes the newer one's values.
         job, folder = self.job, self.folder_to_resume
-        # Both attempts may have the same artifacts, as when Kubernetes restarts a pod.
+        # Both attempts may have the same artifacts, for example if Kubernetes restarts a pod.
         check_still_ours = check_before_writing(folder)
         sweep_outputs(job)
         with (

@@ -292,7 +292,7 @@ def imported_from(folder: str) -> Iterator[None]:
     """Gives a folder's modules priority over others of the same names, and restores the state at the end.
 
     Most users' modules are called `model.py`. Two pipelines in one process, as in a notebook, must each get their own,
-    whatever was imported before and whatever else is on `sys.path`.
+    regardless of earlier imports and of other folders on `sys.path`.
 
     Args:
         folder: Folder of the user's module and the helpers that it imports.

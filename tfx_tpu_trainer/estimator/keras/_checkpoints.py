@@ -103,7 +103,7 @@ class _Mirror:
 
     # An object-based checkpoint names a value by the path of attributes to it, such as
     # layer_with_weights-0/kernel. `model.load_weights` finds the values under Keras's paths,
-    # whatever the objects are. So each object with a path to a variable becomes an empty
+    # with any objects. So each object with a path to a variable becomes an empty
     # tf.train.Checkpoint with the same attributes, and each variable its graph variable.
     # Example: model -> dense -> kernel (eager) becomes Checkpoint -> Checkpoint -> kernel (graph).
     # Objects may form cycles (a layer and its model), so passes over sets replace a recursion.

@@ -76,7 +76,7 @@ class Keras2Model(KerasModel):
                 with self.custom_scope():
                     type(layer).from_config(layer.get_config())
             except Exception as error:
-                # Layers that can't be made again for other reasons need not be.
+                # Layers that can't be made again for other reasons don't have to be.
                 if _UNKNOWN.search(str(error)):
                     kind = TypeError if isinstance(error, TypeError) else ValueError
                     raise kind(

@@ -195,10 +195,10 @@ def deprecated(
 def static_value(condition: Any) -> bool | None:
     """Returns a condition's value, or `None` if only a session can compute it."""
     if condition is None:
-        raise TypeError("A condition is a bool or a boolean tensor; got None.")
+        raise TypeError("A condition must be a bool or a boolean tensor; got None.")
     if isinstance(condition, (tf.Tensor, tf.Variable)):
         if condition.dtype.base_dtype != tf.bool:
-            raise TypeError(f"A condition is a bool or a boolean tensor; got {condition!r}.")
+            raise TypeError(f"A condition must be a bool or a boolean tensor; got {condition!r}.")
         value = tf.get_static_value(condition) if isinstance(condition, tf.Tensor) else None
         return None if value is None else bool(value)
     return bool(condition)

@@ -323,7 +323,7 @@ def fully_connected(
     """
     given = locals()
     if not isinstance(num_outputs, numbers.Integral):
-        raise ValueError(f"num_outputs is an integer; got {num_outputs!r}.")
+        raise ValueError(f"num_outputs must be an integer; got {num_outputs!r}.")
     with v1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as variable_scope:
         inputs = tf.convert_to_tensor(inputs)
         size = channels_of(inputs, channels_first=False)

@@ -61,7 +61,7 @@ def variance_scaling_initializer(
     if not tf.as_dtype(dtype).is_floating:
         raise TypeError(f"An initializer of scaled variance makes floats; got dtype {dtype!r}.")
     if mode not in _MODES:
-        raise TypeError(f"mode is one of {', '.join(_MODES)}; got {mode!r}.")
+        raise TypeError(f"mode must be one of {', '.join(_MODES)}; got {mode!r}.")
 
     def initializer(shape: Any, dtype: Any = dtype, partition_info: Any = None) -> tf.Tensor:
         del partition_info

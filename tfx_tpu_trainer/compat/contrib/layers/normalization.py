@@ -143,7 +143,7 @@ def group_norm(
     if rank is None:
         raise ValueError(f"group_norm needs inputs of known rank; {inputs.name} has none.")
     if not -rank <= channels_axis < rank:
-        raise ValueError(f"channels_axis is an axis of {rank}; got {channels_axis}.")
+        raise ValueError(f"channels_axis must be an axis of {rank}; got {channels_axis}.")
     channels_axis %= rank
     channels = inputs.shape[channels_axis]
     axes = [axis + rank if axis < 0 else axis for axis in reduction_axes]

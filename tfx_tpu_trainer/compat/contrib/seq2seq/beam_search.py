@@ -116,7 +116,7 @@ class BeamSearchDecoder(Decoder):
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         if tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
             raise ValueError(
-                "start_tokens is a vector and end_token a scalar; got the shapes "
+                "start_tokens must be a vector and end_token a scalar; got the shapes "
                 f"{tokens.shape} and {self._end_token.shape}."
             )
         self._cell, self._output_layer, self._beam_width = cell, output_layer, beam_width

@@ -70,7 +70,7 @@ class BasicDecoder(Decoder):
     ) -> None:
         if not isinstance(helper, Helper):
             raise TypeError(
-                f"helper is one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
+                f"helper must be one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
             )
         self._cell, self._helper = cell, helper
         self._initial_state, self._output_layer = initial_state, output_layer

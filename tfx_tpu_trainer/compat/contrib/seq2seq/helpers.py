@@ -123,7 +123,7 @@ class TrainingHelper(Helper):
             self._sequence_length = tf.convert_to_tensor(sequence_length)
             if self._sequence_length.shape.rank != 1:
                 raise ValueError(
-                    "sequence_length is a vector, a length for each row; got the shape "
+                    "sequence_length must be a vector, a length for each row; got the shape "
                     f"{self._sequence_length.shape}."
                 )
             self._batch_size = tf.size(self._sequence_length)
@@ -187,7 +187,7 @@ class GreedyEmbeddingHelper(Helper):
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         if self._start_tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
             raise ValueError(
-                "start_tokens is a vector and end_token a scalar; got the shapes "
+                "start_tokens must be a vector and end_token a scalar; got the shapes "
                 f"{self._start_tokens.shape} and {self._end_token.shape}."
             )
         self._batch_size = tf.size(self._start_tokens)

@@ -165,7 +165,7 @@ def train(
     if train_op is None:
         raise ValueError("train_op is None; slim.learning.create_train_op makes one.")
     if number_of_steps is not None and number_of_steps <= 0:
-        raise ValueError(f"number_of_steps is at least 1, or None; got {number_of_steps!r}.")
+        raise ValueError(f"number_of_steps must be at least 1, or None; got {number_of_steps!r}.")
     if logdir is None:
         if summary_op not in (_USE_DEFAULT, None):
             raise ValueError("summary_op needs a logdir to write to; got None.")

@@ -188,7 +188,7 @@ PRIVATE_FUNCTIONS: Final = frozenset(
         ),
     }
 )
-"""Functions of which model_to_estimator consisted; a program that calls them has its own version."""
+"""Functions that model_to_estimator consisted of; a program that calls them has its own version."""
 _CLONED: Final = Advice(
     _KERAS_THEME,
     Verdict.EDIT,

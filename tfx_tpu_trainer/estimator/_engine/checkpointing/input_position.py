@@ -157,7 +157,7 @@ def _description(iterator: tf.Tensor) -> list[Any]:
     Names differ between processes, and files may be moved.
     """
     if iterator.op.type == "OneShotIterator":
-        # Its dataset is made in a function, of which only the nodes' kinds are read.
+        # Its dataset is made in a function; only the kinds of its nodes are read.
         name = iterator.op.get_attr("dataset_factory").name
         library = v1.get_default_graph().as_graph_def().library.function
         nodes: Iterable[v1.NodeDef] = next(f.node_def for f in library if f.signature.name == name)

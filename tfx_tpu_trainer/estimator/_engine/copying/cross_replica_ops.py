@@ -103,7 +103,7 @@ def replica_number(name: str, replica: int) -> v1.NodeDef:
 # is an op that reads the tensors of several of them. `senders` are the replicas that the op's
 # groups name, `replicas` those in this graph; `read(r)` is the reference to replica r's tensor:
 #   CrossReplicaSum, groups [[0, 1]], on replica 1   ->  AddN(read(0), read(1))
-#   CollectivePermute [[0, 1]], on replica 0         ->  zeros: nobody sends to it
+#   CollectivePermute [[0, 1]], on replica 0         ->  zeros: no replica sends to it
 #   AllToAll of two pieces, on replica 1             ->  Concat(second half of read(0), of read(1))
 # Where a sender is not in the graph (the short last batch runs on one replica alone), a sum adds up
 # the replicas that are, since all get the same result; any other op fails when it runs, with the

@@ -30,8 +30,8 @@ _GATES = "_grad/tuple/"
 #   loss = cross_entropy(x @ w) + 1e-4 * l2_loss(w)
 # the product differs from replica to replica; l2_loss(w), its gradient and the learning rate do
 # not.
-# The idea: an op is the same on all replicas if neither it nor anything that it needs is a
-# replica's own (`_is_own`): its rows, other replicas' values, its number, random numbers. An op that
+# The idea: an op is the same on all replicas if neither it nor anything that it needs belongs
+# to one replica (`_is_own`): its rows, other replicas' values, its number, random numbers. An op that
 # may have an effect is a replica's own as well, since the effect must not happen less often, and so
 # is a call of functions, whose bodies are not read. Reading a variable has no effect, and the first
 # replica changes variables for all.
