@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines import tools
 
-# Of the block that RFC 2544 keeps for measurements, so that no real network has them.
+# Of the block that RFC 2544 keeps for measurements, so no real network has them.
 _SUBNET = "198.18.77"
 _numbers = itertools.count()
 

@@ -257,8 +257,8 @@ class Progress:
     def phase(self, name: str, *, is_told: bool = False) -> Iterator[None]:
         """Counts the block's seconds."""
         # Phases nest: an evaluation begins while a training waits for it. The seconds so far go to the outer phase,
-        # which resumes at the end of the inner one, so that every second counts for the innermost phase only. The outer
-        # phase's speed excludes the pause, so that an evaluation does not look like slow steps.
+        # which resumes at the end of the inner one, so every second counts for the innermost phase only. The outer
+        # phase's speed excludes the pause, so an evaluation does not look like slow steps.
         began = self._clock()
         self._count_until(began)
         self._phases.append(_Phase(name, began))

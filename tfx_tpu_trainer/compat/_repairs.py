@@ -145,7 +145,7 @@ def load_repair(original: str) -> Repair | None:
     """Returns a cached repair of a text."""
     try:
         kept = json.loads(_file(original).read_bytes())
-        # The digest covers the values, so that an edited or damaged file counts as missing: the text that runs in a
+        # The digest covers the values, so an edited or damaged file counts as missing: the text that runs in a
         # program's place must be exactly what the doctor wrote.
         repair = Repair(kept["text"], kept["tensorflow"], tuple(kept["left"]))
         return repair if kept["digest"] == _digest_of(repair) else None
@@ -195,7 +195,7 @@ _read_from_disk: Final = linecache.updatecache
 def _show_lines(path: str, text: str) -> None:
     """Gives a repaired text to `linecache` in place of the file's.
 
-    AutoGraph makes `linecache` read a file again before it compiles one of its functions, so that an entry in
+    AutoGraph makes `linecache` read a file again before it compiles one of its functions, so an entry in
     `linecache.cache` alone is not enough.
     """
     _texts[path] = text
@@ -216,7 +216,7 @@ def _updatecache(filename: str, module_globals: dict[str, Any] | None = None) ->
 _IMPORTS: Final = ("import ", "from ")
 
 
-# Tracebacks and debuggers name lines of the original file, so that line 90 of the repaired text must be line 90 of the
+# Tracebacks and debuggers name lines of the original file, so line 90 of the repaired text must be line 90 of the
 # file. A diff gives the changed blocks. A block that grew appends its surplus statements to the previous ones with `;`,
 # and a block that shrank is padded with empty lines. Of two joined statements, one is an import. Example: `import b` is
 # added between `import a` and `x = 1`; the first line becomes `import a; import b`, and `x = 1` stays on line 2. If the

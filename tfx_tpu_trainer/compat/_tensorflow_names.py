@@ -79,7 +79,7 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
         emulate = environment_emulates()
     elif emulate:
         log.set_environment(EMULATE_VARIABLE, "1")
-    # All checks come before the first change, so that a refusal changes nothing.
+    # All checks come before the first change, so a refusal changes nothing.
     changes = _Changes(log, emulate=emulate)
     for name, module in changes.modules.items():
         log.set_module(name, module)

@@ -257,7 +257,7 @@ def _named_labels(receiver: EvalInputReceiver) -> dict[str, Any]:
 
 
 def _is_raw_and_sparse(value: Any) -> bool:
-    """Returns whether a feature is still as parsed, so that values may be missing.
+    """Returns whether a feature is still as parsed, so values may be missing.
 
     TFMA reads raw features itself, and knows a missing value there; in a dense tensor it would be a zero.
     """

@@ -5,7 +5,7 @@ built from `user_module/` (the user's code), `inputs/` (Transform's output as in
 as TFMA's artifacts and blessings), `report/` (a page about a training), `tuning/` (hyperparameter search) and
 `clusters/` (a pipeline compiled for Kubeflow Pipelines and Vertex AI), each with a face of its own.
 
-A name is imported when it is first used, so that configs are checked against the declared parameters without TFX.
+A name is imported when it is first used, so configs are checked against the declared parameters without TFX.
 """
 
 from __future__ import annotations

@@ -120,11 +120,11 @@ class RunConfig:
                 (with `"auto"`, within 60 seconds), or a hook must see every step, a log line reports it. Defaults to
                 `None`.
             save_input_position: Whether to save the position of the training input with each checkpoint, in
-                `<model_dir>/input_position`, so that a resumed training reads the next rows (ours; the original starts
+                `<model_dir>/input_position`, so a resumed training reads the next rows (ours; the original starts
                 the input from its beginning). Seeded random ops of model_fn then draw by the global step.
                 `docs/reliability.md` has the guarantees. Defaults to `False`.
             first_checkpoint_secs: Seconds to the first checkpoint by time (ours). Each next interval is
-                twice as long, up to `save_checkpoints_secs`, so that a training that is killed
+                twice as long, up to `save_checkpoints_secs`, so a training that is killed
                 early loses at most half of its steps. Defaults to `None`: all intervals are equal.
             stall_timeout_secs: Seconds without a step after which a session ends (ours): the stacks of all Python
                 threads are logged and a StalledError is raised; a process that can't raise it ends with exit code 75.

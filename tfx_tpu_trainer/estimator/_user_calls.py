@@ -246,7 +246,7 @@ def call_input_fn(
     Args:
         input_fn: The function; may take `mode`, `params`, `config` and `input_context`.
         mode: One of `ModeKeys`.
-        params: Given as a deep copy, so that changes have no effect.
+        params: Given as a deep copy, so changes have no effect.
         config: Given as a deep copy.
         input_context: The share of the input of a `tf.distribute` worker. Defaults to `None`: not
             given to input_fn.
@@ -390,7 +390,7 @@ def _advice_on_params(key: Any, mode: str, *, is_of_tpu_estimator: bool) -> str:
 
 
 def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies params and config, so that a function's changes have no effect."""
+    """Copies params and config, so a function's changes have no effect."""
     return {
         name: copy.deepcopy(value) if name in ("params", "config") else value
         for name, value in available.items()

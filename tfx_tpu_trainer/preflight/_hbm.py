@@ -113,7 +113,7 @@ class Traffic:
     # free. What an instruction need not move is left out: rows of a table that a gather does not read, an array of
     # which only a part is updated in place, padding. A loop counts by its trip count, once where that is not known,
     # and of a branch the cheaper side.
-    # Invariant: no part counts more than what the program moves at least, so that the sum stays a lower bound.
+    # Invariant: no part counts more than what the program moves at least, so the sum stays a lower bound.
     # Example: gather(table f32[1000000,64] in HBM, ids s32[32] on the chip) -> f32[32,64] in HBM reads the 32 rows,
     # 8,192 bytes, not the table's 256 MB, and writes 8,192 bytes.
 

@@ -381,7 +381,7 @@ class _Walk:
 
 
 def _collective_bytes(instruction: Any, operands: Sequence[Any]) -> int:
-    # By prefix, so that `all-reduce-start` counts; `all-reduce-done` never gets here.
+    # By prefix, so `all-reduce-start` counts; `all-reduce-done` never gets here.
     if not instruction.opcode.startswith(_COLLECTIVES):
         return 0
     return sum(unpadded_bytes(each.shape) for each in operands)

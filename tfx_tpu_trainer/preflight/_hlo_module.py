@@ -167,7 +167,7 @@ class HloModule:
         loops, found = self._loops, 0.0
         for computation in self._module.computations:
             more = loops.runs[computation.id] - loops.calls[computation.id]
-            # A fusion's body is a computation with its own runs, so that its products count here, and the fusion
+            # A fusion's body is a computation with its own runs, so its products count here, and the fusion
             # instruction adds nothing.
             if more > 0:
                 by_id = {each.id: each for each in computation.instructions}

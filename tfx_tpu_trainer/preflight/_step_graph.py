@@ -252,7 +252,7 @@ def _take_out_of_function(function: v1.FunctionDef) -> None:
     body = _Body(function.node_def, function.ret.values(), arguments)
     del function.node_def[:]
     function.node_def.extend(body.rest())
-    # The signature stays, so that callers need no change; only the sources of results change.
+    # The signature stays, so callers need no change; only the sources of results change.
     for name, tensor in function.ret.items():
         function.ret[name] = body.replaced.get(tensor, tensor)
     for name, op in function.control_ret.items():

@@ -386,7 +386,7 @@ def answers(
     path: str, logs: list[Any], took: dict[str, dict[str, float]]
 ) -> Iterator[predict_pb2.PredictResponse]:
     """Answers requests by the `serve` metagraph in a session, as TensorFlow Serving does."""
-    # A generator that is not finished keeps its contexts open, so that no graph may be the default at a yield.
+    # A generator that is not finished keeps its contexts open, so no graph may be the default at a yield.
     with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
         load = without_notice(v1.saved_model.load)
         with session.graph.as_default():

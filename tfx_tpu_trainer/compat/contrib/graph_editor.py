@@ -49,7 +49,7 @@ def _walk(
     def is_within(op: tf.Operation) -> bool:
         return (among is None or op in among) and (within_ops_fn is None or within_ops_fn(op))
 
-    # A dict keeps the order, so that walks are reproducible.
+    # A dict keeps the order, so walks are reproducible.
     first = dict.fromkeys(each for each in seeds if is_within(each))
     seen, wave = dict(first), list(first)
     while wave:

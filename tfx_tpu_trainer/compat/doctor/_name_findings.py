@@ -335,7 +335,7 @@ def _is_reached(name: str) -> bool:
 
 
 def _is_of_api(binding: Binding) -> bool:
-    """Returns whether an import's binding stays, so that its uses are examined one by one."""
+    """Returns whether an import's binding stays, so its uses are examined one by one."""
     if binding.assigned:
         # `tf = tf.compat.v1`, under any condition.
         return binding.name == V1

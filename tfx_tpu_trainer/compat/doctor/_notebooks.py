@@ -160,7 +160,7 @@ class _Notebook:
 
     # A magic can't be recognized by its look alone: `%x` may continue a modulo from the line above, and `!` may be
     # inside a string. So only lines at which Python's parser stops are considered, and replaced if they look like one.
-    # Each becomes one `pass`, so that line numbers stay.
+    # Each becomes one `pass`, so line numbers stay.
     def _python_of(self, code: str) -> str:
         """Returns a cell's code with `pass` for IPython's lines; line numbers stay."""
         lines = code.split("\n")

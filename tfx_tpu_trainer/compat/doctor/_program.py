@@ -14,7 +14,7 @@ from tfx_tpu_trainer.compat.doctor._findings import TextEdit
 
 # Names follow Python's scopes: after `def f(tf): return tf.Session()` that `tf` is a parameter, and no finding. Each
 # name in the tree is kept with its scope, from which `assignments` walks outwards. Two of Python's rules surprise:
-# methods don't see the names of their class, so that classes are skipped on the way out, and `:=` in a comprehension
+# methods don't see the names of their class, so classes are skipped on the way out, and `:=` in a comprehension
 # assigns in the function around it.
 class Scope:
     """A module, class, function or comprehension, with its assignments.

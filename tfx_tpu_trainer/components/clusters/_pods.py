@@ -250,7 +250,7 @@ class PodSettings(Checked):
         Raises:
             ValueError: If together they give a variable or a path twice.
         """
-        # The field's type decides how it merges, so that a new setting needs no code here.
+        # The field's type decides how it merges, so a new setting needs no code here.
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             below, above = getattr(others, name), getattr(self, name)

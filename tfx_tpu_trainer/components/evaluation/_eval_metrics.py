@@ -1,6 +1,6 @@
 """Defines EvalMetrics and `eval_metrics.json`, the metrics that a Model artifact carries.
 
-The file is at the root of the Model artifact, next to `Format-Serving`, so that a baseline still has its own numbers
+The file is at the root of the Model artifact, next to `Format-Serving`, so a baseline still has its own numbers
 months later.
 """
 

@@ -304,7 +304,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
             baseline_model=baseline_model,
             eval_config=eval_config,
             pointer=None if pointer is None else check_pointer("EvalMetricsGate", pointer),
-            # Left out if it isn't requested, so that earlier cache entries remain valid.
+            # Left out if it isn't requested, so earlier cache entries remain valid.
             require_alike_answers=1 if require_alike_answers else None,
             evaluation=tfx.dsl.Channel(type=_artifacts.ModelEvaluation),
             blessing=tfx.dsl.Channel(type=_artifacts.ModelBlessing),

@@ -130,7 +130,7 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
     _logger.info("Searching %d files for the row on which the run failed.", len(files))
     for file in files:
         zipped = "GZIP" if file.endswith(".gz") else ""
-        # A generator that is not finished keeps its contexts open, so that no graph may be the default at a yield.
+        # A generator that is not finished keeps its contexts open, so no graph may be the default at a yield.
         with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
             start = 0
             following = _begun(session, file, zipped, batch=_ROWS_AT_ONCE)
@@ -140,7 +140,7 @@ def _parts(patterns: Sequence[str]) -> Iterator[tuple[str, int, list[bytes], str
                 except tf.errors.OutOfRangeError:
                     break
                 except tf.errors.OpError:
-                    # The failed batch may have good records before the damage, so that it is read again one by one.
+                    # The failed batch may have good records before the damage, so it is read again one by one.
                     rest = _begun(session, file, zipped, skip=start)
                     yield (file, start, *_to_the_damage(session, rest))
                     break

@@ -37,7 +37,7 @@ WINDOW = 1 << 16
 """The number of rows that are shuffled together."""
 
 CHUNK = 1 << 12
-"""Rows that stay together: a window consists of random chunks, so that a window of a
+"""Rows that stay together: a window consists of random chunks, so a window of a
 file on disk is read in a few pieces instead of row by row."""
 
 _EPOCHS = 1 << 20
@@ -287,7 +287,7 @@ def shuffled_row_numbers(
     # window numbers, and a window's rows follow from the seed and that number alone: a position is one number. Two
     # shuffles make an order: one of all chunks in an epoch (which of them share a window), one of the rows in a window.
     # With 10 rows, chunks of 2 and windows of 4, an epoch's chunks may come as [6 7][0 1] | [4 5][8 9] | [2 3], and its
-    # first window as 0 7 6 1. All draws are stateless and use Philox, so that they are the same on each machine, and
+    # first window as 0 7 6 1. All draws are stateless and use Philox, so they are the same on each machine, and
     # whether the range is read from its start or from a saved position.
     seeds = v1.get_seed(seed)
     if seeds[0] is None:

@@ -30,7 +30,7 @@ MISSING_INTEGER = tf.int64.min
 
 # Ops that call a function.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# TensorFlow counts this op as stateful, so that all outputs of a function wait for the label's vocabulary, too; it
+# TensorFlow counts this op as stateful, so all outputs of a function wait for the label's vocabulary, too; it
 # checks nothing.
 _LOOKUP = "LookupTableFindV2"
 

@@ -199,7 +199,7 @@ def _series_table(series: Sequence[Series]) -> Table:
     for each in series:
         for step, value in zip(each.steps, each.values):
             by_step.setdefault(step, {})[each.source] = value
-    # Evaluations are few, so that the table keeps all of them.
+    # Evaluations are few, so the table keeps all of them.
     kept = {step for each in series if each.source != "training" for step in each.steps}
     steps = sorted(by_step)
     every = -(-len(steps) // _MOST_ROWS)

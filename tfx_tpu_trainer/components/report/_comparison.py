@@ -212,7 +212,7 @@ def _code_diff(first: RunData, run: RunData) -> str:
 
 
 def _difference(metric: str, place: int, first: Measured, other: Measured) -> Difference:
-    # Both runs resample with the same seed, so that on the same rows both draw the same sample k. The spread of the
+    # Both runs resample with the same seed, so on the same rows both draw the same sample k. The spread of the
     # differences then excludes the luck of the shared rows: {-2, 0, 2} and {-1, 0, 3} differ by {1, 0, 1}, a fraction
     # of either spread. On different rows the samples are independent, and the variances add up.
     of_both = [measured.deviations.get(metric) for measured in (first, other)]

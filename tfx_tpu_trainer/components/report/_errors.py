@@ -229,7 +229,7 @@ def _of_classes(
 
 
 def _of_residuals(residuals: np.ndarray, known: Mapping[str, Any]) -> Errors:
-    # Clipped, so that a few outliers do not squeeze all other rows into one bar; outliers count in the first and last
+    # Clipped, so a few outliers do not squeeze all other rows into one bar; outliers count in the first and last
     # bar.
     low, high = np.quantile(residuals, (0.005, 0.995))
     counts, edges = np.histogram(np.clip(residuals, low, high), _RESIDUAL_BINS)

@@ -305,7 +305,7 @@ def _preflight_says(preflight: Preflight) -> str:
 
 def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
     """Draws the steps' use of a device's memory; again, zoomed, if it is too small to see."""
-    # Imported late, so that a page without a preflight needs no TensorFlow.
+    # Imported late, so a page without a preflight needs no TensorFlow.
     from tfx_tpu_trainer.preflight import bytes_text
 
     limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]

@@ -1,6 +1,6 @@
 """Trains with evaluations in between, which give a learning curve, the best checkpoint and an early stop.
 
-The state is written next to the checkpoints after each evaluation, so that a restarted training continues from there.
+The state is written next to the checkpoints after each evaluation, so a restarted training continues from there.
 """
 
 from __future__ import annotations

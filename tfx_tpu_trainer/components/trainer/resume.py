@@ -153,7 +153,7 @@ def _as_json(value: Any) -> Any:
 class CheckpointFolder:
     """The folder for one training's checkpoints, the same for each attempt.
 
-    Nothing in it depends on the order of renames, so that it may be in an object store.
+    Nothing in it depends on the order of renames, so it may be in an object store.
     """
 
     path: str  # Named by the identity's digest.
@@ -191,7 +191,7 @@ class CheckpointFolder:
 
         A folder from which no training can resume is set aside, with a warning, and the training starts from scratch.
         """
-        # A retry gets new artifacts, so that it finds an earlier attempt's checkpoints only by name: the folder's name
+        # A retry gets new artifacts, so it finds an earlier attempt's checkpoints only by name: the folder's name
         # is a digest of everything that affects a checkpoint. The same training returns to it, and no other does. The
         # earlier attempt may still run, on a machine given up for lost. So `training.json` holds the claim of the last
         # attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
@@ -253,7 +253,7 @@ class CheckpointFolder:
     def publish(self, model_run: str, *, leaving_out: Collection[str] = ()) -> None:
         """Copies checkpoints and events to a ModelRun artifact.
 
-        The folder stays unchanged, so that an attempt after a later failure still resumes from it.
+        The folder stays unchanged, so an attempt after a later failure still resumes from it.
         """
         # Files in the order in which they name each other: values, index, `checkpoint`. A killed copy leaves no index
         # without its values, and no `checkpoint` that names missing files.

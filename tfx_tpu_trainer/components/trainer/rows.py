@@ -188,7 +188,7 @@ def rows_of(job: TrainJob) -> tuple[Rows, ...]:
 
 def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
     """Reads the first batch for training, and for evaluation."""
-    # eval_fn reads a split once, with a smaller last batch, so that rows can be counted.
+    # eval_fn reads a split once, with a smaller last batch, so rows can be counted.
     trained_on, evaluated, *_ = rows
     check_rows(
         trained_on,

@@ -50,7 +50,7 @@ class About:
     """Facts about a setting beyond its type and default."""
 
     in_checkpoint: bool = (
-        True  # Whether it affects checkpoints, so that changing it makes another training.
+        True  # Whether it affects checkpoints, so changing it makes another training.
     )
     not_legacy: str = ""  # Why it does not apply to a module that makes its own estimator.
 
@@ -198,7 +198,7 @@ class TrainSettings(pydantic.BaseModel):
         """Returns the settings as TFX execution properties.
 
         Returns:
-            Values by name; `params` as JSON with sorted keys, so that equal params meet the same
+            Values by name; `params` as JSON with sorted keys, so equal params meet the same
             entry of TFX's cache.
         """
         return {name: execution_value(getattr(self, name)) for name in type(self).model_fields}

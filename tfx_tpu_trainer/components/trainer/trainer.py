@@ -292,11 +292,11 @@ class TpuTrainer(tfx.types.BaseComponent):
                 attempt otherwise trains from scratch. Defaults to `checkpoints`, next to the
                 component's artifacts.
             save_input_position: Save the position of the training input with each checkpoint, so
-                that another attempt continues with the next rows. For a module with its own
+                another attempt continues with the next rows. For a module with its own
                 `input_fn`, set it to True yourself: state in the function's Python code is not
                 saved. Defaults to `True` if the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
-                attempt logs the stacks of all Python threads and ends, so that another one can
+                attempt logs the stacks of all Python threads and ends, so another one can
                 resume; 0 waits forever. The time of the first step includes building and compiling
                 the model. Defaults to `1800`.
             mlflow_tracking_uri: MLflow store that gets the training as a run: its parameters, metrics, curves, page and

@@ -105,7 +105,7 @@ class EstimatorTuner(BaseTuner):
             self._remove_all_checkpoints()
 
     def on_search_begin(self) -> None:
-        """Saves the state before the first trial, so that another attempt continues that one, too."""
+        """Saves the state before the first trial, so another attempt continues that one, too."""
         self.save()
         write_search(self.project_dir, self._job.space.hyperparameters, self._job.tune.objective)
 

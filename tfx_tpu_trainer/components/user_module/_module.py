@@ -254,7 +254,7 @@ def import_module(name: str) -> types.ModuleType:
     """Imports a module, or reloads it."""
     try:
         if name in sys.modules:
-            # As in TFX, so that an edit between two runs in one process (a notebook) takes effect.
+            # As in TFX, so an edit between two runs in one process (a notebook) takes effect.
             return importlib.reload(sys.modules[name])
         return importlib.import_module(name)
     except Exception as error:

@@ -85,7 +85,7 @@ def build_prediction_loop(
     predictions: Any, make_batch: Callable[[], tuple[Sequence[tf.Tensor], tf.Tensor]]
 ) -> PredictionLoop:
     """Adds a loop of batches to the default graph."""
-    # The session keeps the predictions, so that those before a batch that fails, or before the end
+    # The session keeps the predictions, so those before a batch that fails, or before the end
     # of the input, are not lost.
     columns = [
         _Column(value.dtype, value.shape, name=f"kept_predictions_{number}")

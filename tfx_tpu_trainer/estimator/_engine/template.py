@@ -16,7 +16,7 @@ class HostFunction:
     """A function that runs outside of the model, once a step, on some of its tensors.
 
     The engine's form of `eval_metrics` and `host_call`: it is not called while the model is traced,
-    so that a place can first gather the tensors of all replicas.
+    so a place can first gather the tensors of all replicas.
 
     Attributes:
         name: The user's name for it: `"eval_metrics"` or `"host_call"`.

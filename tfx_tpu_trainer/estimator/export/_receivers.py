@@ -84,7 +84,7 @@ class ServingInputReceiver(_ServingFields):
         receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
         host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. A function that returns them
             keeps their ops out of the metagraph for TPU hosts: it is called in the receiver's graph, only for the
-            host's. Ours: not one of the tuple's fields, so that unpacking gives the original's three.
+            host's. Ours: not one of the tuple's fields, so unpacking gives the original's three.
     """
 
     host_signatures: HostSignatures | Callable[[], HostSignatures] | None = None

@@ -29,7 +29,7 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
     """Builds a function and calls it once from the default graph, on a TPU core of the host.
 
     `TPUPartitionedCall` runs the function on the core that `TPUOrdinalSelector` selects: calls take turns on the host's
-    cores. Variables are made in the default graph instead of in the function, so that they are saved and restored like
+    cores. Variables are made in the default graph instead of in the function, so they are saved and restored like
     those of any graph. Only running the result needs a TPU.
     """
     # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list: `structure` keeps the
@@ -207,7 +207,7 @@ def call_in_batches(
 ) -> Any:
     """Calls a function of tensors from the default graph, through a `BatchFunction` op.
 
-    The op belongs to the model, so that it batches in any server.
+    The op belongs to the model, so it batches in any server.
     """
     if config is None:
         return function(*inputs)

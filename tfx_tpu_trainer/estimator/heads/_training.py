@@ -52,7 +52,7 @@ def minimize(
 
 
 # A Keras optimizer counts its steps in `iterations`, a variable that it makes at the first read. As in
-# the original, the global step becomes that variable, so that a checkpoint has one count and Adam's
+# the original, the global step becomes that variable, so a checkpoint has one count and Adam's
 # bias correction continues after a restart. An optimizer that already has its own, because a program
 # read `iterations`, keeps it, and the global step is raised separately.
 def _has_own_count(optimizer: Any, global_step: tf.Variable) -> bool:

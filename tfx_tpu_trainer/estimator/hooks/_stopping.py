@@ -33,7 +33,7 @@ def make_early_stopping_hook(
     in its own process continues.
 
     With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called where
-    the global step passes a multiple of `run_every_steps`, so that a resumed training stops at the
+    the global step passes a multiple of `run_every_steps`, so a resumed training stops at the
     same step. Otherwise it is called in the first session call, as by the original, and then
     periodically.
 

@@ -247,7 +247,7 @@ def eager_classes(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bases_kept(classes: Collection[type]) -> Iterator[None]:
-    # From `object` downwards, so that a class's ancestors are restored when its own bases are set.
+    # From `object` downwards, so a class's ancestors are restored when its own bases are set.
     before = {base: base.__bases__ for each in classes for base in reversed(each.__mro__)}
     try:
         yield

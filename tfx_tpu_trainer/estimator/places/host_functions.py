@@ -1,7 +1,7 @@
 """Traces metric_fn and host_call's function once, and copies them to where their tensors are.
 
 A function that captures a tensor of model_fn works on one host, where everything is in one graph. With several cores,
-each has its own tensor, and the function would read the placeholder on which the model was traced, so that it is
+each has its own tensor, and the function would read the placeholder on which the model was traced, so it is
 rejected.
 """
 

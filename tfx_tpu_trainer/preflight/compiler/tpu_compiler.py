@@ -200,7 +200,7 @@ def serialized_options(
     num_replicas = len(device_ids) // num_partitions
     assignment = _number(_REPLICA_COUNT, num_replicas) + _number(_COMPUTATION_COUNT, num_partitions)
     # The proto lists partitions, the devices are listed by replica. Example: for the devices [0 1 2 3] with two
-    # partitions, the first partition has 0 and 2 and the second has 1 and 3, so that the first replica is on 0 and 1,
+    # partitions, the first partition has 0 and 2 and the second has 1 and 3, so the first replica is on 0 and 1,
     # next to each other.
     for partition in range(num_partitions):
         devices = b"".join(_varint(device) for device in device_ids[partition::num_partitions])

@@ -239,7 +239,7 @@ def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
     try:
         with path.open(encoding=form.encoding, newline="") as file:
             lines = (
-                # A comment counts as a line, so that messages have the file's own line numbers.
+                # A comment counts as a line, so messages have the file's own line numbers.
                 "\n"
                 if place < form.header_line or (form.comments and text.startswith("#"))
                 else text

@@ -297,7 +297,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
 
 
 def record_rows(path: Path) -> Iterator[Row]:
-    """Reads a TFRecord file's rows; imports TensorFlow here, so that a wrong CSV file is reported at once."""
+    """Reads a TFRecord file's rows; imports TensorFlow here, so a wrong CSV file is reported at once."""
     import tensorflow as tf
 
     compression = "GZIP" if path.name.endswith(".gz") else ""

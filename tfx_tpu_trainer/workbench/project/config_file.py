@@ -1,6 +1,6 @@
 """Reads a config from a YAML file and command-line overrides, with errors in one line each.
 
-It imports neither TensorFlow nor TFX, so that a wrong key or type is reported in a fraction of a second.
+It imports neither TensorFlow nor TFX, so a wrong key or type is reported in a fraction of a second.
 """
 
 import difflib

@@ -162,7 +162,7 @@ class Project:
             ConfigError: If the project's own code can't make it.
         """
         try:
-            # Nothing is read, so that the data folder may be missing.
+            # Nothing is read, so the data folder may be missing.
             return self.create_pipeline(
                 config.model_copy(update={"data": config.data or config.root})
             )
@@ -217,7 +217,7 @@ class Project:
         return module
 
     def _on_path(self) -> None:
-        # Last, so that none of its files hides one of Python's or of a package's.
+        # Last, so none of its files hides one of Python's or of a package's.
         if str(self.import_root) not in sys.path:
             sys.path.append(str(self.import_root))
 

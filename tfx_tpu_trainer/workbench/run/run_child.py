@@ -53,7 +53,7 @@ REMIND_SECONDS = 1.0
 
 
 class RunStoppedError(Exception):
-    """The run was stopped; an Exception, so that TFX cleans up as after any other failure."""
+    """The run was stopped; an Exception, so TFX cleans up as after any other failure."""
 
 
 class Stop:
@@ -73,7 +73,7 @@ class Stop:
             signal.signal(number, self._interrupt)
 
     def ended(self) -> None:
-        """Marks the run as ended, so that nothing after it is interrupted."""
+        """Marks the run as ended, so nothing after it is interrupted."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)

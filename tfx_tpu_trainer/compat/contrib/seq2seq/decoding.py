@@ -267,7 +267,7 @@ def sequence_loss(
 
 
 def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
-    """Repeats each row, so that copies of a row follow each other."""
+    """Repeats each row, so copies of a row follow each other."""
     with v1.name_scope(name, "tile_batch"):
         return tf.nest.map_structure(lambda each: _tiled(each, multiplier), t)
 

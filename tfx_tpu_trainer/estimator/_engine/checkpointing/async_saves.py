@@ -35,7 +35,7 @@ class PendingWrite:
         self._folder = folder
         self._write = write
         self._error: BaseException | None = None
-        # Not a daemon, so that a process that ends waits for it.
+        # Not a daemon, so a process that ends waits for it.
         self._thread = threading.Thread(target=self._run, name="checkpoint-write")
         _under_way[_key(folder)] = self._thread
         self._thread.start()
@@ -241,7 +241,7 @@ class PatientListener(v1.train.CheckpointSaverListener):
 # to a thread:
 #   training   before_save(100), copy | steps 101, 102, ...          | after_save(100)
 #   thread                            | SaveV2, before_commit, merge |
-# The invariants: a checkpoint has the values of one moment; one is written at a time, so that
+# The invariants: a checkpoint has the values of one moment; one is written at a time, so
 # `before_save` of the next waits for it; listeners are called in the main thread, in order, and
 # `after_save` once the checkpoint exists. Checkpoints that must exist when a call returns are
 # written in that call: the first and the last (`allowed` is entered for the others alone), and any

@@ -1,4 +1,4 @@
-"""Saves the input's position with each checkpoint, so that a later session resumes from there.
+"""Saves the input's position with each checkpoint, so a later session resumes from there.
 
 The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of a checkpoint.
 So every other program can read the checkpoints, whose size does not change. If several processes draw the input of the
@@ -200,7 +200,7 @@ _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$"
 class InputPosition(v1.train.SessionRunHook):
     """Saves the input's position with each checkpoint, and resumes from there.
 
-    The position is written before its checkpoint, so that whoever finds the checkpoint finds it, too. It is that of the
+    The position is written before its checkpoint, so whoever finds the checkpoint finds it, too. It is that of the
     saved step, since rows are drawn only for steps that are made. A position is removed with its checkpoint.
 
     An input that tf.data can't save (a Python generator, a queue) is logged once and starts from its beginning, as
@@ -330,7 +330,7 @@ class InputPosition(v1.train.SessionRunHook):
             return
         try:
             description = tf.train.load_checkpoint(path).get_tensor(DESCRIPTION).decode()
-            # Reads to the end before moving the iterator, so that a truncated file leaves the input at its beginning.
+            # Reads to the end before moving the iterator, so a truncated file leaves the input at its beginning.
             self._input.check(session, path)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             # A reader raises other errors than a session.

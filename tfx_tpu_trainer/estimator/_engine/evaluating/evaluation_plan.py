@@ -171,7 +171,7 @@ class EvaluationSums:
         return tf.cast(self.values["loss_times_rows"] / self.values["rows"], dtype)
 
     def add(self, *, loss: tf.Tensor, rows: tf.Tensor | None) -> list[Any]:
-        """Counts a batch; waits for the loss, so that a run at the end of the input counts nothing."""
+        """Counts a batch; waits for the loss, so a run at the end of the input counts nothing."""
         weight = tf.cast(0 if rows is None else rows, tf.float64)
         addends = {
             "batches": tf.constant(1.0, tf.float64),

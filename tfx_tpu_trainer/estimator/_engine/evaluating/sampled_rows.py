@@ -93,7 +93,7 @@ class RowSampler:
         The sample's deviations are those of 100 replicates of the m out of n bootstrap (Bickel, Götze and
         van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
         evaluation's number of rows. Replicates of two models that were sampled at the same rows have the
-        same rows, so that their differences are those of a paired bootstrap. Only scalar metrics have
+        same rows, so their differences are those of a paired bootstrap. Only scalar metrics have
         deviations, and only if metric_fn works without the model's graph.
         """
         if self._gave_up or self._columns is None or not self._seen or self._metric_fn is None:

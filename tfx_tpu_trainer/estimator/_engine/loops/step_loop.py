@@ -26,7 +26,7 @@ FIRST_LENGTH = 1
 class StepLoop:
     """A loop of training steps."""
 
-    # Local variable of the number of steps in the next session call, so that a shorter last loop
+    # Local variable of the number of steps in the next session call, so a shorter last loop
     # needs no second graph. A smaller value ends a loop that is running.
     iterations: tf.Variable
     # The loss of the loop's last step; fetching it runs the loop.
@@ -161,7 +161,7 @@ def copy_with_direct_draws(
 ) -> list[Any]:
     """Copies a step so that the thread that runs it draws its batch."""
     drawn = _direct_draws(step)
-    # The whole step waits for the batch, so that nothing of it runs at the end of the input, neither a count of steps
+    # The whole step waits for the batch, so nothing of it runs at the end of the input, neither a count of steps
     # nor a metric that reads no feature.
     with tf.control_dependencies(list(drawn.values())):
         return copier.copy([Fetch(0, node) for node in step], replaced=[drawn], name=name)

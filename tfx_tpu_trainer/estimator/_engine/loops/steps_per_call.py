@@ -248,7 +248,7 @@ class LoopHook(v1.train.SessionRunHook):
 
     def end_loop(self) -> None:
         """Ends the running loop after its current step; called from another thread."""
-        # The loop reads the variable again in each step (`read_count`), so that 1 ends it.
+        # The loop reads the variable again in each step (`read_count`), so 1 ends it.
         if self._session is not None:
             # The loop may have ended, and its session with it.
             with contextlib.suppress(RuntimeError, tf.errors.CancelledError):

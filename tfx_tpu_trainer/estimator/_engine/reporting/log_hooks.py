@@ -169,7 +169,7 @@ class ThroughputHook(v1.train.SessionRunHook):
 class ProfileHook(v1.train.SessionRunHook):
     """Profiles this process while some steps run, for TensorBoard's profile plugin."""
 
-    # A context manager, so that a training that fails ends the profile: the process has one profiler.
+    # A context manager, so a training that fails ends the profile: the process has one profiler.
     # `tf.estimator.ProfilerHook` does something else: it writes timelines of single calls for Chrome.
 
     def __init__(

@@ -147,7 +147,7 @@ _openings = itertools.count(1)
 @contextlib.contextmanager
 def events_of(model_dir: str) -> Iterator[None]:
     """Closes the event files of the previous call's model_dir when a call in another one ends."""
-    # `FileWriterCache` keeps a writer for each folder, so that all calls in it write one file, and
+    # `FileWriterCache` keeps a writer for each folder, so all calls in it write one file, and
     # each writer holds a thread and a file descriptor until the process ends. A closed writer opens
     # a new file when it is used again.
     global _latest_dir

@@ -75,7 +75,7 @@ class ReconnectingSession:
         """Runs a function of a step context; see `MonitoredSession.run_step_fn`."""
 
         def watched(step_context: Any) -> Any:
-            # The MonitoredSession calls this again with each session that replaces a lost one, so that errors of a loss
+            # The MonitoredSession calls this again with each session that replaces a lost one, so errors of a loss
             # go to it and not to the caller.
             self.latest = step_context.session
             try:

@@ -301,7 +301,7 @@ class TrainingSteps(_ReplicaSteps):
 
     def _steps_in_graph(self, iterator: Any, count: tf.Tensor, *due: tf.Tensor) -> tuple[Any, ...]:
         """Runs the steps; returns their number, the values of `outputs`, and the host call's tensors."""
-        # The loop is in the graph, so that 100 steps cost one call from Python. It ends early in two
+        # The loop is in the graph, so 100 steps cost one call from Python. It ends early in two
         # cases: the input has too few batches left for all replicas (`is_complete`), or another
         # thread cuts the loop (`_is_cut`), but not before its first step: a session call without
         # steps would be repeated endlessly. `made` counts the steps that have run. Only a host call

@@ -100,7 +100,7 @@ def place_training_on_cores(
     )
 
     # Only the first core's train_op is fetched: it reads each gradient's CrossReplicaSum, which the copier turns into
-    # the sum over all copies, so that every core's backward pass runs. A variable `w` on two cores becomes `w -= rate *
+    # the sum over all copies, so every core's backward pass runs. A variable `w` on two cores becomes `w -= rate *
     # (g0 + g1)`, once. Fetching the second core's train_op, too, would apply the same sum again. Invariant: `copies`
     # has the order of `fetches`, and each part below is sliced by position: [train_op, loss of each core, tensors of
     # the tables, tensors of host_call, watched gradients].
@@ -111,7 +111,7 @@ def place_training_on_cores(
         fetches += table_fetches
         fetches += [] if host_call is None else host_call.fetches()
         watched = () if gradients is None else gradients.tensors
-        # Watched gradients are already summed, so that the first core's apply to all cores.
+        # Watched gradients are already summed, so the first core's apply to all cores.
         fetches += [Fetch(0, tensor) for tensor in watched]
         copies = copier.copy(fetches, replaced=feed.read(copier), name="cores", ends_of_turns=turns)
         effects = [copies[0]]

@@ -248,7 +248,7 @@ class DrawnBatches:
 # `cut_full`: a full batch is cut into parts; core 0 gets rows 0 and 1, core 1 rows 2 and 3. - `whole`: a short batch
 # runs undivided on one copy of the model, with an unknown batch size. An evaluation does that: metric_fn then sees
 # exactly the two rows and needs no weights. - `cut_padded`: a short batch is padded with rows of zeros and a mask. A
-# prediction does that: its rows are independent, so that the padding's can be cut off afterwards. A source that has
+# prediction does that: its rows are independent, so the padding's can be cut off afterwards. A source that has
 # ended gives batches without rows instead of an error, since other sources may still have some.
 
 

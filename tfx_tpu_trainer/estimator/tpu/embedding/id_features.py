@@ -198,7 +198,7 @@ _PARTS = 3
 def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
     """Encodes each row of a sparse tensor as strings.
 
-    The shape no longer depends on the number of values in a row, so that a batch can be cut for the cores, and a short
+    The shape no longer depends on the number of values in a row, so a batch can be cut for the cores, and a short
     one padded, as if it were dense.
     """
     return tf.ensure_shape(tf.io.serialize_many_sparse(sparse), [rows, _PARTS])
@@ -316,7 +316,7 @@ class GradientTap:
     """Records gradients with respect to tensors that are not variables.
 
     A model may differentiate any loss: a scaled one, as `CrossShardOptimizer` does, a clipped one, or a sum. The tapped
-    tensors depend on a trainable variable without effect (a stand-in), so that the model's optimizer computes gradients
+    tensors depend on a trainable variable without effect (a stand-in), so the model's optimizer computes gradients
     through them, which are recorded.
     """
 

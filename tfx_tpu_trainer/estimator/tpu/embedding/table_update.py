@@ -30,7 +30,7 @@ def make_table_update(
 ) -> HostFunction:
     """Makes a function that trains the tables, once per step, from all cores' gradients.
 
-    The function gets the rows of all cores concatenated. Those of one id are summed before the optimizer acts, so that
+    The function gets the rows of all cores concatenated. Those of one id are summed before the optimizer acts, so
     a table trains like an ordinary embedding on the global batch.
     """
     parameters = {name: parameters_of(plan, name) for name in gradients}
@@ -184,7 +184,7 @@ def _clip(values: tf.Tensor, least: float | None, most: float | None) -> tf.Tens
 class SparseAdam:
     """Adam with a choice of what happens to the rows that a step does not touch.
 
-    The bias of the moments is corrected by the step's number instead of by powers kept in variables, so that a table's
+    The bias of the moments is corrected by the step's number instead of by powers kept in variables, so a table's
     checkpoint has the same variables as an ordinary embedding's.
 
     Attributes:
