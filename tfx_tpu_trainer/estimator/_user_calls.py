@@ -114,7 +114,7 @@ def call_with(
         for index, each in enumerate(parameters)
         if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
     ]
-    # A positional-only argument needs all those before it, with their defaults where nothing is given.
+    # A positional-only argument needs all those before it, with their defaults if nothing is given.
     leading = parameters[: positional[-1] + 1] if positional else []
     arguments = [keywords.pop(each.name, each.default) for each in leading]
     return function(*arguments, **keywords)

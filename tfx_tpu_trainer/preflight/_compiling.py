@@ -331,7 +331,7 @@ def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
 
 
 def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
-    # Single cores serve an exported model: each has the whole model, whatever the slice.
+    # Single cores serve an exported model: each has the whole model, on any slice.
     serves = step.name.startswith("serve")
     devices = step.num_replicas * step.num_partitions
     if devices == tpu_slice.num_devices or (serves and step.num_replicas == 1):

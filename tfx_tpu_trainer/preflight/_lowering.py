@@ -33,7 +33,7 @@ v1 = tf.compat.v1
 
 _VARIABLE = "VarHandleOp"
 
-# The largest chip's memory, with room to spare: larger variables need not be considered.
+# The largest chip's memory, with room to spare: larger variables are not considered.
 _LARGEST_VARIABLE = 128 << 30
 
 # Attributes on a node's device, colocation and TPU program no longer hold in the new function, and neither do shapes

@@ -32,7 +32,7 @@ from tfx_tpu_trainer.preflight._step_time import (
 FORMAT = "tfx_tpu_trainer.preflight/1"
 """Value of `format` in the JSON form. Keys may be added later, but are never removed and never change their meaning."""
 
-# What a report has of the compiled step, under the same names.
+# Fields of the compiled step that a report has, under the same names.
 _OF_PROGRAM = (
     *("memory", "need_bytes", "limit_bytes", "flops", "bytes_accessed", "collective_bytes"),
     *("largest", "findings", "problem", "collectives"),

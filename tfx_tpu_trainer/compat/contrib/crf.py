@@ -87,7 +87,7 @@ def crf_decode(
     last_tags = tf.argmax(last_scores, 1, output_type=tf.int32)
 
     # Viterbi backwards: the last step's best tag, then for each step the tag that it came from. Steps after a
-    # sequence's end point at themselves (`stay`), so short sequences carry their last tag along.
+    # sequence's end point at themselves (`stay`), so short sequences keep their last tag.
     def backward(tags: tf.Tensor, came_from: tf.Tensor) -> tf.Tensor:
         return tf.gather(came_from, tags, axis=1, batch_dims=1)
 

@@ -309,7 +309,7 @@ def shuffled_row_numbers(
             in_chunks = places < whole_chunks * chunk
             moved = tf.gather(chunks, tf.where(in_chunks, places // chunk, 0)) * chunk
             rows = tf.where(in_chunks, moved + places % chunk, places)
-            # The rows that fill no chunk come last; they differ from epoch to epoch.
+            # The rows of an incomplete chunk come last; they differ from epoch to epoch.
             turned = tf.random.stateless_uniform(
                 [], fold_in(of_epoch, 1), 0, count, tf.int64, alg="philox"
             )

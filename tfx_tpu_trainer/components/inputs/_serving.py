@@ -203,9 +203,10 @@ def _names(value: Any) -> frozenset[str]:
 def _reached(
     tensors: Iterable[tf.Tensor], *, stop: frozenset[str], functions: _Functions
 ) -> set[str]:
-    # Transform's graph may be a single call of a function with all raw features as arguments. By the call's inputs,
-    # each output would need each feature, and a prediction would need the label. Only those inputs of the call count
-    # that the wanted output is computed from. Control inputs count, too: an op that checks a feature reads it.
+    # Transform's graph may be a single call of a function with all raw features as arguments. According to the
+    # call's inputs, each output would need each feature, and a prediction would need the label. Only those inputs of
+    # the call count that the wanted output is computed from. Control inputs count, too: an op that checks a feature
+    # reads it.
     pending, seen = list(tensors), set()
     while pending:
         tensor = pending.pop()

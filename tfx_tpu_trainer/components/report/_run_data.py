@@ -138,7 +138,7 @@ MEAN = "mean"
 MISSING = "share of rows without a value"
 """The compared quantities of a feature; the third is "share of " a value."""
 
-# Smaller differences hardly matter, however many rows there are.
+# Smaller differences hardly matter, for any number of rows.
 _LEAST = {"standard deviations": 0.1, "L-infinity": 0.02}
 
 
@@ -154,7 +154,7 @@ class Distance:
     of: str = ""  # what differs: `MEAN`, `MISSING`, or the share of a text
     now: float | None = None  # the mean or share in the first set
     before: float | None = None  # that of the other
-    # How far chance alone would move them apart; `None` if unknown.
+    # The difference that chance alone would make; `None` if unknown.
     chance: float | None = None
 
     @property

@@ -138,7 +138,7 @@ class EvaluatedTraining:
         return min(self.max_steps, (step // self.every_steps + 1) * self.every_steps)
 
     def _input_ended(self, step: int, reached: int) -> bool:
-        # By time, a part of the training may end at any step.
+        # With evaluations by time, a part of the training may end at any step.
         return self.every_secs is None and reached < self._target(step)
 
     def _train_on(self, step: int) -> None:

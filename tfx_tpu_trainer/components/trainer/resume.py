@@ -160,8 +160,8 @@ class CheckpointFolder:
     identity: TrainingIdentity
     claim: str = dataclasses.field(
         default_factory=lambda: uuid.uuid4().hex
-    )  # Identifies this attempt.
-    # The paths that this attempt has taken over.
+    )  # The id of this attempt.
+    # The paths that this attempt has claimed.
     taken: set[str] = dataclasses.field(default_factory=set)
 
     @classmethod
@@ -195,7 +195,7 @@ class CheckpointFolder:
         # is a digest of everything that affects a checkpoint. The same training returns to it, and no other does. The
         # earlier attempt may still run, on a machine given up for lost. So `training.json` holds the claim of the last
         # attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
-        # Example: A saves step 300 and its machine hangs; B takes over the folder at 300 and claims it; A wakes at step
+        # Example: A saves step 300 and its machine hangs; B resumes at 300 and claims the folder; A wakes at step
         # 400, finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
         # remove a file that A is writing.
         self._set_aside_what_is_not_ours()

@@ -99,7 +99,7 @@ class EstimatorTuner(BaseTuner):
         """
         with listening():
             super().search(*fit_args, **fit_kwargs)
-        # The chief ends after telling its workers; a worker that answered would wait an hour.
+        # The chief ends after notifying its workers; a worker that answered would wait an hour.
         if not _is_worker():
             self._write_results()
             self._remove_all_checkpoints()

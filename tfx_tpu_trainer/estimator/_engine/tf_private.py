@@ -342,7 +342,7 @@ def tables_updated_in_one_op() -> Iterator[None]:
     global _users
     adam = v1.train.AdamOptimizer
     with _lock:
-        # Adam inherits the method, unless a program has given it one of its own.
+        # Adam inherits the method, unless a program has replaced it.
         if _METHOD not in vars(adam):
             setattr(adam, _METHOD, _apply_rows)
         _users += 1

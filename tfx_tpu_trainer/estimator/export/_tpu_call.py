@@ -92,8 +92,8 @@ def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> A
     kwargs.pop("experimental_enable_variable_lifting", None)
     initial_value = kwargs.get("initial_value")
     if isinstance(initial_value, tf.Tensor):
-        # A tensor of the function's graph can't initialize a variable outside it. It need not: an exported variable is
-        # restored from the checkpoint.
+        # A tensor of the function's graph can't initialize a variable outside it, and does not have to: such a variable
+        # is restored from the checkpoint.
         shape, dtype = initial_value.shape, kwargs.get("dtype") or initial_value.dtype
         kwargs["initial_value"] = lambda: tf.zeros(shape, dtype)
     # Leaves all functions being traced, down to the export's own graph.

@@ -127,9 +127,9 @@ def rewrite_model(
     hold.
     """
     # model_fn makes its export outputs inside of the computation, but a signature must fetch
-    # tensors of the default graph. So three maps follow each tensor of an output across the wall:
+    # tensors of the default graph. So three maps follow each tensor of an output out of the computation:
     #   stays_outside: a feature, or any other tensor of the host's graph -> itself outside;
-    #   leaving: what the TPU computes, in the order in which the computation returns it;
+    #   leaving: the TPU's results, in the order in which the computation returns it;
     #   come_out: both, once the call was made -> the tensor of the default graph.
     # Invariant: `note` has seen each tensor of each output, so `outside` finds all of them.
     # Example: outputs {"id": features["id"], "score": s} -> only s is returned by the TPU call,

@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     number_of_sources,
 )
 
-# The original's device of each host where there is no job: this process.
+# The original's device of each host if there is no job: this process.
 _THIS_HOST = "/replica:0/task:0/device:CPU:0"
 
 

@@ -299,7 +299,7 @@ def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
     """Draws a learning curve in the terminal: one line per metric, with its first and last value."""
     if len(points) < 2:
         return []
-    # From the end, so the last value is always included.
+    # Counted from the end, so the last value is always included.
     stride = -(-len(points) // _MOST_POINTS)
     points = points[::-1][::stride][::-1]
     first, last = points[0], points[-1]

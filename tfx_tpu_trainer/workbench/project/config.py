@@ -164,7 +164,7 @@ class TrainerSettings(TrainSettings):
     @pydantic.field_validator(*_FLAGS, mode="before")
     @classmethod
     def _is_flag(cls, value: Any) -> Any:
-        # TFX stores booleans as 0 and 1; users don't write them so.
+        # TFX stores booleans as 0 and 1; users don't write them that way.
         if value is not None and not isinstance(value, bool):
             raise ValueError(f"{shown(value)} is not a boolean; give true or false")
         return value

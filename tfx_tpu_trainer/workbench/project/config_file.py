@@ -152,7 +152,7 @@ def parse_yaml(text: str, what: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
-        # ValueError: 2020-99-01, and numbers with thousands of digits, for which Python's hint is no help.
+        # ValueError: 2020-99-01, and numbers with thousands of digits, for which Python's hint does not help.
         reason = " ".join(str(error).partition("; use sys.")[0].split())
     except RecursionError:
         reason = "it is nested too deeply"

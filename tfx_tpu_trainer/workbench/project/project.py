@@ -203,7 +203,7 @@ class Project:
         loaded = sys.modules.get(name)
         if loaded is not None and getattr(loaded, "__file__", None) == str(file):
             return loaded
-        # By its file: `config` and `data` are names that installed packages and other projects use, too.
+        # Identified by its file: `config` and `data` are names that installed packages and other projects use, too.
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
@@ -217,7 +217,7 @@ class Project:
         return module
 
     def _on_path(self) -> None:
-        # Last, so none of its files hides one of Python's or of a package's.
+        # Last, so its files hide no module of Python or of a package.
         if str(self.import_root) not in sys.path:
             sys.path.append(str(self.import_root))
 

@@ -156,9 +156,9 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         graph_of_pipeline(pipeline).write(run_folder / run_log.GRAPH_FILE)
         write_whole(run_folder / PLAN, json.dumps(plan))
         tfx.orchestration.LocalDagRunner().run(pipeline)
-    # A module that calls sys.exit(0) has not succeeded, whatever its exit code.
+    # A module that calls sys.exit(0) has not succeeded, despite the exit code.
     except (Exception, SystemExit) as error:
-        # First of all: another signal must not interrupt what makes the failure known.
+        # First of all: another signal must not interrupt the report of the failure.
         _stop.ended()
         _logger.error("The pipeline stops:", exc_info=True)
         message = _stop.reason or data_problem(config) or _failure(config, error)

@@ -17,7 +17,7 @@ Scope = dict[str, dict[str, Any]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # A stack: the last scope is in effect, and includes the settings of the scopes around it. Changes are made on a copy,
-# so a named scope (`with arg_scope(...) as scope`) stays as it was and can be entered again.
+# so a named scope (`with arg_scope(...) as scope`) stays unchanged and can be entered again.
 _scopes: list[Scope] = [{}]
 _arguments_of: dict[str, tuple[str, ...]] = {}
 

@@ -104,7 +104,7 @@ def batch_norm(
         channels = channels_of(inputs, channels_first)
         rank = inputs.shape.rank
         # TensorFlow 1.15's choice decides the type of a checkpoint's variables: it called the fused op for 2 and 4
-        # axes, the core's layer where the arguments allowed it, and its own code for the rest. Only the first two kept
+        # axes, the core's layer if the arguments allowed it, and its own code for the rest. Only the first two kept
         # float32 variables for 16-bit inputs.
         fuse = fused is not False and batch_weights is None and rank in (2, 4)
         core = batch_weights is None and updates_collections is v1.GraphKeys.UPDATE_OPS

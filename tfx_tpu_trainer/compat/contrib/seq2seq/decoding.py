@@ -172,7 +172,7 @@ def dynamic_decode(
             made, next_state, next_inputs, ended = decoder.step(time, inputs, state)
             if not decoder.tracks_own_finished:
                 ended = tf.logical_or(ended, finished)
-            # By the state before this step: the step in which a row ends still counts.
+            # From the state before this step: the step in which a row ends still counts.
             lengths = tf.where(finished, lengths, time + 1)
             if impute_finished:
                 made = tf.nest.map_structure(

@@ -11,7 +11,7 @@ from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, jo
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
 
-# Where programs find the API; all are equivalent.
+# Import paths of the API; all are equivalent.
 API_MODULES: Final = (
     "tensorflow.compat.v1.estimator.tpu",
     "tensorflow.estimator.tpu",
@@ -106,7 +106,7 @@ def advice_on(module: str, name: str) -> Advice:
     return Advice(THEME, Verdict.WORKS, _WORKS.strip())
 
 
-# Where programs of different ages find the modules below.
+# Import paths of the modules below, in programs of different ages.
 ROOTS: Final = {
     "tensorflow_estimator.python.estimator": "",
     "tensorflow.python.estimator": "",
@@ -163,7 +163,7 @@ _OPTIMIZER: Final = Advice(
     "tf.keras.optimizers.legacy.Adam(...), or whichever of Keras 2 it is",
 )
 
-# Where programs found the private functions that made an estimator from a Keras model.
+# Import paths of the private functions that made an estimator from a Keras model.
 _PRIVATE_MODULES: Final = (
     "tensorflow.python.keras._impl.keras.estimator",
     "tensorflow.python.keras.estimator",

@@ -60,7 +60,7 @@ _CHECKPOINTS: Final = (
 _LAYERS: Final = "Layer, Input, InputSpec are in tf.keras.layers, Model in tf.keras"
 _ESTIMATORS_OWN: Final = "leave it out: it was an internal helper of the estimator"
 
-# Modules whose names another one has.
+# Modules whose names another module has.
 MOVED_MODULES: Final = {
     **{
         f"{_PYTHON}.{old}": new

@@ -210,7 +210,7 @@ def _aligned(value: Any) -> Any:
     """Returns a value in memory that TensorFlow can read without another copy."""
     if not isinstance(value, np.ndarray) or value.nbytes < mmap.PAGESIZE:
         return value
-    # In pages of its own, which return to the system when it is freed.
+    # In separate memory pages, which return to the system when it is freed.
     copy = np.frombuffer(mmap.mmap(-1, value.nbytes), value.dtype).reshape(value.shape)
     np.copyto(copy, value)
     return copy

@@ -333,7 +333,7 @@ class InputPosition(v1.train.SessionRunHook):
             # Reads to the end before moving the iterator, so a truncated file leaves the input at its beginning.
             self._input.check(session, path)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-            # A reader raises other errors than a session.
+            # The errors of a reader differ from those of a session.
             self._set_aside(path, _cause(error))
             return
         if description != self._input.description:

@@ -73,7 +73,7 @@ def senders(node: v1.NodeDef, assignment: np.ndarray, replica: int) -> tuple[int
                     f"{rows}; name it once."
                 )
         return tuple(source for source, target in rows if target == replica)
-    # The order within a group counts: in an AllToAll it decides who gets which piece.
+    # The order within a group counts: in an AllToAll it decides which replica gets which piece.
     for group in rows:
         if replica in group:
             return tuple(group)
@@ -105,7 +105,7 @@ def replica_number(name: str, replica: int) -> v1.NodeDef:
 #   CrossReplicaSum, groups [[0, 1]], on replica 1   ->  AddN(read(0), read(1))
 #   CollectivePermute [[0, 1]], on replica 0         ->  zeros: no replica sends to it
 #   AllToAll of two pieces, on replica 1             ->  Concat(second half of read(0), of read(1))
-# Where a sender is not in the graph (the short last batch runs on one replica alone), a sum adds up
+# If a sender is not in the graph (the short last batch runs on one replica alone), a sum adds up
 # the replicas that are, since all get the same result; any other op fails when it runs, with the
 # reason. The last node returned has the name `name` and the result.
 def exchange(

@@ -100,7 +100,7 @@ class SharedOps:
     def behind_gates(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the gradient that a gate lets through once all gradients of the same op exist."""
         # Optimizers of `tf.compat.v1` have `tf.gradients` make a gate of two nodes or more for each
-        # op. A reader that skips it takes over its control inputs (`waits_for`): without them a
+        # op. A reader that skips it needs its control inputs (`waits_for`): without them a
         # step computes more gradients at a time, and ResNet-50 needs 7 % more memory.
         while self._others_before(tensor.op) is not None:
             tensor = tensor.op.inputs[0]

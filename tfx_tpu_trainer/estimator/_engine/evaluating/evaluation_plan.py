@@ -50,8 +50,8 @@ class EvaluationPlan:
     sums: EvaluationSums
     # Stops the session after the last batch.
     stop_hook: v1.train.SessionRunHook
-    # Makes a loop of batches, given whether the session's master is this process; `None` where
-    # `update_op` runs many, or where hooks must see every call.
+    # Makes a loop of batches, given whether the session's master is this process; `None` if
+    # `update_op` runs many, or if hooks must see every call.
     make_loop: Callable[[bool], EvaluationLoop] | None = None
     # Placeholder, which may be left unfed, of the float64 seconds after which a call of `update_op`
     # returns; `None` if a call is one batch.

@@ -46,7 +46,7 @@ class RowSample:
 
 
 # How rows are sampled. Each row gets a random key, and the rows with the smallest keys are kept: so
-# every row is as likely as any other to be kept, however many will come. The invariant is that the
+# every row is as likely as any other to be kept, for any number of rows. The invariant is that the
 # n-th row of an evaluation always gets the n-th number of the generator, as `random(3)` and
 # `random(2)` give the numbers of `random(5)`: so keys are drawn for all rows of a batch, before any
 # is left out.

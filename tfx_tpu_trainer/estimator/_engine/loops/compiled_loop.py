@@ -135,7 +135,7 @@ def build_compiled_loop(template: ModelTemplate) -> CompiledLoop:
     made, loss = tf.function(all_steps, autograph=False)(count)
 
     # XLA rejects a model when it first compiles it. Compiling before a batch is drawn loses none, and the plain loop
-    # can still take over.
+    # can still run.
     def no_steps() -> tf.Tensor:
         stacks = [tf.zeros([size, *shape], t.dtype) for t, shape in zip(batch, shapes)]
         return compiled(tf.constant(0), *stacks)

@@ -113,7 +113,7 @@ def create_iterations() -> tf.Variable:
 class TemplateLoop:
     """A loop of the template's own steps."""
 
-    # Placeholder of the number of steps, an int32 scalar; 1 where it is not fed.
+    # Placeholder of the number of steps, an int32 scalar; 1 if it is not fed.
     count: tf.Tensor
     # The loss of the last step; fetching it runs the loop.
     loss: tf.Tensor

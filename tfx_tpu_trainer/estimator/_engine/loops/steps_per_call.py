@@ -200,7 +200,7 @@ class LoopHook(v1.train.SessionRunHook):
         self._periods = tuple(ends_at_multiples_of)
         self._clock = clock
         self._session: v1.Session | None = None
-        # The variable's value, where it is known.
+        # The variable's value, if it is known.
         self._set_to: int | None = None
 
     def begin(self) -> None:

@@ -176,7 +176,7 @@ class WorkerCreator(v1.train.SessionCreator):
                 recovery_wait_secs=pause,
             )
             try:
-                # With no time to wait it checks once; with time for two checks, it logs the missing
+                # Without time to wait, it checks once; with time for two checks, it logs the missing
                 # variables in between.
                 return manager.wait_for_session(
                     self._master, self._config, max_wait_secs=1.5 * pause if tells else 0
@@ -312,7 +312,7 @@ def needed_tasks(settings: SessionSettings, master: str) -> dict[str, str]:
         )
 
     tasks = _tasks(settings.cluster_spec)
-    # A master outside of the cluster, such as a TPU's, is all that a session needs.
+    # With a master outside of the cluster, such as a TPU's, a session needs no other task.
     if own not in tasks.values():
         return {"the master": own}
     return {

@@ -66,7 +66,7 @@ def run_errors_explained(
         yield
     except tf.errors.OpError as error:
         explained = explain(error.message, template, at_nan=at_nan)
-        # The base class is for codes without a class of their own.
+        # The base class is used for codes without their own class.
         if explained is None or type(error) is tf.errors.OpError:
             raise
         # Without the op, whose whole history the error would print.

@@ -60,7 +60,7 @@ class _Call:
 # exception nor a signal's handler reaches it, and other calls of its session may hang as well. So a
 # thread ends it, with the mildest means first:
 #   1. `_stalled` is set: the call raises StalledError, even if it returns a result now;
-#   2. all Python threads' stacks are logged, and the session is closed, in a thread that nobody
+#   2. all Python threads' stacks are logged, and the session is closed, in a thread that nothing
 #      waits for: that cancels ops that can be cancelled;
 #   3. the call has 10 s to return, and the training 150 s more to leave its `with` blocks;
 #   4. if it does not, because it waits for a Python generator, the process ends with EXIT_CODE, on

@@ -104,7 +104,7 @@ class TrainingPlan:
     # Most steps of a session call.
     steps_per_call: int = 1
     # Makes a loop that may run steps between the calls that hooks must see, given whether each op
-    # runs on one thread; `None` where hooks must see every call.
+    # runs on one thread; `None` if hooks must see every call.
     make_loop: Callable[[bool], TemplateLoop] | None = None
     # Returns the last step of a session that starts at a step; `None` for the end of the input.
     last_step_of: Callable[[int], int | None] = lambda start: None

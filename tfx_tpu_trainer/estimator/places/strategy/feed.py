@@ -130,7 +130,7 @@ class StrategyFeed:
         on_host: bool = False,
     ) -> None:
         self.eager = EagerThread(_cluster_of(strategy))
-        # TPUs draw in loops of their own; saving is not tested there.
+        # TPUs draw in their own loops; saving is not tested there.
         self.is_saved = saved and repeated and not is_of_tpus(strategy)
         if not self.eager.is_switched_on():
             _check_devices_are_here(strategy)

@@ -99,7 +99,7 @@ def make_feature_configs(
                 parameters := parameters_of(plan, name),
                 rates.rate(parameters, config.learning_rate_fn),
             ),
-            # A sample of one id is its embedding, whatever the combiner.
+            # A sample of one id is its embedding, with any combiner.
             combiner=config.combiner or "sum",
             name=name,
         )
