@@ -51,7 +51,7 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Groups and orders the tests.
 
-    A worker of pytest-xdist has fixtures of its own. Tests of one file therefore stay in one worker, where they share
+    A worker of pytest-xdist has its own fixtures. Tests of one file therefore stay in one worker, where they share
     the file's fixtures; and tests of a pipeline's run stay in one, whatever their files, so it runs once.
 
     Where there are workers, the long ones come first: what is left for the end is short, and no worker waits long for

@@ -1,4 +1,4 @@
-"""Hosts with addresses of their own on this machine: network namespaces, joined by a bridge."""
+"""Hosts with their own addresses on this machine: network namespaces, joined by a bridge."""
 
 import contextlib
 import itertools

@@ -59,7 +59,7 @@ class _Work:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        """All of it in one line."""
+        """The whole progress in one line."""
         return ", ".join([self.count(), *self.details()])
 
 

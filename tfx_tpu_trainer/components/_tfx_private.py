@@ -1,6 +1,6 @@
 """Lists names of TFX without an alias in `tfx.v1`, each with the reason why it is needed.
 
-All of them are stable from TFX 1.13 to 1.21. No other module of `components/` imports TFX but by
+All of them are stable from TFX 1.13 to 1.21. No other module of `components/` imports TFX except by
 `from tfx import v1 as tfx` or from here.
 """
 
@@ -50,7 +50,7 @@ from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 from tfx.types import artifact_utils, standard_component_specs
 
 # The pieces of a ComponentSpec. `tfx.v1` has only the function decorator @component, which can
-# neither have proto parameters nor an executor class of its own.
+# neither have proto parameters nor a custom executor class.
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 # Reads the proto and custom_config properties as TFX writes them; the import path of a class.

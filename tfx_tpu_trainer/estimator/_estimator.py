@@ -315,7 +315,7 @@ class Estimator:
         """Exports the graphs that `build_graphs` returned, with the variables of a checkpoint.
 
         The original lacks this method. A training that checks its graphs before the first step
-        need not trace them again after the last.
+        does not trace them again after the last.
 
         Args:
             export_dir_base: Folder to make the timestamped folder in.

@@ -242,7 +242,7 @@ def _build(optimizer: Any, variables: list[Any]) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(v1.variable_creator_scope(_from_first_values))
         if not hasattr(optimizer, "built"):
-            # Keras 3 has a scope of its own for each variable.
+            # Keras 3 has its own scope for each variable.
             stack.enter_context(tf.name_scope(getattr(optimizer, "name", None) or "optimizer"))
         optimizer.build(variables)
 

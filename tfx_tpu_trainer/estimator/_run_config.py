@@ -86,8 +86,8 @@ class RunConfig:
         Args:
             model_dir: Folder of checkpoints and events. Defaults to `None`: the estimator's.
             tf_random_seed: Graph-level random seed of every run. Defaults to `None`.
-            save_summary_steps: Steps between summaries. Defaults to 100. Numbers of steps need not be whole: 31.25 is
-                due at the next whole step, the 32nd.
+            save_summary_steps: Steps between summaries. Defaults to 100. Numbers of steps don't have to be whole: 31.25
+                is due at the next whole step, the 32nd.
             save_checkpoints_steps: Steps between checkpoints; excludes
                 `save_checkpoints_secs`. With both `None`, no checkpoint is written.
             save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 without

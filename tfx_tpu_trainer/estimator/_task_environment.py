@@ -73,7 +73,7 @@ def read_task_environment(
             first worker is the chief of a cluster without one.
 
     Returns:
-        This process's task; a local run where TF_CONFIG is not set.
+        This process's task; a local run if TF_CONFIG is not set.
 
     Raises:
         ValueError: If TF_CONFIG is not JSON, or describes an invalid cluster or task.

@@ -203,14 +203,14 @@ def _left_open(function: functools.partial[Any]) -> list[_Parameter]:
         if takes_position and bound:
             bound -= 1
         # inspect.signature lists arguments that the partial binds by keyword, with their values as
-        # defaults; a caller need not give these.
+        # defaults; a caller may leave these out.
         elif each.name not in function.keywords or each.kind in _VARIABLE:
             left.append(each)
     return left
 
 
 def _own_parameters(function: Any) -> list[_Parameter]:
-    """Returns a function's own parameters, whatever it decorates."""
+    """Returns a function's own parameters, without those of a function that it decorates."""
     try:
         return list(inspect.signature(function, follow_wrapped=False).parameters.values())
     except ValueError:

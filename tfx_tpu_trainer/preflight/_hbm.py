@@ -279,7 +279,7 @@ def read_buffers(program: bytes) -> HbmBuffers | None:
 
 def _most_alive(trace: Any, sizes: Mapping[int, int]) -> int:
     """Returns the largest number of bytes of values alive at once."""
-    # A value that shares another's buffer, such as the result of an op in place, takes no bytes of its own; the buffer
+    # A value that shares another's buffer, such as the result of an op in place, takes no additional bytes; the buffer
     # is freed by its last user.
     owners: dict[int, int] = {}
     users: dict[int, int] = {}

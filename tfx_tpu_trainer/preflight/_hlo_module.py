@@ -27,7 +27,7 @@ _SUMS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all"})
 _COLLECTIVES = _SUMS | {"collective-permute", "collective-broadcast", "ragged-all-to-all"}
 _STARTS = frozenset({"all-reduce-start", "all-gather-start"})
 
-# These take no memory of their own.
+# These take no additional memory.
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "parameter", "constant", "while"})
 
 

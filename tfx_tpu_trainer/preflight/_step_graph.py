@@ -89,7 +89,7 @@ class StepGraph:
 
     def source_of(self, op_name: str) -> str | None:
         """Finds the user's line that made an op; for an op in a function, that of its caller."""
-        # Op names are paths of scopes. An op inside a loop, such as `dense/while/body/MatMul`, has no line of its own,
+        # Op names are paths of scopes. An op inside a loop, such as `dense/while/body/MatMul`, has no separate line,
         # but `dense/while`, which calls the body, has one.
         while op_name:
             if self.sources.get(op_name):

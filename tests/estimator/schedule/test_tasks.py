@@ -383,7 +383,7 @@ def _train_as(folder, monkeypatch, task: str, master: str, *, max_steps: int) ->
             training_chief_hooks=[chief],
         )
 
-    # With a session config of its own there are no device filters of a cluster that is not there.
+    # With its own session config there are no device filters of a cluster that is not there.
     config = RunConfig(model_dir=folder, session_config=v1.ConfigProto())
     assert config.is_chief is (task == "chief")
     input_fn = functools.partial(linear_model.input_fn, {"batch_size": 6}, epochs=10)

@@ -161,7 +161,7 @@ def _sum_square_by_batch(outputs, labels):
 
 
 def _model_with(optimizer, *, loss=_mean_square):
-    """The linear model with an optimizer of its own."""
+    """The linear model with its own optimizer."""
 
     def model_fn(features, labels, mode, params):
         outputs = linear_model.outputs_of(features)

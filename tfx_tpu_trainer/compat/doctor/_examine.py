@@ -121,7 +121,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Reads a file as Python would; raises `UnreadableError` where it is not text in its declared encoding."""
+    """Reads a file as Python would; raises `UnreadableError` if it is not text in its declared encoding."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -239,7 +239,7 @@ class Repaired:
         made: The findings whose edits were made.
         left: The findings on the new text.
         found: The findings on the original text.
-        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` where
+        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` if
             its names are in both.
     """
 

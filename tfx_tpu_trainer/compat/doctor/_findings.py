@@ -71,7 +71,7 @@ class Finding:
         fixable: Whether `repair` makes the edit.
         also_lines: The lines of further uses with the same message.
         cell: The code cell of a notebook, from 1, whose lines are counted; `None` elsewhere.
-        edits: The changes of the text that make the edit, where it is mechanical.
+        edits: The changes of the text that make the edit, if it is mechanical.
     """
 
     line: int
@@ -138,7 +138,7 @@ class Advice:
         verdict: Whether it works, needs an edit, or is only good to know.
         says: The reason, in a sentence or two.
         edit: What to write in its place; `None` for the new name alone.
-        becomes: The name, in full, that takes its place with the same arguments; `None` where
+        becomes: The name, in full, that takes its place with the same arguments; `None` if
             the edit is not mechanical.
         calls_only: Whether only calls get the new name, by a rewriter.
     """

@@ -327,7 +327,7 @@ def _finding(
 
 
 def _is_reached(name: str) -> bool:
-    """Returns whether a new name can be written after `tf` or a module of ours, without an import of its own."""
+    """Returns whether a new name can be written after `tf` or a module of ours, without a separate import."""
     return "." not in name or (
         name.startswith(("tensorflow.", "tfx_tpu_trainer."))
         and not name.startswith("tensorflow.python.")

@@ -431,7 +431,7 @@ class VersionTests:
         raise _UnknownError
 
     def _combined(self, node: ast.BoolOp) -> bool:
-        """Combines `and` and `or`; one part may decide alone, whatever the others are."""
+        """Combines `and` and `or`; one part may decide alone, regardless of the others."""
         decisive, unknown = isinstance(node.op, ast.Or), False
         for each in node.values:
             try:

@@ -342,7 +342,7 @@ def check_vertex_pods(pods: Pods, *, custom_job: bool) -> None:
 
     Args:
         pods: The settings.
-        custom_job: Whether the trainer has a CustomJob, which can have labels of its own.
+        custom_job: Whether the trainer has a CustomJob, which can have its own labels.
 
     Raises:
         JobError: If it does not; the message names the setting and the fix.

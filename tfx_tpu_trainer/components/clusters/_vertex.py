@@ -75,7 +75,7 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
     """Returns a CustomJob, except for the command of its containers.
 
     Vertex AI makes as many machines as the topology needs: a slice is one worker pool with one
-    replica, however many hosts it has.
+    replica, for any number of hosts.
 
     Args:
         job: Where it runs.

@@ -138,7 +138,7 @@ class EvalMetrics:
         """Returns the metrics of an evaluation by the engine, as the artifacts record them.
 
         `loss` is what `evaluate()` returns and TensorBoard shows: on the host the mean of the batches' losses, as in
-        the original. `loss_by_rows` is exact: a short last batch counts by its rows, whatever the batch size; it is
+        the original. `loss_by_rows` is exact: a short last batch counts by its rows, with any batch size; it is
         missing if the engine found no rows to count. Metrics that are not scalars (a confusion matrix, a vector by
         class) are left out with a warning, because a ModelEvaluation's thresholds and MLMD's properties take only
         scalars; they do not make a finished training fail.
@@ -147,7 +147,7 @@ class EvalMetrics:
             result: The result of `evaluate_result()`.
 
         Returns:
-            The scalar metrics without `global_step`, which has a field of its own.
+            The scalar metrics without `global_step`, which has its own field.
         """
         # With batches of 4, 4 and 2 rows and mean losses of 1, 1 and 4, `loss` is (1 + 1 + 4) / 3 = 2 and
         # `loss_by_rows` is (4 + 4 + 8) / 10 = 1.6. Models are compared by the second, since it does not depend on the

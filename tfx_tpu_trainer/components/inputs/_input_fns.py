@@ -1,7 +1,7 @@
 """Makes input functions over Transform's materialized examples or raw examples; counts its vocabularies' entries.
 
 A training reads each row once per epoch, in an order that depends only on the seed and the epoch. An input's position
-is therefore a few numbers, however many rows there are.
+is therefore a few numbers, for any number of rows.
 """
 
 from __future__ import annotations

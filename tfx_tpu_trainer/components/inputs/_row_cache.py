@@ -47,7 +47,7 @@ class RowCache:
     """The parsed rows of one training in this process; it must outlive all the training's sessions.
 
     Attributes:
-        rows_to_draw: The number of rows that the training draws in all. A training without a second epoch gains
+        rows_to_draw: The number of rows that the training draws in total. A training without a second epoch gains
             nothing, and parses its rows as it reads them. `None` keeps them in any case.
         checkpoints: Folder of the training's checkpoints: a training that has begun without a cache continues without
             one, with the next rows. Defaults to `""`: it has not begun.

@@ -168,7 +168,7 @@ def draw_series(
 def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
     """Gives training and evaluation the same colours on every chart of a page."""
     legend = _legend(sources)
-    # Compared runs have names of their own.
+    # Compared runs have their own names.
     fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
     return {
         "field": "source",

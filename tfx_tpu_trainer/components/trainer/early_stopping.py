@@ -183,7 +183,7 @@ class EvaluatedTraining:
 
 
 def _keep(checkpoint: str, folder: str) -> str:
-    """Copies a checkpoint out of the way of its removal; returns its path relative to the folder."""
+    """Copies a checkpoint before it is removed; returns its path relative to the folder."""
     # In its own folder: after a restart the same step may be the best again, with other values.
     kept = os.path.join(_BEST_FOLDER, uuid.uuid4().hex[:8])
     name = os.path.join(kept, os.path.basename(checkpoint))

@@ -203,7 +203,7 @@ class ChiefStatus:
     def _write(self, state: str, message: str = "") -> None:
         with self._lock:
             # A counter makes each report differ from the last one. A waiting host counts any change as a sign of life,
-            # by its own clock: two machines' clocks need not agree.
+            # by its own clock: two machines' clocks may differ.
             self._state = state
             self._beat += 1
             self._replaced = self._replaced or self._is_replaced()

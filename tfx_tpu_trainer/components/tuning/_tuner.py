@@ -359,7 +359,7 @@ def make_oracle(settings: TuneSettings, space: keras_tuner.HyperParameters) -> k
         oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=limit, **common)
     elif settings.oracle == "bayesian":
         with of_extra("tune", for_what="oracle='bayesian'"):
-            import sklearn.gaussian_process  # noqa: F401 - keras-tuner names an extra of its own
+            import sklearn.gaussian_process  # noqa: F401 - keras-tuner names its own extra
         oracle = keras_tuner.oracles.BayesianOptimizationOracle(
             max_trials=limit,
             num_initial_points=settings.num_initial_points or max(2, limit // 3),

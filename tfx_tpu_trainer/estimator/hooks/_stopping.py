@@ -32,7 +32,7 @@ def make_early_stopping_hook(
     The chief calls should_stop_fn and shares the result with the other workers in a variable of the model. An evaluator
     in its own process continues.
 
-    With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called where
+    With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called when
     the global step passes a multiple of `run_every_steps`, so a resumed training stops at the
     same step. Otherwise it is called in the first session call, as by the original, and then
     periodically.
@@ -276,7 +276,7 @@ class _AskingHook(v1.train.SessionRunHook):
 
 
 class _StopAtMultiplesHook(_AskingHook):
-    """Calls should_stop_fn where the global step passes a multiple of a period."""
+    """Calls should_stop_fn when the global step passes a multiple of a period."""
 
     # Every 100 steps, with 40 steps in a session call: called after steps 120, 200, 320, ... A
     # training that is killed at 280 and resumes from a checkpoint of 240 calls at 320 again. A timer

@@ -39,7 +39,7 @@ _INTEGERS = "RandomUniformInt"
 # With these, the stateless op of the same distribution returns the same numbers, bit by bit. n is
 # the global step, so for a training that runs its steps in order nothing changes.
 # The invariants: the shape is the same in each step; two ops differ by their op-level seeds; and
-# each replica's copy gets a seed of its own (`mark_seed`), as copies of the stateful op do.
+# each replica's copy gets its own seed (`mark_seed`), as copies of the stateful op do.
 def draw_by_step(template: ModelTemplate, *, unseeded: bool = False) -> tf.Tensor | None:
     """Makes a training's random ops draw by the global step, in place; returns the step if it changed any.
 

@@ -88,7 +88,7 @@ class EmulatedTPUClusterResolver(TPUClusterResolver):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> EmulatedTPUClusterResolver:
-        """Makes a resolver of emulated cores, whatever the environment."""
+        """Makes a resolver of emulated cores, regardless of the environment."""
         return object.__new__(cls)
 
     def __init__(

@@ -180,7 +180,7 @@ def child_environment() -> dict[str, str]:
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     environment["PYTHONUNBUFFERED"] = "1"
     here = str(PACKAGE_FOLDER.parent)
-    # A checkout need not be installed. site-packages must not precede Python's own modules.
+    # A checkout may not be installed. site-packages must not precede Python's own modules.
     if here not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [here, environment.get("PYTHONPATH")])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.programs.fetching import REPOSITORY
 
-# That call holds for a process, so each test has one of its own.
+# That call holds for a process, so each test has its own process.
 PROGRAM = """
 import json
 import sys

@@ -75,7 +75,7 @@ def batch_norm(
         trainable: Whether optimizers update `beta` and `gamma`. Defaults to `True`.
         batch_weights: The weight of each row in mean and variance. Defaults to `None`, all 1.
         fused: Whether to use the fused op, whose moving variance has Bessel's correction; it takes 2 or 4 axes.
-            Defaults to `None`: where possible.
+            Defaults to `None`: if possible.
         data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
         zero_debias_moving_mean: Whether to correct the moving mean for its start at 0, with two more variables.
             Defaults to `False`.

@@ -48,7 +48,7 @@ def optimize_loss(
     """Makes a train op, which clips and scales gradients and applies them with an optimizer.
 
     Behaves like `tf.contrib.layers.optimize_loss` in TensorFlow 1.15: the learning rate is the
-    variable `OptimizeLoss/learning_rate`. On cores give an optimizer that `CrossShardOptimizer`
+    variable `OptimizeLoss/learning_rate`. On cores pass an optimizer that `CrossShardOptimizer`
     wraps; no summaries are written there.
 
     Args:
@@ -56,7 +56,7 @@ def optimize_loss(
         global_step: The step to count; `None` for the graph's, if it has one.
         learning_rate: A float or a scalar; `None` if the optimizer has its own.
         optimizer: A key of `OPTIMIZER_CLS_NAMES`, an optimizer, its class, or a function of the
-            learning rate (of nothing, if that is `None`) that makes one.
+            learning rate (without arguments, if that is `None`) that makes one.
         gradient_noise_scale: The scale of normal noise on gradients. Defaults to `None`, none.
         gradient_multipliers: Factors of gradients, by variable or its name with `:0`. Defaults to
             `None`.

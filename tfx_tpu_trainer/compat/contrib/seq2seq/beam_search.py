@@ -150,7 +150,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(self._dtype, tf.int32, tf.int32)
 
     def _split(self, values: Any) -> Any:
-        """Gives each row's copies an axis of their own."""
+        """Gives each row's copies their own axis."""
         if isinstance(values, tf.TensorArray) or values.shape.rank == 0:
             return values
         shape = tf.concat([[self._batch_size, self._beam_width], tf.shape(values)[1:]], 0)

@@ -110,7 +110,7 @@ class CustomHelper(Helper):
 
 
 class TrainingHelper(Helper):
-    """Reads the inputs of each step from a tensor, whatever the outputs are."""
+    """Reads the inputs of each step from a tensor, regardless of the outputs."""
 
     def __init__(
         self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None
@@ -144,7 +144,7 @@ class TrainingHelper(Helper):
         return self._batch_size
 
     def _at(self, time: Any, finished: tf.Tensor) -> Any:
-        """Returns the inputs of a step; zeros where all rows have ended."""
+        """Returns the inputs of a step; zeros if all rows have ended."""
         done = tf.reduce_all(finished)
 
         def read(values: tf.Tensor) -> tf.Tensor:

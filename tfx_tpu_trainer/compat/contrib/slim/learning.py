@@ -260,7 +260,7 @@ def _start_services(
     """Saves and writes summaries while the loop runs.
 
     The Supervisor's own threads do that too, but take the step for an eager variable where eager
-    execution is on: a thread has no graph of its own.
+    execution is on: a new thread has no default graph.
     """
     graph = v1.get_default_graph()
     last = [v1.train.global_step(session, supervisor.global_step), time.monotonic()]

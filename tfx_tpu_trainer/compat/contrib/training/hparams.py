@@ -1,6 +1,6 @@
 """Implements typed hyperparameters that a command line's text can set.
 
-The semantics are those of `tf.contrib.training.HParams` of TensorFlow 1.15.
+The semantics are those of `tf.contrib.training.HParams` in TensorFlow 1.15.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ _NOT_WRITTEN = 3
 
 # How copied values are written. A sharded saver has several SaveV2, which write parts under
 # temporary names, and a MergeV2Checkpoints, which renames them; other savers have one SaveV2. These
-# ops are imported into a graph of their own, with a placeholder for each value. Their control edges
+# ops are imported into their own graph, with a placeholder for each value. Their control edges
 # are dropped, as these may lead to any op of the model; `_WritingSession` runs the ops in order
 # instead. A Saver makes only one call, of the tensor that has the checkpoint's path:
 #   session.run(path_tensor)  ->  all SaveV2; `before_commit`; MergeV2Checkpoints; path_tensor

@@ -1,6 +1,6 @@
 """Saves the input's position with each checkpoint, so a later session resumes from there.
 
-The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of a checkpoint.
+The position is in separate files: `<model_dir>/input_position/host<number>-<step>`, in the format of a checkpoint.
 So every other program can read the checkpoints, whose size does not change. If several processes draw the input of the
 same steps, each saves the position of its own part.
 """

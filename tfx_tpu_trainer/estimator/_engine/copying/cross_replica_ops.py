@@ -42,7 +42,7 @@ Read = Callable[[int], str]
 
 
 def give_seed_of_replica(node: v1.NodeDef, replica: int) -> None:
-    """Gives each replica's copy of a seeded random op a seed of its own, the same in each run."""
+    """Gives each replica's copy of a seeded random op its own seed, the same in each run."""
     if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
         node.attr["seed2"].i += replica * _SEED_STRIDE
     elif _SEED in node.attr:

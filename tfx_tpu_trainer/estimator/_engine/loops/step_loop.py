@@ -151,7 +151,7 @@ IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
 """Runs all of a session call on the calling thread."""
 
 
-# `IteratorGetNext` runs on a thread of its own, since the iterator may keep it waiting, and the
+# `IteratorGetNext` runs on its own thread, since the iterator may keep it waiting, and the
 # loop continues when that thread wakes it: for small batches that takes as long as the draw. Its
 # synchronous form, which TensorFlow uses in eager execution, is for threads that nothing else needs
 # while they wait: the thread of a session call (`inter_op_thread_pool=-1`), or that of a loop with

@@ -40,10 +40,10 @@ _KNOWN_HOOKS = (
 
 
 class LoopEndHook(v1.train.SessionRunHook):
-    """A hook that need not be called every step: many may run in one session call.
+    """A hook that does not have to be called every step: many may run in one session call.
 
     Subclassed by hooks for which the ends of loops are enough, such as one that stops after some
-    time. A hook without a `before_run` or `after_run` needs no such base class.
+    time. A hook without a `before_run` or `after_run` does not need this base class.
     """
 
 

@@ -1,6 +1,6 @@
 """Configures, opens and closes sessions.
 
-TensorFlow optimizes a session's graph (Grappler) only where it places all of it. That takes time for each new set of
+TensorFlow optimizes a session's graph (Grappler) only if it places all of it. That takes time for each new set of
 fetches, up to a tenth of the time to a model's first step. Functions are always optimized (see `graph_optimizer`).
 """
 

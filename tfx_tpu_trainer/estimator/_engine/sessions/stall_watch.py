@@ -161,7 +161,7 @@ class StallWatch:
 
     def _look(self, call: _Call) -> None:
         """Reads how many steps a call has made, and resets the clock if there are more."""
-        # In a thread of its own, and one at a time: if a task is gone, this read hangs, too.
+        # In its own thread, and one at a time: if a task is gone, this read hangs, too.
         if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
             return
 

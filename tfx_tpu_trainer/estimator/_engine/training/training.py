@@ -222,7 +222,7 @@ def _scaffold(
 def _input_position(
     plan: TrainingPlan, settings: SessionSettings, master: str, *, has_saver: bool
 ) -> InputPosition | None:
-    """Returns the hook that saves the input's position with each checkpoint, where configured."""
+    """Returns the hook that saves the input's position with each checkpoint, if configured."""
     if not settings.save_input_position:
         return None
     if master:
@@ -242,7 +242,7 @@ def _summary_hooks(
     master: str,
     fast_forward: FastForwardHook | None,
 ) -> list[v1.train.SessionRunHook]:
-    """Returns hooks that write summaries in place of the session's own hook, where needed."""
+    """Returns hooks that write summaries in place of the session's own hook, if needed."""
     steps, model_dir = settings.save_summary_steps, folder_of(settings)
     if not steps:
         return []

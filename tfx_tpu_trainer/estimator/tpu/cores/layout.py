@@ -37,7 +37,7 @@ class CoreLayout:
         num_replicas: Copies of the model.
         num_cores_per_replica: Cores of each copy.
         model_parallelism: Whether a number of cores per replica was given, even 1. Defaults to `False`.
-        one_host: Whether a single host feeds all of them, however many there are.
+        one_host: Whether a single host feeds all of them, for any number of hosts.
         cores_per_host: Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
     """
 

@@ -291,7 +291,7 @@ def look_up_sequence(
 
 
 def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Makes each position of each row a row of its own."""
+    """Makes a row of each position of each row."""
     kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
     # With `max_length` 3, the second position (1) of row 2 becomes row 2 * 3 + 1 = 7.
     row, position, place = tf.unstack(kept.indices, num=3, axis=1)
