@@ -29,7 +29,7 @@ from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClassSpec
 
 # Common base of all placeholders for values that are known only when the pipeline runs, such as
-# `channel.future()`. Such a value passes the checks that are made when the pipeline is declared.
+# `channel.future()`. They pass the checks that are made when the pipeline is declared.
 from tfx.dsl.placeholder.placeholder import Placeholder
 
 # Starts a CustomJob that runs an executor on given artifacts, and waits for its end, like TFX's own

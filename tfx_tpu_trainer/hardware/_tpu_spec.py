@@ -87,7 +87,7 @@ class TpuSpec(pydantic.BaseModel):
 
     @classmethod
     def read(cls, value: TpuSpec | Mapping[str, Any] | str) -> TpuSpec:
-        """Makes a spec from any of the forms in which people and files write one.
+        """Makes a spec from any accepted form.
 
         Args:
             value: A spec, a slice's name such as `"v5e:2x4"`, or all attributes as a mapping or

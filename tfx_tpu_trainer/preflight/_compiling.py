@@ -115,7 +115,7 @@ class CompilerOptions:
         memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
             `None`: that of this machine.
         effort: How hard the compiler optimizes, from -1.0 (the least: enough to know whether it compiles) to 1.0. Less
-            effort makes a different program, with another need of HBM and another speed. Defaults to `None`, the
+            effort makes a different program, which may need more or less HBM and time. Defaults to `None`, the
             compiler's own choice.
     """
 

@@ -201,7 +201,7 @@ class Traffic:
 def _read_in(fused: Any, by_id: Mapping[int, Any], parameter: Any) -> int:
     """Returns the bytes that a fusion reads of one parameter."""
     # A parameter is read in part as long as all its users take slices of it; one user of the whole array ends that. An
-    # update in place (the first operand of a dynamic-update-slice) reads nothing of it.
+    # update in place (the first operand of a dynamic-update-slice) does not read it.
     whole = unpadded_bytes(parameter.shape)
     read = 0
     for user in fused.instructions:

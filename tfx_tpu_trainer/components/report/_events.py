@@ -49,7 +49,7 @@ def read_learning(folder: str) -> tuple[Learning, tuple[str, ...]]:
         if found.left_out:
             unread.append(
                 f"{below} has more than {_MOST_SERIES} scalars: {', '.join(sorted(found.left_out)[:5])} "
-                f"and others ({len(found.left_out)} in all) are left out"
+                f"and others ({len(found.left_out)} in total) are left out"
             )
     return Learning(series=tuple(series), restarts=restarts), tuple(unread)
 

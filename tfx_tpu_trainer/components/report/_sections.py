@@ -310,7 +310,7 @@ def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
 
     limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]
     needs = {
-        step.name: step.by_category or {"needed in all": step.need_bytes}
+        step.name: step.by_category or {"needed in total": step.need_bytes}
         for step in preflight.steps
         if step.need_bytes
     }

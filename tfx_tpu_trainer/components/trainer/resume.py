@@ -193,7 +193,7 @@ class CheckpointFolder:
         """
         # A retry gets new artifacts, so it finds an earlier attempt's checkpoints only by name: the folder's name
         # is a digest of everything that affects a checkpoint. The same training returns to it, and no other does. The
-        # earlier attempt may still run, on a machine given up for lost. So `training.json` holds the claim of the last
+        # earlier attempt may still run, on a machine that counts as lost. So `training.json` holds the claim of the last
         # attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
         # Example: A saves step 300 and its machine hangs; B resumes at 300 and claims the folder; A wakes at step
         # 400, finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may

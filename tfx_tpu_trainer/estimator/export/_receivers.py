@@ -81,7 +81,7 @@ class ServingInputReceiver(_ServingFields):
     Attributes:
         features: Feature name (str or int) -> tensor.
         receiver_tensors: Input name -> tensor to feed.
-        receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
+        receiver_tensors_alternatives: Alternative's name -> a dict like `receiver_tensors`, or `None`.
         host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. A function that returns them
             keeps their ops out of the metagraph for TPU hosts: it is called in the receiver's graph, only for the
             host's. Ours: not one of the tuple's fields, so unpacking gives the original's three.
@@ -114,7 +114,7 @@ class TensorServingInputReceiver(_ServingFields):
     Attributes:
         features: The tensor that model_fn gets.
         receiver_tensors: Input name -> tensor to feed.
-        receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
+        receiver_tensors_alternatives: Alternative's name -> a dict like `receiver_tensors`, or `None`.
     """
 
     __slots__ = ()
@@ -352,7 +352,7 @@ def build_supervised_input_receiver_fn_from_input_fn(
     input_fn is called once, in a separate graph, only for its types and shapes.
 
     Args:
-        input_fn: Returns a `tf.data.Dataset` of (features, labels), or such a pair of tensors.
+        input_fn: Returns a `tf.data.Dataset` of (features, labels), or a pair of tensors.
         **input_fn_args: Passed to `input_fn`.
 
     Returns:

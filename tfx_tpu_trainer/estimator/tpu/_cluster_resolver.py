@@ -81,7 +81,7 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 class EmulatedTPUClusterResolver(TPUClusterResolver):
-    """Stands for the TPU that a program names while TPU cores are emulated.
+    """Replaces the TPU that a program names while TPU cores are emulated.
 
     TensorFlow's resolver looks up the TPU's address in Google Cloud, and fails elsewhere. Here the
     cluster is this process.

@@ -81,7 +81,7 @@ class TPUContext:
         """Returns which part of the input this call of input_fn returns.
 
         Returns:
-            The device of the host, the number of this call, the number of calls in all, and how
+            The device of the host, the number of this call, the total number of calls, and how
             many replicas this call feeds.
 
         Raises:

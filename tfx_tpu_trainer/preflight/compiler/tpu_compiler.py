@@ -313,7 +313,7 @@ def main(folder: str) -> None:
     request = CompileRequest.read(folder)
     assert request is not None
     if request.memory_limit_bytes is not None:
-        # Before libtpu is loaded: Linux would otherwise kill some process of the machine, not necessarily this one.
+        # Set before libtpu is loaded: otherwise Linux would kill some process of the machine, not necessarily this one.
         resource.setrlimit(resource.RLIMIT_AS, (request.memory_limit_bytes,) * 2)
     # An aborting compiler would dump its whole memory into a file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -96,7 +96,7 @@ def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> N
     else:
         console.print(
             Text(
-                f"{total:>10}  in all; nothing has been removed yet. To remove it: {removal}",
+                f"{total:>10}  in total; nothing has been removed yet. To remove it: {removal}",
                 style="bold",
             ),
             soft_wrap=True,

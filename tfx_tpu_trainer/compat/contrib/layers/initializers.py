@@ -45,7 +45,7 @@ def variance_scaling_initializer(
 
     Args:
         factor: The variance is `factor` / n. Defaults to 2.0.
-        mode: What n is: `"FAN_IN"`, `"FAN_OUT"` or `"FAN_AVG"`, their mean. Defaults to
+        mode: The meaning of n: `"FAN_IN"`, `"FAN_OUT"` or `"FAN_AVG"`, their mean. Defaults to
             `"FAN_IN"`.
         uniform: Whether to draw from a uniform distribution; else from a truncated normal one.
             Defaults to `False`.

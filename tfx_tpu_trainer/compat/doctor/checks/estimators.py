@@ -49,7 +49,7 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
                 theme=_THEME,
                 name=f"params[{context.program.written(key)}]",
                 says="The key is reserved: TPUEstimator sets it itself, so it is a ValueError.",
-                edit="train_batch_size=..., eval_batch_size=... in the constructor, and no such key in params",
+                edit="train_batch_size=..., eval_batch_size=... in the constructor, and not in params",
             )
 
 

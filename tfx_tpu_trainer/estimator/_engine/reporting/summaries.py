@@ -171,7 +171,7 @@ def _close_events(model_dir: str) -> None:
 
 
 class _ClosedEvents:
-    """Stands in for a `FileWriter`'s open file until there is an event to write."""
+    """Replaces a `FileWriter`'s open file until there is an event to write."""
 
     def __init__(self, writer: v1.summary.FileWriter) -> None:
         self._writer = writer

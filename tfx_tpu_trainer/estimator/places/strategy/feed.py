@@ -62,7 +62,7 @@ class EagerThread:
     """A thread in which TensorFlow executes eagerly."""
 
     # A strategy runs eagerly, while the session and hooks that drive it are in a graph. Eager
-    # execution is a property of the thread, and nothing public leaves a graph but closing it.
+    # execution is a property of the thread, and no public call leaves a graph, except closing it.
 
     def __init__(self, cluster: tf.train.ClusterSpec) -> None:
         self._cluster = cluster

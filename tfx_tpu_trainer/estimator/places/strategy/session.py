@@ -259,7 +259,7 @@ def _on_this_host(op: tf.Operation) -> str:
 
 
 def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
-    """Yields who fetches, and the fetch: a hooked session's fetches are keyed by hook."""
+    """Yields the owner of each fetch, and the fetch: a hooked session's fetches are keyed by hook."""
     if fetches is None:
         return
     if isinstance(fetches, Mapping):
