@@ -276,7 +276,7 @@ def test_no_more_than_200_scalars_are_kept(tmp_path):
         writer.close()
     learning, (unread,) = read_learning(str(tmp_path))
     assert len(learning.series) == 200
-    assert "50 in all" in unread
+    assert "50 in total" in unread
     assert "s200" in unread
 
 

@@ -134,7 +134,7 @@ def _check_models(eval_config: config_pb2.EvalConfig) -> None:
     if baselines > 1 or candidates > 1 or (baselines and not candidates):
         raise ValueError(
             f"eval_config.model_specs names {candidates} candidate(s) and {baselines} baseline(s): give one "
-            "candidate and at most one with is_baseline=True, or none at all."
+            "candidate and at most one with is_baseline=True, or no model specs."
         )
 
 

@@ -193,10 +193,10 @@ class CheckpointFolder:
         """
         # A retry gets new artifacts, so it finds an earlier attempt's checkpoints only by name: the folder's name
         # is a digest of everything that affects a checkpoint. The same training returns to it, and no other does. The
-        # earlier attempt may still run, on a machine that counts as lost. So `training.json` holds the claim of the last
-        # attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
-        # Example: A saves step 300 and its machine hangs; B resumes at 300 and claims the folder; A wakes at step
-        # 400, finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
+        # earlier attempt may still run, on a machine that counts as lost. So `training.json` holds the claim of the
+        # last attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
+        # Example: A saves step 300 and its machine hangs; B resumes at 300 and claims the folder; A wakes at step 400,
+        # finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
         # remove a file that A is writing.
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()

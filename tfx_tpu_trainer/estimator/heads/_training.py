@@ -289,7 +289,7 @@ def _of_this_graph(optimizer: Any) -> Any:
     """Returns an optimizer without variables, or one whose variables are of the default graph."""
     from tf_keras.optimizers import legacy
 
-    # The base class's `weights`, since a subclass's may read `iterations`, and so make the variable that the global
+    # Not the subclass's `weights`, which may read `iterations`, and so make the variable that the global
     # step must replace.
     variables = legacy.Optimizer.weights.fget(optimizer)
     if not variables:

@@ -416,7 +416,7 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         if self._global_step is None:
             raise RuntimeError(
                 "Global step should be created to use StopAtCheckpointStepHook. Call "
-                "tf.compat.v1.train.get_or_create_global_step() before."
+                "tf.compat.v1.train.get_or_create_global_step() first."
             )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:

@@ -282,7 +282,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
     if label not in names:
         shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
         raise ScaffoldError(
-            f"{path} has no column {label!r}, only {shown or 'none at all'}: name one of them as the label"
+            f"{path} has no column {label!r}, only {shown or 'an empty header'}: name one of them as the label"
         )
     if len(names) > MOST_COLUMNS:
         raise ScaffoldError(

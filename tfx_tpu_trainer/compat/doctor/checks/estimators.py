@@ -48,7 +48,7 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name=f"params[{context.program.written(key)}]",
-                says="The key is reserved: TPUEstimator sets it itself, so it is a ValueError.",
+                says="The key is reserved: TPUEstimator sets it itself, and raises a ValueError.",
                 edit="train_batch_size=..., eval_batch_size=... in the constructor, and not in params",
             )
 

@@ -23,7 +23,7 @@ class _Stage:
     sums: list[tf.Operation] = dataclasses.field(default_factory=list)
 
 
-# How a graph is cut at its sums. The problem: TensorFlow's strategies sum by a call in Python,
+# How a graph is cut at its sums. The problem: TensorFlow's strategies sum with a call in Python,
 # between two parts of a replica's function, and have no op for it that a copied graph could
 # contain. The idea: an op's stage is the number of sums on the longest path to it. With a gradient
 # that is divided by the number of rows of all replicas,
