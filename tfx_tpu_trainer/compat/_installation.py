@@ -47,7 +47,7 @@ def install(*, emulate: bool | None = None) -> Installation:
     """Restores `tf.estimator` and what was removed with it, from this package.
 
     `docs/compat.md` lists the names. Imports TensorFlow if it is not imported yet, with Keras 2 (TF_USE_LEGACY_KERAS=1)
-    unless the environment says otherwise. A second call changes nothing.
+    unless the environment has another value. A second call changes nothing.
 
     Examples:
         >>> from tfx_tpu_trainer import compat

@@ -411,8 +411,8 @@ _KEY = "tfx_tpu_trainer.compat"
 def serve_workers(repairs: Repairs | None) -> None:
     """Prepares processes of the start methods "spawn" and "forkserver" like this one.
 
-    Forked processes inherit everything. Others unpickle their start data before they import the program, and a value
-    in it does the installation.
+    Forked processes inherit everything. Others unpickle their start data before they import the program, and one of
+    its values makes the installation.
     """
     original: Callable[[str], dict[str, Any]] = multiprocessing.spawn.get_preparation_data
     start = _Start(None if repairs is None else repairs.files.roots)

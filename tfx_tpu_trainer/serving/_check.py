@@ -328,7 +328,7 @@ def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
     return Finding(
         "passed",
         f"{placement.num_on_tpu} ops on the TPU, {kept} outside of the compilation, "
-        f"{sum(placement.before.values())} before it, {len(outside)} after it or beside it",
+        f"{sum(placement.before.values())} before it, {len(outside)} after it or next to it",
     )
 
 

@@ -69,7 +69,7 @@ def check_image(image: str, *, setting: str = "image") -> None:
             "digest, such as 'europe-docker.pkg.dev/project/images/pipelines:1'"
         )
     raise JobError(
-        f"{setting}={image!r} has no tag, so you could not tell later which image ran; add one, as "
+        f"{setting}={image!r} has no tag, so nothing would record which image ran; add one, as "
         f"in {image + ':1'!r}, or a digest (@sha256:...)"
     )
 

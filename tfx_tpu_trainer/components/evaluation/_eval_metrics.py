@@ -90,7 +90,7 @@ class EvalMetrics:
         slices: the metrics of slices of the split, each slice once.
 
     Raises:
-        ValueError: no metric at all, or a metric that is not a scalar number.
+        ValueError: no metric, or a metric that is not a scalar number.
     """
 
     overall: Mapping[str, float]

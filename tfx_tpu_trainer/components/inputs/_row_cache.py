@@ -76,7 +76,7 @@ class RowCache:
         return sum(columns.count for columns in self._kept.values())
 
     def is_worth_it(self, files: Sequence[str]) -> bool:
-        """Returns whether rows are kept at all.
+        """Returns whether rows are kept.
 
         Args:
             files: Paths of all files that the training reads, on all hosts.

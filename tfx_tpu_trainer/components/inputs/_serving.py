@@ -165,7 +165,7 @@ def _dense(value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
 
 
 def needed_raw_features(transform_graph_path: str, left_out: Collection[str]) -> frozenset[str]:
-    """Finds the raw features from which the transformed features, except labels and the like, are computed."""
+    """Finds the raw features from which the transformed features that a prediction needs are computed."""
     output = tft.TFTransformOutput(transform_graph_path)
     with tf.Graph().as_default() as graph:
         examples = tf.compat.v1.placeholder(tf.string, [None])

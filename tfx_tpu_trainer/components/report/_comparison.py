@@ -327,8 +327,8 @@ def _numbers_section(comparison: Comparison) -> Section:
     notes = [
         (
             "A difference is within noise if it is smaller than its margin, half of its 95 % "
-            "interval: on other rows of the same kind it might change sign. Metrics named loss, "
-            "error and the like are better when smaller."
+            "interval: on other rows of the same kind it might change sign. Metrics with "
+            "names such as loss or error are better when smaller."
         )
     ]
     if any(not each.paired and each.margin is not None for each in comparison.differences):

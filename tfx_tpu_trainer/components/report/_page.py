@@ -307,8 +307,8 @@ def _learning(run: RunData) -> Section | None:
         notes.append(f"{rest} other scalar{'s are' if rest > 1 else ' is'} in run.json.")
     if any(len(each.steps) < each.thinned_from for each in series):
         notes.append(
-            "Of more than 600 values, only the last one of each of 600 equal stretches of steps "
-            "is drawn."
+            "Curves of more than 600 values show only the last value in each of 600 equal "
+            "intervals of steps."
         )
     count = len(run.learning.restarts)
     last = max(each.steps[-1] for each in series)

@@ -123,8 +123,8 @@ def data_section(run: RunData) -> Section | None:
     notes = [*changed]
     if any(each.beyond for drift in data.drift for each in drift.distances):
         notes.append(
-            "Chance explains what 95 of 100 random assignments of the same rows to the two show, over all features; "
-            "differences below 0.1 standard deviations, or 2 % of the rows, count as chance, too."
+            "Chance explains differences that 95 of 100 random assignments of the same rows to the two do not exceed, "
+            "over all features; those below 0.1 standard deviations, or 2 % of the rows, count as chance, too."
         )
     if data.features:
         tables["Features"] = _features(data)

@@ -188,7 +188,7 @@ def _found(
         except subprocess.CalledProcessError as error:
             raise ValueError(
                 f"the module's wheel {', '.join(wheels)} can't be installed (pip's output above "
-                "says why); create the pipeline again, so that TFX repackages the module_file"
+                "has the reason); create the pipeline again, so that TFX repackages the module_file"
             ) from error
         folder = installed.temp_directory
         stack.enter_context(imported_from(folder))

@@ -361,7 +361,7 @@ def exits_are_errors(module: str) -> Iterator[None]:
         raised_at = traceback.extract_tb(error.__traceback__)[-1]
         raise ModuleExitedError(
             f"the module {module!r} ended the process by SystemExit({error.code!r}) at "
-            f"{raised_at.filename}:{raised_at.lineno}; raise an exception that says what is wrong, or return"
+            f"{raised_at.filename}:{raised_at.lineno}; raise an exception that explains the error, or return"
         ) from error
 
 

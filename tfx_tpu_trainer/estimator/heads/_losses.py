@@ -279,7 +279,7 @@ def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.
             f"{labels.shape[-1]}, of labels of shape {labels.shape}. Suggested Fix: If your "
             "classifier expects one-hot encoding label, check your n_classes argument to the "
             "estimator and/or the shape of your label. Otherwise, check the shape of your label: "
-            "class ids have one column, however many classes there are."
+            "class ids have one column, for any number of classes."
         )
     expected = logits.shape[:-1].concatenate(dimension)
     if not labels.shape.is_compatible_with(expected):

@@ -190,8 +190,8 @@ def _signature(folder: str) -> tuple[SignatureDescription, Mapping[str, TensorDe
         return serving, serving.inputs
     if _RAW not in signatures:
         raise ValueError(
-            f"{folder} takes serialized tf.Examples, and has no signature {_RAW!r} that says which columns these "
-            "have; call it from Python (docs/serving.md)"
+            f"{folder} takes serialized tf.Examples, and has no signature {_RAW!r} that names their "
+            "columns; call it from Python (docs/serving.md)"
         )
     return serving, signatures[_RAW].inputs
 

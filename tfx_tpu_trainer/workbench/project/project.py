@@ -122,7 +122,7 @@ class Project:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
                 f"{self.folder / 'config.py'} can't check the settings ({reason}{line}); correct it, or raise a "
-                "ValueError that says what is wrong with a setting"
+                "ValueError that names the setting and the fix"
             ) from None
         paths = {
             key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")

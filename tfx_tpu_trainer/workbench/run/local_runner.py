@@ -237,7 +237,7 @@ def _note(statuses: Sequence[NodeStatus]) -> str:
     if not statuses or all(status.state is State.WAITING for status in statuses):
         return "starting TensorFlow and TFX"
     if all(status.state.ended for status in statuses):
-        return "asking the model for a prediction"
+        return "getting a prediction from the model"
     return "running"
 
 

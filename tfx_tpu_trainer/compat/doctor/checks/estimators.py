@@ -307,7 +307,7 @@ def copied_estimator(program: Program) -> Finding | None:
 
 EVALUATION_ON_CPU: Final = (
     "Evaluation without eval_batch_size. In TensorFlow 1.4 that meant evaluation on the CPU, "
-    "whatever use_tpu was; since then use_tpu alone decides, and evaluate() raises a ValueError "
+    "even with use_tpu=True; since then use_tpu alone decides, and evaluate() raises a ValueError "
     "here."
 )
 PREDICT_ON_CPU: Final = (

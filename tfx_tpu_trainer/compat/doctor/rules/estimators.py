@@ -128,13 +128,13 @@ def advice_on_original(name: str) -> Advice | None:
         return Advice(
             THEME,
             Verdict.WORKS,
-            "A private path of the original's package, which can't be imported beside TensorFlow >= 2.16; "
+            "A private path of the original's package, which can't be imported with TensorFlow >= 2.16; "
             "tfx_tpu_trainer.compat provides it.",
         )
     return Advice(
         THEME,
         Verdict.EDIT,
-        "A private name of the original's package, which can't be imported beside TensorFlow >= 2.16.",
+        "A private name of the original's package, which can't be imported with TensorFlow >= 2.16.",
         "look for a public name in tfx_tpu_trainer.estimator",
     )
 
@@ -274,7 +274,7 @@ TFX_RULES: Final[dict[str, Advice]] = joined(
             "Executor": (_GONE, _TRAINER),
             "TrainerFnArgs": (
                 "TFX 1.16 has no TrainerFnArgs.",
-                "tfx.components.FnArgs, or no annotation at all",
+                "tfx.components.FnArgs, or no annotation",
             ),
         },
         theme=_TFX_THEME,

@@ -224,7 +224,7 @@ PRIVATE_RULES: Final[dict[str, Advice]] = joined(
 
 
 _QUEUES: Final = (
-    "Input by queues. The host still runs it, from Python threads beside the session; on cores it "
+    "Input by queues. The host still runs it, from Python threads next to the session; on cores it "
     "causes a warning and is slow. tf.data has replaced it since TensorFlow 1.4."
 )
 _WITHOUT: Final = (

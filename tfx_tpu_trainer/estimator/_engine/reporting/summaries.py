@@ -26,7 +26,7 @@ def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> Non
     if told and unwritten:
         _logger.warning(
             "Summaries of model_fn, and of heads and other functions that it calls, are not written on TPU cores or "
-            "under a tf.distribute strategy: %s. What you want to see of them can be written in host_call.",
+            "under a tf.distribute strategy: %s. To see them, write them in host_call.",
             unwritten,
         )
 

@@ -250,7 +250,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
                 error.node_def,
                 error.op,
                 f"{error.message} {_capitalized(_chief(self._settings))} has not initialized the "
-                f"variables: its log says why. Start it, or wait longer with {_SETTING}.",
+                f"variables: its log has the reason. Start it, or wait longer with {_SETTING}.",
             ) from error
         self._failed = None
         self._opened = True

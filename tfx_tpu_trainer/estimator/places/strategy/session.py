@@ -98,7 +98,7 @@ class StrategySession(v1.Session):
             raise RuntimeError(
                 f"{owner} fetches {node!r}, which depends on the batch of a step. Under a "
                 "tf.distribute strategy, steps do not run in a session: hooks can fetch only the "
-                "loss, the global step and what depends on nothing but variables. Remove the "
+                "loss, the global step and tensors that depend only on variables. Remove the "
                 "hook, or train without the strategy (use_tpu=False, or emulated TPU cores)."
             )
         if needs.makes_step:

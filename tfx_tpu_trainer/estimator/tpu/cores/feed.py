@@ -190,8 +190,8 @@ def _full_shape(
 ) -> list[int]:
     if tensor.shape.rank is None:
         raise ValueError(
-            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as that of "
-            f"what tf.py_function returns: tell it in input_fn with tf.ensure_shape. Got {tensor}."
+            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as for "
+            f"results of tf.py_function: set it in input_fn with tf.ensure_shape. Got {tensor}."
         )
     if tensor.shape.rank <= axis:
         raise ValueError(
