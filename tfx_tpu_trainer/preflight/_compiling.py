@@ -111,7 +111,7 @@ class CompilerOptions:
 
     Attributes:
         libtpu_path: A `libtpu.so` to use instead of the installed package's. Defaults to `None`.
-        timeout_seconds: Seconds after which a compilation is given up. Defaults to 300.
+        timeout_seconds: Seconds after which a compilation is stopped. Defaults to 300.
         memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
             `None`: that of this machine.
         effort: How hard the compiler optimizes, from -1.0 (the least: enough to know whether it compiles) to 1.0. Less

@@ -46,7 +46,7 @@ class JobError(ValueError):
 
 
 def check_image(image: str, *, setting: str = "image") -> None:
-    """Checks that a container image is named by a tag or a digest.
+    """Checks that a container image is named with a tag or a digest.
 
     Args:
         image: Name of the image.

@@ -332,7 +332,7 @@ _WAYS_OUT = {
     "claims": "put the files into a bucket",
     "tolerations": "leave them out: Vertex AI chooses its machines itself",
     "image_pull_secrets": "let the service account read the image's registry",
-    "image_pull_policy": "leave it out, and name the image by a digest (@sha256:...)",
+    "image_pull_policy": "leave it out, and name the image with a digest (@sha256:...)",
     "annotations": "leave them out, or make them labels",
 }
 

@@ -219,7 +219,7 @@ class ChiefStatus:
 
     def _is_replaced(self) -> bool:
         """Returns whether a newer attempt is the chief now, so this one's end no longer matters."""
-        # A chief that was given up may come back next to its successor, and both would write this file in turns. The
+        # A chief that counts as lost may come back next to its successor, and both would write this file in turns. The
         # one that started later continues; the other one stops reporting for good, so a late FAILED of a replaced
         # attempt ends no host.
         there = _read(self._path)

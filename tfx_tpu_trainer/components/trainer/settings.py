@@ -55,8 +55,8 @@ class About:
     not_legacy: str = ""  # Why it does not apply to a module that makes its own estimator.
 
 
-_INPUTS = About(not_legacy="the module's input functions decide it")
-_ESTIMATOR = About(not_legacy="the module's estimator and RunConfig decide it")
+_INPUTS = About(not_legacy="the module's input functions set it")
+_ESTIMATOR = About(not_legacy="the module's estimator and RunConfig set it")
 _EVALUATIONS = About(
     not_legacy="each checkpoint is evaluated, at most once per EvalSpec(throttle_secs=...), and "
     "the exporters of the EvalSpec decide what is exported"
@@ -81,7 +81,7 @@ class TrainSettings(pydantic.BaseModel):
 
     label_key: Annotated[
         Name | None,
-        About(not_legacy="the module's input functions and eval_input_receiver_fn decide it"),
+        About(not_legacy="the module's input functions and eval_input_receiver_fn set it"),
     ] = None
     cache_input: Annotated[Flag | None, _INPUTS_RUN] = None
     params: Annotated[
