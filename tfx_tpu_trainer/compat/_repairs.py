@@ -218,7 +218,7 @@ _IMPORTS: Final = ("import ", "from ")
 
 # Tracebacks and debuggers name lines of the original file, so line 90 of the repaired text must be line 90 of the
 # file. A diff gives the changed blocks. A block that grew appends its surplus statements to the previous ones with `;`,
-# and a block that shrank is padded with empty lines. Of two joined statements, one is an import. Example: `import b` is
+# and a block that shrank is padded with empty lines. One of two joined statements is an import. Example: `import b` is
 # added between `import a` and `x = 1`; the first line becomes `import a; import b`, and `x = 1` stays on line 2. If the
 # lines can't be aligned, or the result means something else, the repaired text is used unchanged.
 def keep_lines(original: str, repaired: str) -> str:

@@ -350,7 +350,7 @@ class _Body:
         if not shape.is_fully_defined():
             raise ValueError(
                 f"outside_compilation gives the TPU {node.name!r} ({node.op}) of the shape {shape}: "
-                "a TPU needs a static one. Set it inside of the function, by tf.ensure_shape."
+                "a TPU needs a static one. Set it inside of the function, with tf.ensure_shape."
             )
         room = v1.NodeDef(name=name, op="Const")
         room.attr["dtype"].type = self._dtype(tensor).as_datatype_enum

@@ -455,7 +455,7 @@ def _slices_section(comparison: Comparison) -> Section:
         return Section(title="Slices", says=f"No slice is measurably worse in {last}.")
     return Section(
         title="Slices",
-        says=f"Of {len(worse)} slices and metrics {last} is worse than {first}; this does not "
+        says=f"{last} is worse than {first} in {len(worse)} slices and metrics; this does not "
         "correct for chance.",
         mood="warn",
         tables={

@@ -233,7 +233,7 @@ def train(
         The last loss.
 
     Raises:
-        ValueError: If there is no folder for what is to be written.
+        ValueError: If there is no folder to write to.
     """
     if logdir is None and is_chief:
         for name, value in (

@@ -60,7 +60,7 @@ def unnamed_checkpoints(model_dir: str) -> str:
     name = os.path.basename(paths[-1])
     return (
         f" It has {name}, but no file {_STATE_FILE!r} that names the latest checkpoint: give checkpoint_path, or write "
-        f"the file, by tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
+        f"the file, with tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
     )
 
 

@@ -266,7 +266,7 @@ def check_predictions(predictions: Any) -> None:
         if tensor.shape.rank == 0:
             raise ValueError(
                 f"The tensor with key ({name}) in TPUEstimatorSpec.predictions must have the batch as its first "
-                f"dimension, but is a scalar. Tensor: {tensor}. Repeat it for each row, as by tf.fill, or leave it out."
+                f"dimension, but is a scalar. Tensor: {tensor}. Repeat it for each row (tf.fill), or leave it out."
             )
         if tensor.shape.rank is None or tensor.shape[0] is None:
             raise ValueError(

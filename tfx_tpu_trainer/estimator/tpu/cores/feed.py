@@ -325,7 +325,7 @@ class FiniteFeed(CoreFeed):
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """Sets the shapes of full batches on tensors, hidden from the graph outside.
 
-        If a branch of a conditional states a shape (by tf.ensure_shape, or a reshape in the model), shape inference
+        If a branch of a conditional states a shape (with tf.ensure_shape, or a reshape in the model), shape inference
         assumes it outside of the branch, too, and would consider every batch a full one.
         """
         return hide(tensors, self.full_shapes)

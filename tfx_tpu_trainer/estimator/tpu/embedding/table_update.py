@@ -182,7 +182,7 @@ def _clip(values: tf.Tensor, least: float | None, most: float | None) -> tf.Tens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseAdam:
-    """Adam with a choice of what happens to the rows that a step does not touch.
+    """Adam, with options for the rows that a step does not touch.
 
     The bias of the moments is corrected by the step's number instead of by powers kept in variables, so a table's
     checkpoint has the same variables as an ordinary embedding's.
