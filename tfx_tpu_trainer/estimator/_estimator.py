@@ -176,7 +176,7 @@ class Estimator:
 
         Raises:
             ValueError: If the model is not trained.
-            tf.errors.NotFoundError: If the model has no such variable.
+            tf.errors.NotFoundError: If the model lacks the variable.
         """
         if isinstance(name, str):
             return checkpoints.variable_value(self.model_dir, name)

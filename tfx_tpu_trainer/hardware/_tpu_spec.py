@@ -234,7 +234,7 @@ class TpuSpec(pydantic.BaseModel):
         """Returns the labels of the GKE nodes that a pod needs.
 
         Raises:
-            ValueError: If GKE has no such nodes, or none that are provided in this way.
+            ValueError: If GKE has no nodes with this slice, or does not provide them in this way.
         """
         found = self.tpu_slice
         if found.gke_accelerator is None:
@@ -282,7 +282,7 @@ class TpuSpec(pydantic.BaseModel):
         """Returns the `machine_spec` of a Vertex worker pool.
 
         Raises:
-            ValueError: If Vertex has no such machines.
+            ValueError: If Vertex has no machines with this slice.
         """
         found = self.tpu_slice
         if found.vertex_machine_type is None:

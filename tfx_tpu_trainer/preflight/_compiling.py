@@ -150,7 +150,7 @@ def compile_steps(
         The result of each step, in their order.
 
     Raises:
-        ValueError: If there is no such slice; names the nearest.
+        ValueError: If the slice does not exist; names the nearest.
         PreflightUnavailableError: If there is no compiler, or it is too old or too new for that
             slice.
     """

@@ -77,7 +77,7 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
         The files, sorted.
 
     Raises:
-        UnreadableError: If the path does not exist, or a folder has no such file.
+        UnreadableError: If the path does not exist, or a folder has no file to examine.
     """
     root = Path(path)
     if os.fspath(path) and (root.is_symlink() or root.exists()) and not root.is_dir():

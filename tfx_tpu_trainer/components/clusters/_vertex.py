@@ -86,7 +86,7 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
         Keyword arguments of `google.cloud.aiplatform_v1.types.CustomJob`.
 
     Raises:
-        ValueError: If Vertex AI has no such slice, the slice's zone is not in the job's region, or the job may last
+        ValueError: If Vertex AI lacks the slice, the slice's zone is not in the job's region, or the job may last
             longer than a slice can be reserved.
     """
     machine = tpu.vertex_machine_spec()

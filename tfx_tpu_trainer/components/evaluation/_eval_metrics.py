@@ -237,7 +237,7 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
         model_uri: folder of the Model artifact.
 
     Returns:
-        The metrics, or None if the model has no such file because another trainer made it.
+        The metrics, or None if the model lacks the file because another trainer made it.
 
     Raises:
         ValueError: the file exists but can't be read; the message names it.

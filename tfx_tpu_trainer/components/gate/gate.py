@@ -271,7 +271,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
                 LatestBlessedModelStrategy or from a LastBlessedModel. As long as it has no model, change thresholds are
                 not checked.
             pointer: path of a `.json` file that names the model whenever one is blessed, for a
-                LastBlessedModel. Defaults to None: no such file.
+                LastBlessedModel. Defaults to None: no file is written.
             require_alike_answers: whether to bless only models whose metagraphs for CPU and TPU hosts have given the
                 same answers in TpuTrainer's serving check. Defaults to False: a difference fails the training already,
                 unless `serving_check` is "warn" or "off".

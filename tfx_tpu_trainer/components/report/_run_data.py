@@ -396,7 +396,7 @@ def read_run_data(path: str) -> RunData | None:
         path: The file, or its folder.
 
     Returns:
-        The run; `None` if there is no such file.
+        The run; `None` if the file does not exist.
 
     Raises:
         ValueError: If the file can't be read; the message names it.
@@ -412,7 +412,7 @@ def read_run_data(path: str) -> RunData | None:
 
 
 def _content(path: str) -> tuple[str, bytes | None]:
-    """Returns the file's path and content; `None` if there is no such file."""
+    """Returns the file's path and content; `None` if it does not exist."""
     if is_local(path):
         # Avoids TensorFlow, whose import takes seconds.
         path = local_path(path)

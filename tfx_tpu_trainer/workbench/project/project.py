@@ -58,7 +58,7 @@ class Project:
         """Returns the class `Config` of its `config.py`; `ProjectConfig` if there is none.
 
         Raises:
-            ConfigError: If the module can't be imported, or has no such class.
+            ConfigError: If the module can't be imported, or lacks the class.
         """
         if not (self.folder / "config.py").exists():
             return ProjectConfig

@@ -197,7 +197,7 @@ class HParams:
             Itself.
 
         Raises:
-            ValueError: If it can't be read, or there is no such hyperparameter.
+            ValueError: If it can't be read, or a hyperparameter does not exist.
         """
         types = {name: kind for name, (kind, _) in self._hparam_types.items()}
         return self.override_from_dict(parse_values(values, types))

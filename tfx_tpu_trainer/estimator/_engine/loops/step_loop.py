@@ -155,7 +155,7 @@ IN_CALLERS_THREAD = v1.RunOptions(inter_op_thread_pool=-1)
 # loop continues when that thread wakes it: for small batches that takes as long as the draw. Its
 # synchronous form, which TensorFlow uses in eager execution, is for threads that nothing else needs
 # while they wait: the thread of a session call (`inter_op_thread_pool=-1`), or that of a loop with
-# threads of its own, on which no dataset of the program runs.
+# its own threads, on which no dataset of the program runs.
 def copy_with_direct_draws(
     copier: GraphCopier, step: Sequence[tf.Tensor | tf.Operation], *, name: str
 ) -> list[Any]:
