@@ -274,7 +274,7 @@ class StrategyFeed:
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(
                 self.strategy,
-                # Replicas are numbered over all processes, and all processes have as many.
+                # Replicas are numbered over all processes, which have the same number of replicas.
                 lambda context: parts[context.replica_id_in_sync_group % len(parts)],
             )
 
