@@ -87,8 +87,8 @@ class SummaryHook(v1.train.SessionRunHook):
 class SteadySummaryHook(v1.train.SummarySaverHook):
     """A SummarySaverHook that fetches the summaries with each call, and writes those that are due."""
 
-    # For each set of fetches, a session optimizes and instantiates the graph's functions again, which for a loop of
-    # steps of many replicas takes longer than the loop. So this hook is for summaries that cost next to nothing, of
+    # For each set of fetches, a session optimizes and instantiates the graph's functions again. For a loop with
+    # many replicas, that takes longer than the loop. So this hook is for summaries that cost next to nothing, of
     # tensors that a call fetches anyway.
 
     _summary: Any = None
