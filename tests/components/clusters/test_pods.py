@@ -92,7 +92,7 @@ def _wrong(name, value, *says):
         _wrong(
             "env",
             {"A": "\0"},
-            "'\\x00' is not a valid value of an environment variable: take the NUL",
+            "'\\x00' is not a valid value of an environment variable: remove the NUL",
         ),
         _wrong("secret_env", {"key": {}}, "Pods all.secret_env.key={}: ", "at least 1 item"),
         _wrong(
