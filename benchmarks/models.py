@@ -1,7 +1,7 @@
 """Defines the models once for all contenders: weights by name, and a function of weights and features.
 
 BERT-base and ResNet-50 are of a size that people train, with ops that both TPUEstimators have. Neither draws random
-numbers, so that all contenders reach the same loss: BERT has no dropout. It learns only the masked words; its other
+numbers, so all contenders reach the same loss: BERT has no dropout. It learns only the masked words; its other
 task, whether two sentences follow each other, costs next to nothing.
 """
 

@@ -1,6 +1,6 @@
 """Measures how much a TpuTrainer gains by parsing its rows once: `python -m benchmarks.parsed_rows`.
 
-Each way to feed the wide-and-deep model has its own process and session; they take turns, so that other load on the
+Each way to feed the wide-and-deep model has its own process and session; they take turns, so other load on the
 machine affects all of them.
 """
 
@@ -32,7 +32,7 @@ STEPS = 1000
 """Steps of a turn: enough that batches read ahead before it, a few hundred, do not make it fast."""
 
 PAUSE_SECS = 0.2
-"""Wait before each turn, so that the previous turn's read-ahead does not count for this one."""
+"""Wait before each turn, so the previous turn's read-ahead does not count for this one."""
 
 FILES = 4
 """Number of files, of the same rows."""

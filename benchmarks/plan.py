@@ -32,7 +32,7 @@ class Plan:
         first_steps: Steps of the first call, which gives the time to the first step.
         loop_steps: The most steps in one call, for contenders that make several.
         activities: The activities measured on the model, if they are measured for a contender.
-        together: Whether all contenders are in memory at once and take turns at each activity, so that compared
+        together: Whether all contenders are in memory at once and take turns at each activity, so compared
             measurements are close in time; else each has all its turns before the next one starts.
     """
 

@@ -78,8 +78,8 @@ def make_rounds(
 ) -> list[Round]:
     """Makes rounds until their ratios are settled.
 
-    The contenders take turns, so that other load on the machine affects all of them, and each round begins with another
-    one, so that none always follows the same. A contender that has failed is not tried again.
+    The contenders take turns, so other load on the machine affects all of them, and each round begins with another
+    one, so none always follows the same. A contender that has failed is not tried again.
     """
     made: list[Round] = []
     failed: set[str] = set()

@@ -336,7 +336,7 @@ def page(text: str) -> str:
     "--count",
     "folder",
     type=click.Path(path_type=Path),
-    help="Count anew, with packages in FOLDER.",
+    help="Count again, with packages in FOLDER.",
 )
 def main(folder: Path | None) -> None:
     """Writes the table of docs/doctor.md."""

@@ -5,7 +5,7 @@
         with refused(ValueError):
             make(steps)
 
-The fixture `refused` reads what the message has to say from the row, so that the page shows what was tested.
+The fixture `refused` reads what the message has to say from the row, so the page shows what was tested.
 """
 
 import contextlib

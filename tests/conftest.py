@@ -51,11 +51,11 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Groups and orders the tests.
 
-    A worker of pytest-xdist has fixtures of its own. Tests of one file therefore stay in one worker, where they share
-    the file's fixtures; and tests of a pipeline's run stay in one, whatever their files, so that it runs once.
+    A worker of pytest-xdist has its own fixtures. Tests of one file therefore stay in one worker, where they share
+    the file's fixtures; and tests of a pipeline's run stay in one, whatever their files, so it runs once.
 
     Where there are workers, the long ones come first: what is left for the end is short, and no worker waits long for
-    the other. In a single process the quick ones come first, so that a slip shows before the pipelines run.
+    the other. In a single process the quick ones come first, so a slip shows before the pipelines run.
     """
     config.stash[BAD_INPUT_ROWS] = bad_input.rows_of(items)
     cannot_run = excused.rows_here()
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=_weight, reverse=WORKER is not None)
 
 
-# A wrapper, so that pytest-xdist's controller, which collects nothing, switches it on again, too.
+# A wrapper, so pytest-xdist's controller, which collects nothing, switches it on again, too.
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Imports all test modules without a look for garbage.

@@ -271,7 +271,7 @@ def test_an_export_on_a_full_disk_leaves_nothing(tmp_path, refused):
 def test_an_export_where_nobody_may_write_leaves_nothing(folder, refused):
     train(folder)
     before = listing(folder)
-    # Once as a user who may, so that all modules are imported that the other may not read.
+    # Once as a user who may, so all modules are imported that the other may not read.
     export_model(folder)
     shutil.rmtree(folder / "versions")
     folder.chmod(0o555)

@@ -3,7 +3,7 @@
 Image models are complete. A language model of 8 to 256 billion parameters is sharded over the chips of its slice, which
 a preflight can't compile. Since its layers are alike, one layer is compiled at the shapes of one chip, with the weights
 as a chip has gathered them, and counts once for each layer. Its attention is a separate kernel on the TPU (MaxText's
-`attention=flash`), which XLA does not see, so that its operations are added.
+`attention=flash`), which XLA does not see, so its operations are added.
 """
 
 import dataclasses
@@ -228,7 +228,7 @@ def decoder_layer(shape: Decoder) -> Callable[..., TPUEstimatorSpec]:
         shared = shape.tensor_parallel
         heads = shape.heads // shared
         key_heads = max(1, shape.key_heads // shared)
-        # Trained, so that the gradient continues to what precedes the layer.
+        # Trained, so the gradient continues to what precedes the layer.
         hidden = features["hidden"] * _weight("before", [shape.width])
         normal = _rms_normalize(hidden)
         query = _product(normal, "query", heads * shape.head_size)

@@ -45,7 +45,7 @@ class Tally:
     Attributes:
         kills: Kills made, by "phase signal".
         restarts: Attempts after a kill.
-        manual_steps: Attempts that failed by themselves, so that a person would have to act.
+        manual_steps: Attempts that failed by themselves, so a person would have to act.
         trainings: Trainings that ended well, with their pushes.
         equal: Those of them that left what the uninterrupted one left, to the last bit.
         rows_equal: Those that saw the same rows in each epoch.

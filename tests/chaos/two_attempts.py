@@ -68,7 +68,7 @@ def older_and_newer(
         if not older.code or "Another attempt at this training" not in older.last_error:
             problems.append(f"the older one ended with {older.code}: {older.log}")
     elif older.code and newer.code:
-        # Neither had the folder, so that either may take it from the other.
+        # Neither had the folder, so either may take it from the other.
         problems.append(f"neither has ended well: {older.log}, {newer.log}")
     return problems
 

@@ -241,7 +241,7 @@ ERRORS = {
             "program.py": (
                 f"{_TF}from tpu_cluster_resolver import TPUClusterResolver\nTPUClusterResolver('a')\n"
             ),
-            # Of TensorFlow's file's name, and it fails alike: the real one takes seconds to import.
+            # It has the name of TensorFlow's file, and fails in the same way: the real one takes seconds to import.
             "tpu_cluster_resolver.py": (
                 "import urllib.request\n"
                 "def TPUClusterResolver(tpu): urllib.request.urlopen('http://localhost:1')\n"

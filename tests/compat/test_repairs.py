@@ -193,7 +193,7 @@ def test_a_text_that_can_not_be_laid_out_is_as_it_was_repaired():
     assert keep_lines(original, repaired) == repaired
 
 
-# In both versions of TensorFlow, so that its behaviour stays as it is.
+# In both versions of TensorFlow, so its behaviour stays as it is.
 MODULE = '''"""A module."""
 import tensorflow as tf
 

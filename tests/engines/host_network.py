@@ -1,4 +1,4 @@
-"""Hosts with addresses of their own on this machine: network namespaces, joined by a bridge."""
+"""Hosts with their own addresses on this machine: network namespaces, joined by a bridge."""
 
 import contextlib
 import itertools
@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines import tools
 
-# Of the block that RFC 2544 keeps for measurements, so that no real network has them.
+# Of the block that RFC 2544 keeps for measurements, so no real network has them.
 _SUBNET = "198.18.77"
 _numbers = itertools.count()
 

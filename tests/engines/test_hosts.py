@@ -1,4 +1,4 @@
-"""Trainings of several hosts, each with an address of its own, whose links go down and whose processes are killed."""
+"""Trainings of several hosts, each with its own address, whose links go down and whose processes are killed."""
 
 import contextlib
 import json

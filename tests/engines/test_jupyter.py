@@ -1,4 +1,4 @@
-"""docs/notebooks/pipeline.ipynb in a kernel of its own, as Jupyter runs it: a whole pipeline, which takes a while."""
+"""docs/notebooks/pipeline.ipynb in its own kernel, as Jupyter runs it: a whole pipeline, which takes a while."""
 
 import copy
 

@@ -19,7 +19,7 @@ _TOOLS = {
     "ip": (
         ("ip", "-Version"),
         r"iproute2-([\d.]+)",
-        "what makes hosts with addresses of their own",
+        "what makes hosts with their own addresses",
     ),
 }
 _PACKAGES = {

@@ -256,7 +256,7 @@ _LAYERS = {
         x / tf.sqrt(v1.tpu.cross_replica_sum(tf.nn.moments(x, [0])[1]) + 1.0)
     ),
 }
-_MOVED = "This training had 4 replicas of 4 rows and goes on with 1 of 16 rows"
+_MOVED = "This training had 4 replicas of 4 rows and continues with 1 of 16 rows"
 
 
 @mostly_swept(

@@ -193,7 +193,7 @@ def test_several_threads_are_warned_of_in_the_words_of_the_original(shuffle, cap
     with tf.Graph().as_default():
         inputs.numpy_input_fn(AGES, shuffle=shuffle, num_epochs=3, num_threads=2)()
     epochs, order = caplog.messages
-    # What TensorFlow 2.15's queues say; ours goes on with the numbers.
+    # The message of TensorFlow 2.15's queues; ours continues with the numbers.
     assert epochs.startswith(
         "enqueue_data was called with num_epochs and num_threads > 1. num_epochs is applied per "
         "thread, so this will produce more epochs than you probably intend. If you want to limit "

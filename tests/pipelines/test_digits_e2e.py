@@ -74,7 +74,7 @@ def test_another_setting_trains_again_on_what_is_cached(digits_run: PipelineRun)
 def test_emulated_tpu_cores_reach_what_the_host_reaches(
     digits_run: PipelineRun, cores_run: PipelineRun
 ) -> None:
-    # The optimizer averages over the cores, so that 4 cores make the steps of one.
+    # The optimizer averages over the cores, so 4 cores make the steps of one.
     assert cores_run.statuses["Transform"].state is State.CACHED
     assert "runs on emulated TPU cores" in cores_run.log
     for name, value in digits_run.report.eval_metrics.items():

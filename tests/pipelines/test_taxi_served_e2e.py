@@ -112,7 +112,7 @@ def _as_tensor(rides: list[tf.train.Example], name: str, spec: tf.TensorSpec) ->
 
 @pytest.mark.sweep
 def test_bulk_inferrer_predicts_with_the_model(taxi_run: PipelineRun, signatures) -> None:
-    # In the same root, so that the rest comes from the cache.
+    # In the same root, so the rest comes from the cache.
     run = completed(run_local("taxi", taxi_run.root, *TAXI, "bulk_inference.splits=[eval]"))
     assert run.statuses["BulkInferrer"].state is State.COMPLETE
     assert run.statuses["TpuTrainer"].state is State.CACHED

@@ -3,7 +3,7 @@
     python -m pytest -n0 -m sweep tests/preflight/test_against_jax.py
     python -m pytest -n0 -m sweep tests/preflight/test_against_jax.py -k "[look_up]"      # one of them
 
-JAX is in an environment of its own, `.make/jax`, which is made where it is missing.
+JAX is in its own environment, `.make/jax`, which is made where it is missing.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Bytes in HBM: moved by a program, held by it, and at the edge where the compiler begins to refuse a step.
 
-Programs and buffer assignments are written by hand as the compiler writes them, so that their sums are known; those of
+Programs and buffer assignments are written by hand as the compiler writes them, so their sums are known; those of
 a tiny step are the compiler's own.
 """
 

@@ -161,7 +161,7 @@ _LIST = [
         "0.2",
         "1c9429e40ac6c6104bc0ae1478fc576423294cdd6bdd735065248c7e4e6fc522",
         _APACHE,
-        "an optimizer with constraints, which has variables and steps of its own",
+        "an optimizer with constraints, which has its own variables and steps",
     ),
     Package(
         "tensorflow-datasets",

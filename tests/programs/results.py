@@ -1,6 +1,6 @@
 """What came of the cases: kept in results.json, and told in docs/programs.md.
 
-`python -m tests.programs.results` writes the page anew, without a run.
+`python -m tests.programs.results` rewrites the page, without a run.
 """
 
 from __future__ import annotations

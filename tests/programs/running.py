@@ -1,4 +1,4 @@
-"""How a program of a package runs: in a process of its own, edited in the way that its case says."""
+"""How a program of a package runs: in its own process, edited in the way that its case says."""
 
 import dataclasses
 import os

@@ -1,7 +1,7 @@
 """Models that our TPUEstimator exports, copies of them that are broken on purpose, and small SavedModels made by hand.
 
 The exported model computes `y = x W + b` of `x` [batch, 3] and, outside of the compilation, the text of the
-larger column. W and b are known, so that answers are checked by the formula. In the small ones y is 2 x.
+larger column. W and b are known, so answers are checked by the formula. In the small ones y is 2 x.
 """
 
 import pathlib

@@ -328,7 +328,7 @@ def test_a_process_that_is_not_needed_ends(capfd):
 
 
 def test_a_process_whose_starter_has_died_ends():
-    # The starter is killed, so that nothing of it can tidy up. Forked, which spares it the imports.
+    # The starter is killed, so nothing of it can tidy up. Forked, which spares it the imports.
     starter = multiprocessing.get_context("fork")
     receiver, sender = starter.Pipe(duplex=False)
     process = starter.Process(target=_start_and_die, args=(sender,))

@@ -165,7 +165,7 @@ USES = {
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("extra", USES)
 def test_an_extra_installs_and_imports_alone(tmp_path, extra):
-    """In an environment of its own, with the versions of this line's lock."""
+    """In its own environment, with the versions of this line's lock."""
     source, environment = tmp_path / "source", tmp_path / "environment"
     source.mkdir()
     shutil.copytree(PACKAGE, source / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.timeout(5400),
     pytest.mark.skipif(
         not importlib.metadata.version("tfx").startswith("1.16."),
-        reason="the other line's Python may run on a glibc of its own, which an environment made of it has not",
+        reason="the other line's Python may run on its own glibc, which an environment made of it has not",
     ),
 ]
 

@@ -136,7 +136,7 @@ def test_the_preflight_prints_what_the_notebook_keeps(tmp_path_factory):
             printed(cell) for cell in code_cells(each) if MEASURED in cell.metadata.get("tags", [])
         )
         assert "the input is the limit" in rows
-        assert "None of these slices finishes within 2 h 30 min." in rows
+        assert "No slice finishes within 2 h 30 min." in rows
         assert "the chips are the limit" in batches
         assert [line.split()[-1] for line in decision.splitlines()] == [
             *("input", "late", "USD"),

@@ -60,7 +60,7 @@ def renames_folders(path: str | os.PathLike[str]) -> bool:
 
 
 def path_text(name: str, path: Any) -> str:
-    """Returns a path as text, as TensorFlow takes it."""
+    """Returns a path as text, in the form that TensorFlow reads."""
     try:
         text = os.fsdecode(path)
     except TypeError:

@@ -37,7 +37,7 @@ def available_memory(root: str = "/") -> int:
     ):
         most = _number(folder / limit)
         if most is not None and most < _NO_CGROUP_LIMIT:
-            # The usage includes page cache, which the kernel drops before it kills, so that it is available.
+            # The usage includes page cache, which the kernel drops before it kills, so it is available.
             used = _number(folder / usage) or 0
             found.append(most - used + _cached(folder / "memory.stat"))
     return max(0, min(found))

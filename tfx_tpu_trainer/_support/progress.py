@@ -60,7 +60,7 @@ class _Work:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        """All of it in one line."""
+        """The whole progress in one line."""
         return ", ".join([self.count(), *self.details()])
 
 
@@ -259,8 +259,8 @@ class Progress:
     def phase(self, name: str, *, is_told: bool = False) -> Iterator[None]:
         """Counts the block's seconds."""
         # Phases nest: an evaluation begins while a training waits for it. The seconds so far go to the outer phase,
-        # which resumes at the end of the inner one, so that every second counts for the innermost phase only. The outer
-        # phase's speed excludes the pause, so that an evaluation does not look like slow steps.
+        # which resumes at the end of the inner one, so every second counts for the innermost phase only. The outer
+        # phase's speed excludes the pause, so an evaluation does not look like slow steps.
         began = self._clock()
         self._count_until(began)
         self._phases.append(_Phase(name, began))

@@ -47,7 +47,7 @@ def install(*, emulate: bool | None = None) -> Installation:
     """Restores `tf.estimator` and what was removed with it, from this package.
 
     `docs/compat.md` lists the names. Imports TensorFlow if it is not imported yet, with Keras 2 (TF_USE_LEGACY_KERAS=1)
-    unless the environment says otherwise. A second call changes nothing.
+    unless the environment has another value. A second call changes nothing.
 
     Examples:
         >>> from tfx_tpu_trainer import compat
@@ -177,7 +177,7 @@ class ImportWatcher(importlib.abc.MetaPathFinder):
     """Sees every import first, and changes some modules.
 
     TensorFlow executes its API's modules again for each name they are imported by (`tensorflow.compat.v1` is another
-    module than `tf.compat.v1`), so that changing existing modules is not enough.
+    module than `tf.compat.v1`), so changing existing modules is not enough.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ MOVED: Final = {
 
 
 class MovedModulesFinder(importlib.abc.MetaPathFinder):
-    """Finds moved modules by their old names, as the same module objects; comes last, so that existing modules win."""
+    """Finds moved modules by their old names, as the same module objects; comes last, so existing modules win."""
 
     def find_spec(
         self,
@@ -285,7 +285,7 @@ class MovedModulesFinder(importlib.abc.MetaPathFinder):
 
 
 # importlib returns the module that is in `sys.modules` after `exec_module`: replacing it there makes the old name an
-# alias of the same object, so that `isinstance` holds for classes of both.
+# alias of the same object, so `isinstance` holds for classes of both.
 class _SameModule(importlib.abc.Loader):
     """Imports a module under its old name as the same object."""
 
@@ -303,7 +303,7 @@ ORIGIN = "tfx_tpu_trainer.compat"
 def make_module(name: str, values: Mapping[str, Any], *, doc: str) -> types.ModuleType:
     """Makes a module with given values.
 
-    It is a package without a folder, so that missing names are requested as its submodules, and the importer can
+    It is a package without a folder, so missing names are requested as its submodules, and the importer can
     explain why they are missing.
     """
     module = types.ModuleType(name, doc)

@@ -79,7 +79,7 @@ def put_back(log: UndoLog, *, emulate: bool | None) -> None:
         emulate = environment_emulates()
     elif emulate:
         log.set_environment(EMULATE_VARIABLE, "1")
-    # All checks come before the first change, so that a refusal changes nothing.
+    # All checks come before the first change, so a refusal changes nothing.
     changes = _Changes(log, emulate=emulate)
     for name, module in changes.modules.items():
         log.set_module(name, module)
@@ -304,7 +304,7 @@ class ContribNames:
 
 
 def _attribute(module: types.ModuleType, name: str) -> Any:
-    """Returns an attribute of the module that another one stands for, except its file and path."""
+    """Returns an attribute of the module that another one replaces, except its file and path."""
     if name.startswith("__"):
         raise AttributeError(
             f"module {module.__name__!r} replaces it, and does not share its {name!r}"
@@ -359,7 +359,7 @@ def _own_module(part: str) -> Any:
     try:
         is_there = bool(part) and importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
-        # Its parent does not exist either, or is no package.
+        # Its parent does not exist either, or is not a package.
         return None
     module = importlib.import_module(name) if is_there else None
     return module if hasattr(module, "__all__") else None
@@ -371,7 +371,7 @@ def _is_module(path: str) -> bool:
     if not part:
         return True
     if rest and rest[0] == "python":
-        # There is no list of private modules, but a name with a rule is no module.
+        # There is no list of private modules, but a name with a rule is not a module.
         return _is_module(part) and not _is_told(path) and not rest[-1][:1].isupper()
     if _own_module(path) is not None:
         return True

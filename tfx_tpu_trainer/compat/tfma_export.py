@@ -46,7 +46,7 @@ ReceiverFn = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalInputReceiver:
-    """What an eval_input_receiver_fn returns; mirrors `tfma.export.EvalInputReceiver`.
+    """The result of an eval_input_receiver_fn; mirrors `tfma.export.EvalInputReceiver`.
 
     Attributes:
         features: The model's features, and others to slice by: a dict of str to Tensor or SparseTensor, or a single
@@ -174,8 +174,8 @@ def evaluation_receiver(
             evaluation's features.
 
     Returns:
-        A ServingInputReceiver. A receiver of another kind, or one that has this signature already, is returned as it
-        is, with a log line.
+        A ServingInputReceiver. A receiver of another kind, or one that has this signature already, is returned
+        unchanged, with a log line.
 
     Raises:
         ValueError: If eval_input_receiver_fn returned something else than an EvalInputReceiver.
@@ -257,7 +257,7 @@ def _named_labels(receiver: EvalInputReceiver) -> dict[str, Any]:
 
 
 def _is_raw_and_sparse(value: Any) -> bool:
-    """Returns whether a feature is still as parsed, so that values may be missing.
+    """Returns whether a feature is still as parsed, so values may be missing.
 
     TFMA reads raw features itself, and knows a missing value there; in a dense tensor it would be a zero.
     """

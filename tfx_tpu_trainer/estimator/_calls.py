@@ -270,7 +270,7 @@ def train(
     ):
         with progress.phase(TRACE):
             plan, own_hooks = calls.plan_training(input_fn, steps=steps, max_steps=max_steps)
-        # A checkpoint would overwrite the values of a warm start, so none is read then.
+        # A checkpoint would overwrite the values of a warm start, so it is not read then.
         if not estimator.latest_checkpoint():
             if unnamed := checkpoints.unnamed_checkpoints(estimator.model_dir):
                 _logger.warning(
@@ -448,7 +448,7 @@ def _checkpoint_or_warning(estimator: Estimator, given: Any, doing: str) -> Any:
 
     Variables are then initialized; without a warm start, that is worth a warning.
     """
-    # A path as TensorFlow's savers take it; other values are rejected when the checkpoint is opened.
+    # A path in the form of TensorFlow's savers; other values are rejected when the checkpoint is opened.
     path = os.fsdecode(given) if isinstance(given, (bytes, os.PathLike)) else given
     path = path or estimator.latest_checkpoint()
     if path:

@@ -176,7 +176,7 @@ class Estimator:
 
         Raises:
             ValueError: If the model is not trained.
-            tf.errors.NotFoundError: If the model has no such variable.
+            tf.errors.NotFoundError: If the model lacks the variable.
         """
         if isinstance(name, str):
             return checkpoints.variable_value(self.model_dir, name)
@@ -267,7 +267,7 @@ class Estimator:
     ) -> EvalResult:
         """Evaluates the model and also returns the rows, the loss averaged over them and the seconds.
 
-        The original has no such method. `variable_values` maps names of variables to values that
+        The original lacks this method. `variable_values` maps names of variables to values that
         replace a checkpoint's; it defaults to `None`. The other arguments and the errors are those
         of `evaluate`.
 
@@ -285,7 +285,7 @@ class Estimator:
     ) -> tuple[MetaGraph, ...]:
         """Builds the graphs of an evaluation and of an export, and runs nothing.
 
-        The original has no such method. Before a training, it finds mistakes that would show only
+        The original lacks this method. Before a training, it finds mistakes that would show only
         afterwards: a model_fn, an input_fn or a receiver that fails in modes EVAL and PREDICT.
 
         Args:
@@ -314,8 +314,8 @@ class Estimator:
     ) -> bytes:
         """Exports the graphs that `build_graphs` returned, with the variables of a checkpoint.
 
-        The original has no such method. A training that checks its graphs before the first step
-        need not trace them again after the last.
+        The original lacks this method. A training that checks its graphs before the first step
+        does not trace them again after the last.
 
         Args:
             export_dir_base: Folder to make the timestamped folder in.

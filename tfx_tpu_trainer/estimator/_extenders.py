@@ -112,7 +112,7 @@ def forward_features(
 ) -> Estimator:
     """Returns an Estimator that also predicts features; mirrors `tf.contrib.estimator.forward_features`.
 
-    `predict` and the predict signatures of an export return them with the predictions, so that predictions whose
+    `predict` and the predict signatures of an export return them with the predictions, so predictions whose
     order is lost can be joined with their inputs.
 
     Examples:

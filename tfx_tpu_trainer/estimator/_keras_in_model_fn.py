@@ -71,7 +71,7 @@ class _Call:
                 self.remember(inner)
 
     def restore(self) -> None:
-        """Restores optimizers from outside, so that the next call can use them."""
+        """Restores optimizers from outside, so the next call can use them."""
         for optimizer, state in self._before:
             vars(optimizer).clear()
             vars(optimizer).update(state)
@@ -101,7 +101,7 @@ def keras_optimizers_train() -> Iterator[None]:
 
 
 def is_of_this_call(optimizer: Any) -> None:
-    """Marks an optimizer as made for the running model_fn, so that it keeps its variables, which are saved."""
+    """Marks an optimizer as made for the running model_fn, so it keeps its variables, which are saved."""
     call = _call.get()
     if call is not None:
         call.made_here.add(optimizer)
@@ -242,7 +242,7 @@ def _build(optimizer: Any, variables: list[Any]) -> None:
     with contextlib.ExitStack() as stack:
         stack.enter_context(v1.variable_creator_scope(_from_first_values))
         if not hasattr(optimizer, "built"):
-            # Keras 3 has a scope of its own for each variable.
+            # Keras 3 has its own scope for each variable.
             stack.enter_context(tf.name_scope(getattr(optimizer, "name", None) or "optimizer"))
         optimizer.build(variables)
 

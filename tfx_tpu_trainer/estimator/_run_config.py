@@ -86,8 +86,8 @@ class RunConfig:
         Args:
             model_dir: Folder of checkpoints and events. Defaults to `None`: the estimator's.
             tf_random_seed: Graph-level random seed of every run. Defaults to `None`.
-            save_summary_steps: Steps between summaries. Defaults to 100. Numbers of steps need not be whole: 31.25 is
-                due at the next whole step, the 32nd.
+            save_summary_steps: Steps between summaries. Defaults to 100. Numbers of steps don't have to be whole: 31.25
+                is due at the next whole step, the 32nd.
             save_checkpoints_steps: Steps between checkpoints; excludes
                 `save_checkpoints_secs`. With both `None`, no checkpoint is written.
             save_checkpoints_secs: Seconds between checkpoints. Defaults to 600 without
@@ -110,7 +110,7 @@ class RunConfig:
                 for the hosts that it needs to answer. Defaults to 7200.
             checkpoint_save_graph_def: Whether graph.pbtxt and .meta files are written.
                 Defaults to `True`.
-            jit_compile: How to speed up training steps on the host (ours; the original has no such argument). `None`
+            jit_compile: How to speed up training steps on the host (ours; not in the original). `None`
                 compiles nothing, and runs each op on one thread if the graph's steps are so small that sharing ops
                 among threads costs more than it gains, with a log line. `False` always shares ops among threads. `True`
                 lets XLA compile the steps; `"auto"` measures both in the first loops and continues with the faster, or
@@ -120,11 +120,11 @@ class RunConfig:
                 (with `"auto"`, within 60 seconds), or a hook must see every step, a log line reports it. Defaults to
                 `None`.
             save_input_position: Whether to save the position of the training input with each checkpoint, in
-                `<model_dir>/input_position`, so that a resumed training reads the next rows (ours; the original starts
+                `<model_dir>/input_position`, so a resumed training reads the next rows (ours; the original starts
                 the input from its beginning). Seeded random ops of model_fn then draw by the global step.
                 `docs/reliability.md` has the guarantees. Defaults to `False`.
             first_checkpoint_secs: Seconds to the first checkpoint by time (ours). Each next interval is
-                twice as long, up to `save_checkpoints_secs`, so that a training that is killed
+                twice as long, up to `save_checkpoints_secs`, so a training that is killed
                 early loses at most half of its steps. Defaults to `None`: all intervals are equal.
             stall_timeout_secs: Seconds without a step after which a session ends (ours): the stacks of all Python
                 threads are logged and a StalledError is raised; a process that can't raise it ends with exit code 75.

@@ -73,7 +73,7 @@ def read_task_environment(
             first worker is the chief of a cluster without one.
 
     Returns:
-        This process's task; a local run where TF_CONFIG is not set.
+        This process's task; a local run if TF_CONFIG is not set.
 
     Raises:
         ValueError: If TF_CONFIG is not JSON, or describes an invalid cluster or task.
@@ -153,7 +153,7 @@ def _check_addresses(cluster: tf.train.ClusterSpec) -> None:
                     f'The address of {task} in TF_CONFIG is {address!r}; give "host:port", with a '
                     f"port from 0 to {_MAX_PORT}."
                 )
-            # Port 0 stands for any free one, so two tasks of a host may both have it.
+            # Port 0 means any free one, so two tasks of a host may both have it.
             if address in task_at and int(port[1]):
                 raise ValueError(
                     f"{task_at[address]} and {task} in TF_CONFIG have the same address, "

@@ -113,7 +113,7 @@ def call_with(
         for index, each in enumerate(parameters)
         if each.kind is _Parameter.POSITIONAL_ONLY and each.name in keywords
     ]
-    # A positional-only argument needs all those before it, with their defaults where nothing is given.
+    # A positional-only argument needs all those before it, with their defaults if nothing is given.
     leading = parameters[: positional[-1] + 1] if positional else []
     arguments = [keywords.pop(each.name, each.default) for each in leading]
     return function(*arguments, **keywords)
@@ -193,7 +193,7 @@ def call_input_fn(
     Args:
         input_fn: The function; may take `mode`, `params`, `config` and `input_context`.
         mode: One of `ModeKeys`.
-        params: Given as a deep copy, so that changes have no effect.
+        params: Given as a deep copy, so changes have no effect.
         config: Given as a deep copy.
         input_context: The share of the input of a `tf.distribute` worker. Defaults to `None`: not
             given to input_fn.
@@ -337,7 +337,7 @@ def _advice_on_params(key: Any, mode: str, *, is_of_tpu_estimator: bool) -> str:
 
 
 def _copied(available: Mapping[str, Any]) -> dict[str, Any]:
-    """Copies params and config, so that a function's changes have no effect."""
+    """Copies params and config, so a function's changes have no effect."""
     return {
         name: copy.deepcopy(value) if name in ("params", "config") else value
         for name, value in available.items()

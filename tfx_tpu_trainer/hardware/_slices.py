@@ -109,7 +109,7 @@ class Slice:
         chip: Their generation.
         topology: Their arrangement, such as `"2x4"`.
         hosts: Number of their machines.
-        gke_machine_type: Machine type of a node; `None` if GKE has no such nodes.
+        gke_machine_type: Machine type of a node; `None` if GKE has no nodes of this kind.
         gke_accelerator: Value of the node label `cloud.google.com/gke-tpu-accelerator`, or `None`.
         vertex_machine_type: Machine type of a Vertex worker, or `None`.
         vertex_accelerator_type: Accelerator type of a Vertex worker if its machine type does not imply it, or `None`.

@@ -20,7 +20,7 @@ _NO_FLEX_START = ("v3", "v4")
 
 
 class TpuSpec(pydantic.BaseModel):
-    """A TPU slice and how it is provided; checked when it is made, at a pipeline's compilation.
+    """A TPU slice and how it is provided; its values are checked when the pipeline is compiled.
 
     Examples:
         >>> from tfx_tpu_trainer import TpuSpec
@@ -87,7 +87,7 @@ class TpuSpec(pydantic.BaseModel):
 
     @classmethod
     def read(cls, value: TpuSpec | Mapping[str, Any] | str) -> TpuSpec:
-        """Makes a spec from any of the forms in which people and files write one.
+        """Makes a spec from any accepted form.
 
         Args:
             value: A spec, a slice's name such as `"v5e:2x4"`, or all attributes as a mapping or
@@ -191,7 +191,7 @@ class TpuSpec(pydantic.BaseModel):
             name: The name of the batch size, for the error.
 
         Raises:
-            ValueError: If the replicas do not divide it; names the nearest sizes that they divide.
+            ValueError: If the replicas do not divide the batch size; names the nearest sizes that they divide.
         """
         replicas = self.num_replicas(num_cores_per_replica) * num_slices
         if batch_size % replicas:
@@ -206,7 +206,7 @@ class TpuSpec(pydantic.BaseModel):
     def check_num_shards(
         self, num_shards: int | None, *, num_cores_per_replica: int | None = None
     ) -> None:
-        """Checks that a number of replicas, if given, is the slice's.
+        """Checks that a number of replicas, if given, matches the slice.
 
         Args:
             num_shards: The number.
@@ -234,7 +234,7 @@ class TpuSpec(pydantic.BaseModel):
         """Returns the labels of the GKE nodes that a pod needs.
 
         Raises:
-            ValueError: If GKE has no such nodes, or none that are provided in this way.
+            ValueError: If GKE has no nodes with this slice, or does not provide them in this way.
         """
         found = self.tpu_slice
         if found.gke_accelerator is None:
@@ -282,7 +282,7 @@ class TpuSpec(pydantic.BaseModel):
         """Returns the `machine_spec` of a Vertex worker pool.
 
         Raises:
-            ValueError: If Vertex has no such machines.
+            ValueError: If Vertex has no machines with this slice.
         """
         found = self.tpu_slice
         if found.vertex_machine_type is None:

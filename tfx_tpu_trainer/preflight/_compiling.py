@@ -111,11 +111,11 @@ class CompilerOptions:
 
     Attributes:
         libtpu_path: A `libtpu.so` to use instead of the installed package's. Defaults to `None`.
-        timeout_seconds: Seconds after which a compilation is given up. Defaults to 300.
+        timeout_seconds: Seconds after which a compilation is stopped. Defaults to 300.
         memory_limit_gib: The most memory that a compiler's process may address, GiB. Defaults to
             `None`: that of this machine.
         effort: How hard the compiler optimizes, from -1.0 (the least: enough to know whether it compiles) to 1.0. Less
-            effort makes a different program, with another need of HBM and another speed. Defaults to `None`, the
+            effort makes a different program, which may need more or less HBM and time. Defaults to `None`, the
             compiler's own choice.
     """
 
@@ -150,7 +150,7 @@ def compile_steps(
         The result of each step, in their order.
 
     Raises:
-        ValueError: If there is no such slice; names the nearest.
+        ValueError: If the slice does not exist; names the nearest.
         PreflightUnavailableError: If there is no compiler, or it is too old or too new for that
             slice.
     """
@@ -331,7 +331,7 @@ def _topology_options(tpu_slice: Slice) -> Mapping[str, Any]:
 
 
 def _replicas_problem(step: LoweredStep, tpu_slice: Slice) -> Problem | None:
-    # Single cores serve an exported model: each has the whole model, whatever the slice.
+    # Single cores serve an exported model: each has the whole model, on any slice.
     serves = step.name.startswith("serve")
     devices = step.num_replicas * step.num_partitions
     if devices == tpu_slice.num_devices or (serves and step.num_replicas == 1):

@@ -52,7 +52,7 @@ _Found = Iterator[tuple[Any, int, Finding]]
 
 class _Kind(NamedTuple):
     pattern: re.Pattern[str]  # matches the types of such ops
-    reason: str  # describes such an op, after its name
+    reason: str  # describes the op, after its name
     advice: str  # the remedy
 
 
@@ -231,7 +231,7 @@ def _poorly_filled(module: HloModule, look_up: LookUp) -> _Found:
     for instruction in module.instructions():
         name = instruction.metadata.op_name
         sizes = _matrix_sizes(instruction, by_id)
-        # A gradient has its forward op's sizes in another order, and needs no finding of its own.
+        # A gradient has its forward op's sizes in another order, and does not need its own finding.
         if sizes is None or not name or "gradients" in name.split("/"):
             continue
         rows, inner, columns = sizes

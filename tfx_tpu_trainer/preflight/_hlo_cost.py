@@ -247,7 +247,7 @@ def _met(
     size: int, output: int, window: int, stride: int, low: int, dilation: int, base: int
 ) -> int:
     """Returns the number of pairs of an output and a kernel position that meet an input element."""
-    # Example: a row of 3 with one element of padding on each side and a window of 3 has 3 outputs. Of the 9 pairs, 7
+    # Example: a row of 3 with one element of padding on each side and a window of 3 has 3 outputs. Seven of 9 pairs
     # meet an element; the first output's first and the last one's last meet padding.
     reach = (size - 1) * base + 1
     found = 0
@@ -381,7 +381,7 @@ class _Walk:
 
 
 def _collective_bytes(instruction: Any, operands: Sequence[Any]) -> int:
-    # By prefix, so that `all-reduce-start` counts; `all-reduce-done` never gets here.
+    # By prefix, so `all-reduce-start` counts; `all-reduce-done` never gets here.
     if not instruction.opcode.startswith(_COLLECTIVES):
         return 0
     return sum(unpadded_bytes(each.shape) for each in operands)

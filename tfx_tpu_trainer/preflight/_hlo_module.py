@@ -27,7 +27,7 @@ _SUMS = frozenset({"all-reduce", "all-gather", "reduce-scatter", "all-to-all"})
 _COLLECTIVES = _SUMS | {"collective-permute", "collective-broadcast", "ragged-all-to-all"}
 _STARTS = frozenset({"all-reduce-start", "all-gather-start"})
 
-# These take no memory of their own.
+# These take no additional memory.
 _VIEWS = frozenset({"bitcast", "get-tuple-element", "tuple", "parameter", "constant", "while"})
 
 
@@ -167,7 +167,7 @@ class HloModule:
         loops, found = self._loops, 0.0
         for computation in self._module.computations:
             more = loops.runs[computation.id] - loops.calls[computation.id]
-            # A fusion's body is a computation with its own runs, so that its products count here, and the fusion
+            # A fusion's body is a computation with its own runs, so its products count here, and the fusion
             # instruction adds nothing.
             if more > 0:
                 by_id = {each.id: each for each in computation.instructions}

@@ -1,7 +1,7 @@
 """Lowers a step's graph to HLO, the TPU compiler's input, without memory for its variables.
 
 TensorFlow lowers for this machine's CPU, since it has no other lowering without a TPU. The step's variables are
-replaced by new ones without values, so that a model far larger than this machine's memory can be lowered.
+replaced by new ones without values, so a model far larger than this machine's memory can be lowered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ v1 = tf.compat.v1
 
 _VARIABLE = "VarHandleOp"
 
-# The largest chip's memory, with room to spare: larger variables need not be considered.
+# The largest chip's memory, with room to spare: larger variables are not considered.
 _LARGEST_VARIABLE = 128 << 30
 
 # Attributes on a node's device, colocation and TPU program no longer hold in the new function, and neither do shapes
@@ -280,7 +280,7 @@ def valueless_variables(specs: Mapping[str, tf.TensorSpec]) -> Iterator[dict[str
     """Makes variables without values.
 
     TensorFlow looks up a variable's shape in its value. All values share the pages of one empty file, which are never
-    read or written, so that they may be larger than this machine's memory.
+    read or written, so they may be larger than this machine's memory.
     """
     largest = max((_value_bytes(spec) for spec in specs.values()), default=0)
     handles: dict[str, tf.Tensor] = {}

@@ -278,7 +278,7 @@ def training_cost(
         The cost.
 
     Raises:
-        ValueError: If the report has no such step, or there is no price for the chips.
+        ValueError: If the report lacks this step, or there is no price for the chips.
     """
     step = next((each for each in report.steps if each.name == "train"), None)
     if step is None or step.estimate is None or not step.batch_size:

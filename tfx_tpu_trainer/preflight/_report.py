@@ -30,9 +30,9 @@ from tfx_tpu_trainer.preflight._step_time import (
 )
 
 FORMAT = "tfx_tpu_trainer.preflight/1"
-"""Value of `format` in the JSON form. Keys may be added later; none is removed or changes its meaning."""
+"""Value of `format` in the JSON form. Keys may be added later, but are never removed and never change their meaning."""
 
-# What a report has of the compiled step, under the same names.
+# Fields of the compiled step that a report has, under the same names.
 _OF_PROGRAM = (
     *("memory", "need_bytes", "limit_bytes", "flops", "bytes_accessed", "collective_bytes"),
     *("largest", "findings", "problem", "collectives"),
@@ -356,7 +356,7 @@ class PreflightReport:
             The report.
 
         Raises:
-            ValueError: If it is not such an object.
+            ValueError: If it is not a report's JSON object.
         """
         if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             found = values.get("format") if isinstance(values, Mapping) else values

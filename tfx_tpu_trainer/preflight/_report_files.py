@@ -182,7 +182,7 @@ def hbm_bar(step: StepReport) -> HbmBar:
     colors: tuple[str, ...] = _COLORS
     if not sizes and step.need_bytes:
         # It did not compile, so only the sum is known.
-        sizes, colors = {"needed in all": step.need_bytes}, (_NEED_COLOR,)
+        sizes, colors = {"needed in total": step.need_bytes}, (_NEED_COLOR,)
     needed = sum(sizes.values())
     enlarged = needed < _SLIVER * (step.limit_bytes or 0)
     whole = needed if enlarged else max(step.limit_bytes or 0, needed)

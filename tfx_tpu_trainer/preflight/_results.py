@@ -137,7 +137,7 @@ class MemoryNeed:
 
     @property
     def total(self) -> int:
-        """Bytes in all."""
+        """The total number of bytes."""
         return (
             self.argument_bytes
             + self.output_bytes

@@ -113,7 +113,7 @@ def lower_saved_model(
 
     Raises:
         FileNotFoundError: If there is no SavedModel.
-        ValueError: If it has no such metagraph or signature, or no part of it runs on a TPU.
+        ValueError: If it lacks the metagraph or a signature, or no part of it runs on a TPU.
     """
     saved_model = read_saved_model(find_saved_model(path))
     meta_graph = meta_graph_with(saved_model, TPU_TAGS)

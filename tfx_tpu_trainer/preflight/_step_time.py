@@ -248,7 +248,7 @@ def estimate(
         longest = max(op.compute_seconds, op.memory_seconds, op.link_seconds)
         idle_memory += runs * (longest - op.memory_seconds)
         idle_links += runs * (longest - op.link_seconds)
-        # An op counts completely for its limit, so that the parts add up to the step's time.
+        # An op counts completely for its limit, so the parts add up to the step's time.
         if op.link_seconds == longest:
             links += runs * longest
         elif op.compute_seconds == longest:
@@ -268,7 +268,7 @@ def estimate(
     )
 
 
-# Several slices are joined by the data center's network. Each holds whole copies of the model, so that only the sums
+# Several slices are joined by the data center's network. Each holds whole copies of the model, so only the sums
 # over all replicas cross it. A slice sums among its own chips first; then no way of summing n bytes over s slices lets
 # each send less than 2 (s - 1) / s of them, which the network adapters of all its machines send at once.
 

@@ -273,7 +273,7 @@ def sweep(
         An entry for each slice and batch size, as soon as it is known.
 
     Raises:
-        ValueError: If there is no such slice, or from the model's own functions.
+        ValueError: If a slice does not exist, or from the model's own functions.
         PreflightUnavailableError: If no TPU compiler is available, or it lacks a slice.
     """
     specs = {spec.tpu_slice.name: spec for spec in map(TpuSpec.read, tpus)}

@@ -158,7 +158,7 @@ class _Plane:
 
 
 def _category(op: OpTime) -> str:
-    """Names a kernel's category as a TPU's profile does, by which XProf groups its tables."""
+    """Names a kernel's category as in a TPU's profile; XProf groups its tables by it."""
     cost = op.cost
     if cost.opcode != "fusion":
         return cost.opcode

@@ -59,7 +59,7 @@ _RENAMED = {"TPUOrdinalSelector": "device_ordinals", "TPUReplicatedOutput": "out
 def on_cpu(meta_graph: v1.MetaGraphDef) -> v1.MetaGraphDef:
     """Returns a copy of a metagraph that runs on a CPU, as far as its TPU-only ops are known.
 
-    Marks for the TPU's compiler and devices are dropped, so that `outside_compilation` has no effect. Batches are made
+    Marks for the TPU's compiler and devices are dropped, so `outside_compilation` has no effect. Batches are made
     and padded as before, but none waits for further requests. An unknown op stays unchanged; TensorFlow names it when
     it has to run.
     """
@@ -296,7 +296,7 @@ def _by_batch(name: str, given: Inputs, count: int, batching: _Batching) -> Iter
     whole = count - left + next(size for size in (0, *batching.sizes) if size >= left)
     yield _Request(name, _rows(given, np.arange(whole) % count), whole)
     for before, size in zip((0, *batching.sizes), batching.sizes, strict=False):
-        # At least three rows, so that copies of one of them change a mean.
+        # At least three rows, so copies of one of them change a mean.
         rows = min(max(before + 1, 3), size - 1)
         if 0 < rows <= count:
             yield _Request(name, _rows(given, np.arange(rows)), rows, size)

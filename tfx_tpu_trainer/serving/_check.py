@@ -139,7 +139,7 @@ def read_serving_check(model_uri: str) -> ServingCheck | None:
         The report; `None` if there is none.
 
     Raises:
-        ValueError: If the file is not such a report.
+        ValueError: If the file is not a report of a serving check.
     """
     path = os.path.join(model_uri, CHECK_FILE)
     if not tf.io.gfile.exists(path):
@@ -202,7 +202,7 @@ def check_saved_model(
             with the reason why there are none. The function is called in the caller's thread while checks that need no
             rows run.
         no_sample_because: The reason in the report if `sample` is `None`.
-        whole_model_on_tpu: Whether the exporter has put all of the model on the TPU (version 1), so that only
+        whole_model_on_tpu: Whether the exporter has put all of the model on the TPU (version 1), so only
             `outside_compilation` may keep a part of it outside. With version 2 the model decides.
         relative_tolerance: The largest difference between an answer and the prediction, relative to the largest
             absolute value of that output over all rows.
@@ -302,7 +302,7 @@ def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
 
     Args:
         placement: The places of its ops.
-        whole_model: Whether the exporter has put all of the model on the TPU (version 1), so that only
+        whole_model: Whether the exporter has put all of the model on the TPU (version 1), so only
             `outside_compilation` may keep a part of it outside. With version 2 the model decides.
     """
     if placement.refused:
@@ -328,7 +328,7 @@ def check_placement(placement: OpPlacement, *, whole_model: bool) -> Finding:
     return Finding(
         "passed",
         f"{placement.num_on_tpu} ops on the TPU, {kept} outside of the compilation, "
-        f"{sum(placement.before.values())} before it, {len(outside)} after it or beside it",
+        f"{sum(placement.before.values())} before it, {len(outside)} after it or next to it",
     )
 
 

@@ -246,7 +246,7 @@ def _direct(signature: Any, loaded: Any) -> Any:
     try:
         function = call.get_concrete_function(**inputs)
     # TypeError: an input is called `self`. ValueError: as a function's parameters, `a b` and `a-b` have the same name.
-    # A server accepts them, so that Python's limit is no reason to reject the model's other signatures.
+    # A server accepts them, so Python's limit must not reject the model's other signatures.
     except (TypeError, ValueError):
         function = signature
     # Callers may keep only a signature, but variables live as long as the loaded object.
@@ -386,7 +386,7 @@ def answers(
     path: str, logs: list[Any], took: dict[str, dict[str, float]]
 ) -> Iterator[predict_pb2.PredictResponse]:
     """Answers requests by the `serve` metagraph in a session, as TensorFlow Serving does."""
-    # A generator that is not finished keeps its contexts open, so that no graph may be the default at a yield.
+    # A generator that is not finished keeps its contexts open, so no graph may be the default at a yield.
     with contextlib.closing(v1.Session(graph=tf.Graph())) as session:
         load = without_notice(v1.saved_model.load)
         with session.graph.as_default():

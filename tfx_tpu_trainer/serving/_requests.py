@@ -53,7 +53,7 @@ def request_inputs(
     """Makes the inputs of one request.
 
     An input with the name of a feature gets that feature's values, one row each. A signature with
-    one string input that is not a feature gets the examples as they are.
+    one string input that is not a feature gets the unparsed examples.
 
     Args:
         signature: The signature.
@@ -86,7 +86,7 @@ def request_inputs(
 
 
 def says_missing(signature: SignatureDescription, examples: Sequence[bytes]) -> bool:
-    """Returns whether a row has a value that stands for a missing one in named tensors.
+    """Returns whether a row has a value that means "missing" in named tensors.
 
     An empty string is a value in a tf.Example but a missing one in `predict_raw`: the two signatures may then give
     different answers that are both right.

@@ -119,7 +119,7 @@ def find_saved_model(path: str | bytes | os.PathLike[str]) -> str:
     candidates = [path, os.path.join(path, SERVING_FOLDER)]
     if tf.io.gfile.isdir(path):
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
-        # By number, as a server does: 10 is newer than 9.
+        # Compared as numbers, as in a server: 10 is newer than 9.
         versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
         candidates += [os.path.join(path, version) for version in versions]
     for candidate in candidates:
@@ -159,7 +159,7 @@ def _not_found(path: str) -> str:
 def check_variables(path: str, saved_model: saved_model_pb2.SavedModel) -> None:
     """Raises if files of variables are missing, truncated or damaged; only reads their sizes.
 
-    A server starts with such a model, but rejects each request.
+    A server starts with this model, but rejects each request.
     """
     if not any(
         node.op in _VARIABLE_OPS

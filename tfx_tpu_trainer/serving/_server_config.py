@@ -137,7 +137,7 @@ def write_server_config(
     folder = os.path.join(model_uri, CONFIG_FOLDER)
     with folder_written_whole(folder, replaceable=_FILES, last=[MODEL_CONFIG_FILE]) as staging:
         for name, text in files.items():
-            # Makes no folder: another attempt may have swept a missing one, of which only half would be put in place.
+            # Makes no folder: another attempt may have swept a missing one, and only half of it would be put in place.
             with tf.io.gfile.GFile(os.path.join(staging, name), "w") as file:
                 file.write(text)
     return folder

@@ -25,7 +25,7 @@ VOCABULARY_TOP_K = 1000
 OOV_BUCKETS = 1
 MISSING_WORD = "missing"
 
-# Small whole numbers with known ranges; 0 stands for a missing value, and a value out of range gets the last id.
+# Small whole numbers with known ranges; 0 means a missing value, and a value out of range gets the last id.
 IDS = {
     "trip_start_hour": 24,
     "trip_start_day": 8,

@@ -1,6 +1,6 @@
 """Programs for TensorFlow 1 that make variables, by name, and what variables TensorFlow 1.15 makes of them.
 
-Run by TensorFlow 1.15, which needs Python 3.7, this writes `variables.json` beside it:
+Run by TensorFlow 1.15, which needs Python 3.7, this writes `variables.json` next to it:
 
     uv venv --python 3.7 /tmp/tf115
     uv pip install --python /tmp/tf115/bin/python tensorflow==1.15.5 "numpy<1.19" "protobuf<3.21"

@@ -109,7 +109,7 @@ def test_the_order_is_that_of_the_seed_wherever_the_rows_are(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         assert first(3) == first(3, memory=LITTLE, folder=str(tmp_path)) != first(4)
     assert caplog.text.count(PARSED_ONCE) == 3 and f"on disk (below {tmp_path})" in caplog.text
-    # Nobody sees the files, so that nothing has to be removed.
+    # Nobody sees the files, so nothing has to be removed.
     assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} == {"graph", "rows"}
 
 

@@ -34,7 +34,7 @@ def data(tmp_path_factory):
 
 @pytest.mark.e2e
 def test_a_training_on_the_host_takes_them_everywhere(data, tmp_path, caplog):
-    # A raw ragged one, so that the rows are transformed as they are read, and a transformed one.
+    # A raw ragged one, so the rows are transformed as they are read, and a transformed one.
     specs = [{"feature_keys": ["a_words"]}, {"feature_keys": ["counts_xf"]}]
     execution = composite_rows.execution(
         data, tmp_path, steps=12, serving_check="error", slicing_specs=json.dumps(specs)

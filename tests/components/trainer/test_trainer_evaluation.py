@@ -225,7 +225,7 @@ def test_raw_features(tmp_path):
     assert metrics.num_examples == tfx_testdata.ROWS["eval"]
     expected = _expected_metrics(metrics.checkpoint)
     overall = dict(metrics.overall)
-    # One batch holds all rows, so that the mean over batches is the one over rows.
+    # One batch holds all rows, so the mean over batches is the one over rows.
     assert overall == pytest.approx({**expected, "loss": expected["loss_by_rows"]}, rel=1e-5)
 
 

@@ -82,7 +82,7 @@ def version(note) -> str:
     if not PYTHON.exists():
         missing = (
             "Kubeflow's local engine: not run; kfp's newest version is missing, which `make test-engines` puts into "
-            "an environment of its own, from requirements/kubeflow.lock"
+            "its own environment, from requirements/kubeflow.lock"
         )
         note(missing)
         pytest.skip(missing)

@@ -275,7 +275,7 @@ _LOOKED_UP = np.array([[0, 2, 2], [5, 0, 5], [2, 1, 0], [5, 5, 5]])
 
 
 class _Slower(v1.train.AdamOptimizer):
-    """Adam with a way of its own to add rows."""
+    """Adam with its own way to add rows."""
 
     def _resource_scatter_add(self, x, i, v):
         return super()._resource_scatter_add(x, i, v / 2)

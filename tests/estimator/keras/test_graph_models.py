@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 
 
 def _model(keras):
-    """Two outputs, a model within the model, ops between its layers and a loss of its own."""
+    """Two outputs, a model within the model, ops between its layers and its own loss."""
     x = keras.Input([4], name="x")
     inner = keras.Sequential(
         [keras.layers.Dense(3, activation="tanh", input_shape=[4]), keras.layers.Dense(3)]

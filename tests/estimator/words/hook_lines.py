@@ -5,7 +5,7 @@ Runs on both stacks. The original's lines, which `test_words.py` expects, come o
     PYTHONPATH=. /tmp/original/bin/python -m tests.estimator.words.hook_lines
 
 where /tmp/original is the environment that `record_original.py` describes. The original reads the
-step beside its update, so that a loss that is ready too soon may go with the next step's number.
+step beside its update, so a loss that is ready too soon may go with the next step's number.
 """
 
 import logging

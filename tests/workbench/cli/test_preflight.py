@@ -326,7 +326,7 @@ def test_a_module_that_exits_is_no_success(files, before):
     line = text.splitlines().index(f"{indent}raise SystemExit(0)") + 1
     ended = preflight(files)
     assert ended.exit_code == 2
-    message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; raise an exception that says"
+    message = f"the module '{path}' ended the process by SystemExit(0) at {path}:{line}; raise an exception"
     assert message in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 

@@ -61,7 +61,7 @@ def files(tmp_path):
                 (
                     " --train_steps=9 --price=prices.json`, as any option that the config is about",
                     {"train_steps": "9", "price": "prices.json"},
-                    "--train_steps can't be combined with --choose, which writes for the config as it is: set",
+                    "--train_steps can't be combined with --choose, which uses the config's own value: set",
                 ),
                 (
                     " --price=no.json",

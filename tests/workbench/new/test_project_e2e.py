@@ -150,7 +150,7 @@ def test_it_compiles_for_a_cluster_by_its_config(churn, tmp_path, monkeypatch, b
 def test_a_request_gets_the_answer_that_predict_writes(churn, churn_run, tmp_path):
     import tensorflow as tf
 
-    # The settings name no TPU: one graph, so that no tags are needed.
+    # The settings name no TPU: one graph, so no tags are needed.
     served = tf.saved_model.load(churn_run.pushed)
     request = json.loads((churn / "request.json").read_text(encoding="utf-8"))
     (inputs,) = (
@@ -279,7 +279,7 @@ def test_tfx_s_command_line_runs_the_same_project(churn, churn_run, tmp_path):
     assert 'Pipeline "churn" created successfully.' in said
     said = _run("tfx", "pipeline", "compile", *path, folder=churn, home=tmp_path)
     assert "Pipeline compiled successfully." in said
-    # There is a model to compare with now, so that the gate judges and Pusher pushes once more.
+    # There is a model to compare with now, so the gate judges and Pusher pushes once more.
     _run("tfx", "run", "create", *engine, "--pipeline_name", "churn", folder=churn, home=tmp_path)
     assert len(list((churn / "runs" / "serving").iterdir())) == pushed + 1
 

@@ -241,7 +241,7 @@ def test_a_job_server_that_is_not_there_is_told_before_the_run(tmp_path: Path, r
 @row(
     "runners",
     "`beam_args` with a `--job_endpoint` at which something else answers",
-    "what answers at --job_endpoint=localhost:",
+    "the server at --job_endpoint=localhost:",
     "is not a job server of Beam (",
     "give the address of its --job-port",
 )
@@ -274,7 +274,7 @@ def test_a_flink_that_is_not_there_is_told(refused) -> None:
 @row(
     "runners",
     "`beam_args` with a `--flink_master` at which something else answers",
-    "what answers at --flink_master=localhost:",
+    "the server at --flink_master=localhost:",
     "is not Flink: give the address of the JobManager's REST API",
 )
 def test_what_is_no_flink_is_told(refused) -> None:

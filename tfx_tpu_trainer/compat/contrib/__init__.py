@@ -1,6 +1,6 @@
 """The names of `tf.contrib` that programs use and TensorFlow 2 lacks, with the same arguments and variables.
 
-`contrib.layers.layer_norm` makes the variables of `tf.contrib.layers.layer_norm`, so that published checkpoints fit.
+`contrib.layers.layer_norm` makes the variables of `tf.contrib.layers.layer_norm`, so published checkpoints fit.
 Names that TensorFlow 2 has elsewhere with the same arguments are left out; `tfx-tpu-trainer doctor` shows where they
 are.
 """

@@ -49,7 +49,7 @@ _ENDS = "metrics_collections=None updates_collections=None name=None"
 
 
 def _metric(of: Metric, arguments: str, name: str | None = None) -> Metric:
-    """Makes a metric of contrib's order of arguments: each goes to its namesake in tf.compat.v1.metrics."""
+    """Makes a metric with contrib's order of arguments from the one of the same name in tf.compat.v1.metrics."""
     parameters = []
     for each in arguments.split():
         label, _, default = each.partition("=")
@@ -175,7 +175,7 @@ def streaming_covariance(
 ) -> _Pair:
     """Computes the covariance of predictions and labels, over all batches.
 
-    Uses the pairwise update of Chan, Golub and LeVeque, as `tf.contrib.metrics` of TensorFlow 1.15 did.
+    Uses the pairwise update of Chan, Golub and LeVeque, as `tf.contrib.metrics` did in TensorFlow 1.15.
 
     Args:
         predictions: Numbers.

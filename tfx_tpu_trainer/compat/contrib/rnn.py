@@ -75,7 +75,7 @@ class LSTMBlockCell(_LstmCell):
         """Makes a step."""
         before, output = state
         gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, output], 1), self._kernel), self._bias)
-        # The order of contrib's op. In another one a checkpoint's kernel would still fit, but mean something else.
+        # The order of contrib's op. In another order a checkpoint's kernel would fit, with mixed-up columns.
         enter, candidate, forget, leave = tf.split(gates, 4, 1)
         if self._use_peephole:
             enter += before * self._diagonals[0]

@@ -77,7 +77,7 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
         The files, sorted.
 
     Raises:
-        UnreadableError: If the path does not exist, or a folder has no such file.
+        UnreadableError: If the path does not exist, or a folder has no file to examine.
     """
     root = Path(path)
     if os.fspath(path) and (root.is_symlink() or root.exists()) and not root.is_dir():
@@ -90,7 +90,7 @@ def python_files(path: str | os.PathLike[str]) -> list[Path]:
     unlisted: list[OSError] = []
     for folder, names, files in os.walk(root, onerror=unlisted.append):
         names[:] = sorted(name for name in names if not _is_skipped(Path(folder) / name))
-        # A hidden file is no module: editors and macOS leave `.#train.py` and `._train.py`.
+        # A hidden file is not a module: editors and macOS leave `.#train.py` and `._train.py`.
         found += [
             Path(folder) / name
             for name in files
@@ -121,7 +121,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Reads a file as Python would; raises `UnreadableError` where it is not text in its declared encoding."""
+    """Reads a file as Python would; raises `UnreadableError` if it is not text in its declared encoding."""
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -142,7 +142,7 @@ def read_source(path: Path) -> Source:
         return Source(path, text, encoding)
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}.") from None
-    # LookupError: "hex" and "rot13" are no text codecs.
+    # LookupError: "hex" and "rot13" are not text codecs.
     except (SyntaxError, UnicodeError, LookupError) as error:
         raise UnreadableError(f"{path}: not read as text: {error}.") from None
 
@@ -151,7 +151,7 @@ def write_source(source: Source) -> None:
     """Replaces a file atomically: a reader sees the old text or the new one.
 
     Args:
-        source: The new text. A link stays one, and permissions stay as they are.
+        source: The new text. Links and permissions are kept.
 
     Raises:
         UnreadableError: If it can't be written.
@@ -238,8 +238,8 @@ class Repaired:
         text: The program.
         made: The findings whose edits were made.
         left: The findings on the new text.
-        found: The findings on the text as it was.
-        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` where
+        found: The findings on the original text.
+        tensorflow: The version of TensorFlow that the program was written for, 1 or 2; `None` if
             its names are in both.
     """
 
@@ -276,7 +276,7 @@ def repair_with(look: Callable[[str], Examined], text: str) -> Repaired:
     """Makes the edits of the findings that a function returns."""
     # Edits may overlap. In `f(tf.contrib.x.y(tf.placeholder(...)))` the edit of the outer call contains the inner name,
     # and only the longer of two overlapping edits is made. So each round makes the edits that fit together and examines
-    # the new text, until none is left. A finding counts as made in the round that made all of its edits.
+    # the new text, until no edit is left. A finding counts as made in the round that made all of its edits.
     made: list[Finding] = []
     examined = first = look(text)
     for _ in range(_ROUNDS):

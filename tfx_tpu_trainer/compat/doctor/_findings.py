@@ -65,13 +65,13 @@ class Finding:
         column: Column, from 1.
         theme: What it belongs to, such as `"contrib"` or `"queues"`.
         name: What was found, as the API calls it, such as `"tf.contrib.tpu.TPUEstimator"`.
-        verdict: Whether it works as it is, needs an edit, or is only good to know.
+        verdict: Whether it works unchanged, needs an edit, or is only good to know.
         says: The finding and its reason, in a sentence or two.
         edit: The edit's text, or how to make it; `None` if there is nothing to edit.
         fixable: Whether `repair` makes the edit.
         also_lines: The lines of further uses with the same message.
         cell: The code cell of a notebook, from 1, whose lines are counted; `None` elsewhere.
-        edits: The changes of the text that make the edit, where it is mechanical.
+        edits: The changes of the text that make the edit, if it is mechanical.
     """
 
     line: int
@@ -138,7 +138,7 @@ class Advice:
         verdict: Whether it works, needs an edit, or is only good to know.
         says: The reason, in a sentence or two.
         edit: What to write in its place; `None` for the new name alone.
-        becomes: The name, in full, that takes its place with the same arguments; `None` where
+        becomes: The name, in full, that takes its place with the same arguments; `None` if
             the edit is not mechanical.
         calls_only: Whether only calls get the new name, by a rewriter.
     """

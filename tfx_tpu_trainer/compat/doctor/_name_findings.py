@@ -327,7 +327,7 @@ def _finding(
 
 
 def _is_reached(name: str) -> bool:
-    """Returns whether a new name can be written after `tf` or a module of ours, without an import of its own."""
+    """Returns whether a new name can be written after `tf` or a module of ours, without a separate import."""
     return "." not in name or (
         name.startswith(("tensorflow.", "tfx_tpu_trainer."))
         and not name.startswith("tensorflow.python.")
@@ -335,7 +335,7 @@ def _is_reached(name: str) -> bool:
 
 
 def _is_of_api(binding: Binding) -> bool:
-    """Returns whether an import's binding stays, so that its uses are examined one by one."""
+    """Returns whether an import's binding stays, so its uses are examined one by one."""
     if binding.assigned:
         # `tf = tf.compat.v1`, under any condition.
         return binding.name == V1

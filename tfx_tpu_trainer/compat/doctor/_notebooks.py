@@ -30,7 +30,7 @@ def examine_notebook(text: str) -> list[Finding]:
     """Reports what a notebook's code uses, and whether it still works.
 
     Args:
-        text: The notebook, of format 4: JSON. Its magics and shell lines are skipped.
+        text: A notebook of format 4, as JSON. Its magics and shell lines are skipped.
 
     Returns:
         The findings, in the order of the cells; `cell` counts code cells from 1, and `line` is the
@@ -48,7 +48,7 @@ def repair_notebook(text: str) -> Repaired:
     """Makes the mechanical edits in a notebook's code cells; everything else stays byte for byte.
 
     Args:
-        text: The notebook, of format 4: JSON.
+        text: A notebook of format 4, as JSON.
 
     Returns:
         The notebook with the edits.
@@ -66,10 +66,10 @@ def notebook_code(text: str) -> str:
     """Returns a notebook's code cells as one text, each below a heading, for display.
 
     Args:
-        text: The notebook, of format 4: JSON.
+        text: A notebook of format 4, as JSON.
 
     Returns:
-        The code, magics and shell lines as they are written.
+        The code, with unchanged magics and shell lines.
 
     Raises:
         NotANotebookError: If the text is not a notebook.
@@ -160,7 +160,7 @@ class _Notebook:
 
     # A magic can't be recognized by its look alone: `%x` may continue a modulo from the line above, and `!` may be
     # inside a string. So only lines at which Python's parser stops are considered, and replaced if they look like one.
-    # Each becomes one `pass`, so that line numbers stay.
+    # Each becomes one `pass`, so line numbers stay.
     def _python_of(self, code: str) -> str:
         """Returns a cell's code with `pass` for IPython's lines; line numbers stay."""
         lines = code.split("\n")

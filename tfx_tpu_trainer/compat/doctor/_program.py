@@ -14,7 +14,7 @@ from tfx_tpu_trainer.compat.doctor._findings import TextEdit
 
 # Names follow Python's scopes: after `def f(tf): return tf.Session()` that `tf` is a parameter, and no finding. Each
 # name in the tree is kept with its scope, from which `assignments` walks outwards. Two of Python's rules surprise:
-# methods don't see the names of their class, so that classes are skipped on the way out, and `:=` in a comprehension
+# methods don't see the names of their class, so classes are skipped on the way out, and `:=` in a comprehension
 # assigns in the function around it.
 class Scope:
     """A module, class, function or comprehension, with its assignments.
@@ -22,7 +22,7 @@ class Scope:
     Attributes:
         outer: The scope around it; `None` for the module.
         is_class: Whether it is a class, whose names its methods don't see.
-        is_comprehension: Whether it is a comprehension, out of which `:=` assigns.
+        is_comprehension: Whether it is a comprehension; `:=` in it assigns in the scope around it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Scope:
         self._elsewhere.get(name, self)._assigned.setdefault(name, []).append(statement)
 
     def declare_global(self, name: str) -> None:
-        """Records a `global` name, whose assignments here are the module's."""
+        """Records a `global` name: assignments to it bind the module's name."""
         self._elsewhere[name] = self._module
 
     @property
@@ -122,7 +122,7 @@ class Binding:
     """A name bound by an import, or by an assignment of an imported name.
 
     Attributes:
-        name: What it stands for, in full.
+        name: The full name of the object that it is bound to.
         local: What the program calls it.
         imported: The imported name: longer than `name` in `import a.b`, which binds `a`.
         place: Where the import names it, or the assignment.
@@ -423,7 +423,7 @@ def _parsed(text: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        # Python's hint about numbers with thousands of digits is no help here.
+        # Python's hint about numbers with thousands of digits does not apply here.
         reason = str(error.msg).partition("; use sys.")[0]
         raise NotPythonError(
             error.lineno or 1,

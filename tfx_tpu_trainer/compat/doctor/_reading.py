@@ -80,7 +80,7 @@ class _Reading:
         self._add(node, ((child, around) for child in ast.iter_child_nodes(node)))
 
     def _add(self, parent: ast.AST, children: Iterator[tuple[ast.AST, _Around]]) -> None:
-        # A stack returns the last one first, so that reversed nodes come in the order of the text.
+        # A stack returns the last one first, so reversed nodes come in the order of the text.
         self._ahead.extend((child, parent, around) for child, around in reversed([*children]))
 
     def _look_at(self, node: ast.AST, around: _Around) -> None:
@@ -431,7 +431,7 @@ class VersionTests:
         raise _UnknownError
 
     def _combined(self, node: ast.BoolOp) -> bool:
-        """Combines `and` and `or`; one part may decide alone, whatever the others are."""
+        """Combines `and` and `or`; one part may decide alone, regardless of the others."""
         decisive, unknown = isinstance(node.op, ast.Or), False
         for each in node.values:
             try:

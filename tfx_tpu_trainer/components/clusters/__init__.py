@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfx_tpu_trainer._support.imports import lazy_names, of_extra
 
-# TFX itself is imported later, so that a mistake on a command line is reported within a second.
+# TFX itself is imported later, so a mistake on a command line is reported within a second.
 with of_extra("tfx", for_what="tfx_tpu_trainer.components.clusters"):
     import pydantic as _pydantic  # noqa: F401
 

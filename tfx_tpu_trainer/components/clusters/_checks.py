@@ -1,7 +1,7 @@
 """Finds mistakes in a job before it is sent: names and paths offline; credentials, buckets and hosts online.
 
 All network checks together take at most `SECONDS`: they run in a thread that is abandoned when the time is up, since
-the client libraries have long waits of their own.
+the client libraries may wait for minutes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class JobError(ValueError):
 
 
 def check_image(image: str, *, setting: str = "image") -> None:
-    """Checks that a container image is named by a tag or a digest.
+    """Checks that a container image is named with a tag or a digest.
 
     Args:
         image: Name of the image.
@@ -69,7 +69,7 @@ def check_image(image: str, *, setting: str = "image") -> None:
             "digest, such as 'europe-docker.pkg.dev/project/images/pipelines:1'"
         )
     raise JobError(
-        f"{setting}={image!r} has no tag, so you could not tell later which image ran; add one, as "
+        f"{setting}={image!r} has no tag, so nothing would record which image ran; add one, as "
         f"in {image + ':1'!r}, or a digest (@sha256:...)"
     )
 
@@ -247,7 +247,7 @@ def find_credentials(deadline: Deadline) -> Any:
         try:
             credentials, _ = google.auth.default(scopes=[_SCOPE])
             credentials.refresh(google.auth.transport.requests.Request())
-        # In addition to its own errors the library raises whatever a malformed key file causes.
+        # In addition to its own errors the library raises any error that a malformed key file causes.
         except Exception as error:
             path = os.environ.get(_KEY_FILE)
             where = f" in {path!r}" if path else ""

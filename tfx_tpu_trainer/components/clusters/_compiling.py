@@ -181,7 +181,7 @@ def _declare_types(pipeline_spec: dict[str, Any]) -> None:
 def _do_without_drivers(pipeline_spec: dict[str, Any]) -> None:
     """Makes ExampleGens work without a driver that reads their files beforehand.
 
-    Their results never come from the cache, which could not tell that the files have changed.
+    Their results never come from the cache, which does not notice changed files.
     """
     for task, definition, executor in _tasks(pipeline_spec):
         if "preCacheCheck" not in executor.get("container", {}).get("lifecycle", {}):

@@ -1,6 +1,6 @@
 """Declares a page as an artifact that Kubeflow Pipelines and Vertex AI display as HTML.
 
-Both show an artifact whose schema has the title `system.HTML`, and read its URI as that of the file. TFX has no such
+Both show an artifact whose schema has the title `system.HTML`, and read its URI as that of the file. TFX lacks this
 type: it writes an artifact's class into the compiled pipeline, and reads it as the path of a class when the component
 runs. So there are two types: a pipeline declares `RunPage`, a folder with the page, which ML Metadata records if TFX
 runs the pipeline. A compiled pipeline has `HtmlFile` instead, and its container starts with

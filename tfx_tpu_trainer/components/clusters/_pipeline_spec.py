@@ -100,7 +100,7 @@ def _ask_for_chips(pipeline_spec: dict[str, Any], node: str, tpu: TpuSpec) -> No
     label = executor_label(pipeline_spec, node)
     container = pipeline_spec["deploymentSpec"]["executors"][label]["container"]
     _check_one_host(node, tpu)
-    # Raises if GKE has no such slice, whose nodes are selected by label.
+    # Raises if GKE lacks the slice, whose nodes are selected by label.
     tpu.node_selector()
     ((kind, count),) = tpu.resource_limits().items()
     # Keeps limits of CPU and memory set by the pipeline's author.

@@ -250,7 +250,7 @@ class PodSettings(Checked):
         Raises:
             ValueError: If together they give a variable or a path twice.
         """
-        # The field's type decides how it merges, so that a new setting needs no code here.
+        # The field's type decides how it merges, so a new setting needs no code here.
         merged: dict[str, Any] = {}
         for name in type(self).model_fields:
             below, above = getattr(others, name), getattr(self, name)
@@ -332,7 +332,7 @@ _WAYS_OUT = {
     "claims": "put the files into a bucket",
     "tolerations": "leave them out: Vertex AI chooses its machines itself",
     "image_pull_secrets": "let the service account read the image's registry",
-    "image_pull_policy": "leave it out, and name the image by a digest (@sha256:...)",
+    "image_pull_policy": "leave it out, and name the image with a digest (@sha256:...)",
     "annotations": "leave them out, or make them labels",
 }
 
@@ -342,7 +342,7 @@ def check_vertex_pods(pods: Pods, *, custom_job: bool) -> None:
 
     Args:
         pods: The settings.
-        custom_job: Whether the trainer has a CustomJob, which can have labels of its own.
+        custom_job: Whether the trainer has a CustomJob, which can have its own labels.
 
     Raises:
         JobError: If it does not; the message names the setting and the fix.

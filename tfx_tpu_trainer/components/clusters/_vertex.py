@@ -75,7 +75,7 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
     """Returns a CustomJob, except for the command of its containers.
 
     Vertex AI makes as many machines as the topology needs: a slice is one worker pool with one
-    replica, however many hosts it has.
+    replica, for any number of hosts.
 
     Args:
         job: Where it runs.
@@ -86,7 +86,7 @@ def custom_job(job: VertexJob, tpu: TpuSpec, *, display_name: str) -> dict[str, 
         Keyword arguments of `google.cloud.aiplatform_v1.types.CustomJob`.
 
     Raises:
-        ValueError: If Vertex AI has no such slice, the slice's zone is not in the job's region, or the job may last
+        ValueError: If Vertex AI lacks the slice, the slice's zone is not in the job's region, or the job may last
             longer than a slice can be reserved.
     """
     machine = tpu.vertex_machine_spec()

@@ -6,10 +6,10 @@ TFX reads the types of a task's artifacts before it imports the component's exec
 them. It reads them from the backend's description of each artifact:
 
 - Vertex AI gives the type with which the writing component was compiled.
-- Kubeflow Pipelines says nothing of inputs (`toRuntimeArtifact` in its `backend/src/v2/metadata/converter.go`), or one
+- Kubeflow Pipelines gives no type of inputs (`toRuntimeArtifact` in its `backend/src/v2/metadata/converter.go`), or one
   of its own types, such as `system.Artifact`. TFX then ends with an error at every task that has an input
-  (https://github.com/tensorflow/tfx/issues/7768; TFX 1.21 does too). What the input was declared as is among the
-  arguments, so it is filled in here.
+  (https://github.com/tensorflow/tfx/issues/7768; TFX 1.21 does too). The arguments have the
+  declared type of each input, which is filled in here.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ class Failure:
         bound: the bound in words, such as ">= 0.75" or "change >= -0.01".
         value: the candidate's value; None if metric_fn doesn't give this metric, or the slice wasn't measured.
         baseline_value: the baseline's value; None if there is no baseline or it doesn't know the metric.
-        slice_key: the slice, in TFMA's form; `()` is the whole eval split, or stands for a threshold's slices that were
-            not measured.
+        slice_key: the slice, in TFMA's form; `()` is the whole eval split, or a threshold's slices that were not
+            measured.
     """
 
     metric: str

@@ -131,7 +131,7 @@ def count_slices(
 
 def most_frequent(counts: Counter, max_slices: int) -> tuple[SliceKey, ...]:
     """Returns the slices with the most rows, in the order of their keys."""
-    # Ties are broken by key, so that two runs over the same rows measure the same slices.
+    # Ties are broken by key, so two runs over the same rows measure the same slices.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], _sortable(item[0])))
     return tuple(sorted((key for key, _ in ranked[:max_slices]), key=_sortable))
 
@@ -142,7 +142,7 @@ def other_slice(key: SliceKey, spec: config_pb2.SlicingSpec) -> SliceKey:
 
 
 def _sortable(key: SliceKey) -> tuple:
-    # Python can't compare text with numbers, so that numbers sort first.
+    # Python can't compare text with numbers, so numbers sort first.
     return tuple((name, isinstance(value, str), value) for name, value in key)
 
 

@@ -134,7 +134,7 @@ def _check_models(eval_config: config_pb2.EvalConfig) -> None:
     if baselines > 1 or candidates > 1 or (baselines and not candidates):
         raise ValueError(
             f"eval_config.model_specs names {candidates} candidate(s) and {baselines} baseline(s): give one "
-            "candidate and at most one with is_baseline=True, or none at all."
+            "candidate and at most one with is_baseline=True, or no model specs."
         )
 
 
@@ -271,7 +271,7 @@ def stock_evaluator_config(
     The model gets serialized raw examples by `serving_default`; the label, which Transform has made, comes from the
     signature `transform_features`. No user code is needed.
 
-    It has no thresholds, so that the Evaluator writes no blessing: `EvalMetricsGate` blesses. To let the Evaluator
+    It has no thresholds, so the Evaluator writes no blessing: `EvalMetricsGate` blesses. To let the Evaluator
     bless instead, give thresholds on TFMA's metrics in `metrics`, and leave out the gate.
 
     Args:

@@ -1,6 +1,6 @@
 """Defines EvalMetrics and `eval_metrics.json`, the metrics that a Model artifact carries.
 
-The file is at the root of the Model artifact, next to `Format-Serving`, so that a baseline still has its own numbers
+The file is at the root of the Model artifact, next to `Format-Serving`, so a baseline still has its own numbers
 months later.
 """
 
@@ -90,7 +90,7 @@ class EvalMetrics:
         slices: the metrics of slices of the split, each slice once.
 
     Raises:
-        ValueError: no metric at all, or a metric that is not a scalar number.
+        ValueError: no metric, or a metric that is not a scalar number.
     """
 
     overall: Mapping[str, float]
@@ -138,7 +138,7 @@ class EvalMetrics:
         """Returns the metrics of an evaluation by the engine, as the artifacts record them.
 
         `loss` is what `evaluate()` returns and TensorBoard shows: on the host the mean of the batches' losses, as in
-        the original. `loss_by_rows` is exact: a short last batch counts by its rows, whatever the batch size; it is
+        the original. `loss_by_rows` is exact: a short last batch counts by its rows, with any batch size; it is
         missing if the engine found no rows to count. Metrics that are not scalars (a confusion matrix, a vector by
         class) are left out with a warning, because a ModelEvaluation's thresholds and MLMD's properties take only
         scalars; they do not make a finished training fail.
@@ -147,7 +147,7 @@ class EvalMetrics:
             result: The result of `evaluate_result()`.
 
         Returns:
-            The scalar metrics without `global_step`, which has a field of its own.
+            The scalar metrics without `global_step`, which has its own field.
         """
         # With batches of 4, 4 and 2 rows and mean losses of 1, 1 and 4, `loss` is (1 + 1 + 4) / 3 = 2 and
         # `loss_by_rows` is (4 + 4 + 8) / 10 = 1.6. Models are compared by the second, since it does not depend on the
@@ -237,7 +237,7 @@ def read_eval_metrics(model_uri: str) -> EvalMetrics | None:
         model_uri: folder of the Model artifact.
 
     Returns:
-        The metrics, or None if the model has no such file because another trainer made it.
+        The metrics, or None if the model lacks the file because another trainer made it.
 
     Raises:
         ValueError: the file exists but can't be read; the message names it.
@@ -365,7 +365,7 @@ def metric_properties(metrics: EvalMetrics) -> dict[str, float | int | str]:
     Returns:
         `eval_<metric>` for each metric, `global_step`, `num_examples`, `evaluated_checkpoint` and `evaluation_seconds`,
         without those that are unknown. A metric that is not finite is the text "NaN", "Infinity" or "-Infinity": MLMD
-        can't store such a double, and the run would fail. MLMD's databases keep six digits of a double;
+        can't store it, and the run would fail. MLMD's databases keep six digits of a double;
         `eval_metrics.json` has all.
     """
     properties: dict[str, float | int | str] = {

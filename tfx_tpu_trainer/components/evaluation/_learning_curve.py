@@ -79,7 +79,7 @@ class LearningCurve:
 
     Attributes:
         points: one for each step evaluated.
-        goal: the goal by which a point is the best; None: none is kept.
+        goal: the goal by which a point is the best; None: no point is kept as the best.
         best: the best point; None before there is one, or without a goal. It does not change if its step is trained and
             evaluated again after a restart.
         best_checkpoint: the best point's checkpoint, below the curve's folder.

@@ -159,7 +159,7 @@ class BlessedModel:
 
     @classmethod
     def now(cls, uri: str, metrics: EvalMetrics, training: str | None = None) -> BlessedModel:
-        """Makes the record of a model blessed now."""
+        """Makes the record of a model that is blessed now."""
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
         return cls(uri=uri, metrics=metrics.overall, time=time, training=training)
 

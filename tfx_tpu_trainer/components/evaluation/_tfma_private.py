@@ -2,7 +2,7 @@
 
 | name | why we need it | if it goes away |
 |---|---|---|
-| `evaluators.metrics_validator.validate_metrics` | decides value and change thresholds for one slice, with the very rules of the stock Evaluator; only the Beam stage around it is public | the same comparisons, some 40 lines |
+| `evaluators.metrics_validator.validate_metrics` | decides value and change thresholds for one slice, with the rules of the stock Evaluator; only the Beam stage around it is public | the same comparisons, some 40 lines |
 | `writers.metrics_plots_and_validations_writer.CombineValidations` | merges the slices' results and finds slices that a threshold names and that were not computed | merge by hand: and of `validation_ok`, concatenation of the failures |
 | `proto.config_pb2.EvalRun` | the message of `eval_config.json`, which `tfma.load_eval_result` reads | write its five JSON fields |
 

@@ -92,7 +92,7 @@ class EvalMetricsGateExecutor(_tfx_private.EvaluatorExecutor):
         metrics = _candidate_metrics(model, _only(input_dict, CANDIDATE_EVALUATION))
         baseline = None if baseline_model is None else read_eval_metrics(baseline_model.uri)
         if baseline_model and baseline and (reason := _unfit(baseline, eval_config)):
-            # No model is better than an infinite value or comparable with NaN: none would ever be blessed again.
+            # No model is better than an infinite value or comparable with NaN: no model would be blessed again.
             _logger.warning(
                 "EvalMetricsGate: ignored the baseline model %s: its %s.",
                 baseline_model.uri,
@@ -271,7 +271,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
                 LatestBlessedModelStrategy or from a LastBlessedModel. As long as it has no model, change thresholds are
                 not checked.
             pointer: path of a `.json` file that names the model whenever one is blessed, for a
-                LastBlessedModel. Defaults to None: no such file.
+                LastBlessedModel. Defaults to None: no file is written.
             require_alike_answers: whether to bless only models whose metagraphs for CPU and TPU hosts have given the
                 same answers in TpuTrainer's serving check. Defaults to False: a difference fails the training already,
                 unless `serving_check` is "warn" or "off".
@@ -304,7 +304,7 @@ class EvalMetricsGate(tfx.types.BaseBeamComponent):
             baseline_model=baseline_model,
             eval_config=eval_config,
             pointer=None if pointer is None else check_pointer("EvalMetricsGate", pointer),
-            # Left out if it isn't requested, so that earlier cache entries remain valid.
+            # Left out if it isn't requested, so earlier cache entries remain valid.
             require_alike_answers=1 if require_alike_answers else None,
             evaluation=tfx.dsl.Channel(type=_artifacts.ModelEvaluation),
             blessing=tfx.dsl.Channel(type=_artifacts.ModelBlessing),

@@ -1,7 +1,7 @@
 """Makes input functions over Transform's materialized examples or raw examples; counts its vocabularies' entries.
 
 A training reads each row once per epoch, in an order that depends only on the seed and the epoch. An input's position
-is therefore a few numbers, however many rows there are.
+is therefore a few numbers, for any number of rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DatasetFactory = Callable[[Sequence[str], tfxio.TensorFlowDatasetOptions, Any], 
 """Opens files as a batched dataset: `DataAccessor.tf_dataset_factory` of TFX's FnArgs."""
 
 InputFn = Callable[[Mapping[str, Any]], tf.data.Dataset]
-"""An input function: takes `params`, of which it reads `batch_size`."""
+"""An input function: takes `params` and reads `batch_size` from it."""
 
 RAW_PREFIX = "__raw__/"
 """The prefix of raw features' names, which transformed features may also have."""
@@ -38,7 +38,7 @@ WINDOW = 1 << 16
 """The number of rows that are shuffled together."""
 
 CHUNK = 1 << 12
-"""Rows that stay together: a window consists of random chunks, so that a window of a
+"""Rows that stay together: a window consists of random chunks, so a window of a
 file on disk is read in a few pieces instead of row by row."""
 
 _EPOCHS = 1 << 20
@@ -48,7 +48,7 @@ _EPOCHS = 1 << 20
 class TransformedInput:
     """One split of Transform's materialized examples.
 
-    The records are read through TFX's data accessor, whatever their format on disk, and parsed
+    The records are read through TFX's data accessor, in any format on disk, and parsed
     by the schema of the transformed features. Features that Transform made sparse stay
     `tf.SparseTensor`. The input functions build plain tf.data graphs: they work eagerly and
     inside a `tf.Graph`.
@@ -111,7 +111,7 @@ class TransformedInput:
             return None
         files = self._files()
         spec = tft.TFTransformOutput(self.transform_graph_path).transformed_feature_spec()
-        # `_gives_the_same` builds two datasets, which a training of one epoch need not wait for.
+        # `_gives_the_same` builds two datasets, which a training of one epoch does not have to wait for.
         if not self.cache.is_worth_it(files) or not self._gives_the_same(spec, batch_size):
             return None
         # With fewer files than hosts, each host keeps all rows and draws a part of them.
@@ -294,7 +294,7 @@ def shuffled_row_numbers(
     # window numbers, and a window's rows follow from the seed and that number alone: a position is one number. Two
     # shuffles make an order: one of all chunks in an epoch (which of them share a window), one of the rows in a window.
     # With 10 rows, chunks of 2 and windows of 4, an epoch's chunks may come as [6 7][0 1] | [4 5][8 9] | [2 3], and its
-    # first window as 0 7 6 1. All draws are stateless and use Philox, so that they are the same on each machine, and
+    # first window as 0 7 6 1. All draws are stateless and use Philox, so they are the same on each machine, and
     # whether the range is read from its start or from a saved position.
     seeds = v1.get_seed(seed)
     if seeds[0] is None:
@@ -318,7 +318,7 @@ def shuffled_row_numbers(
             in_chunks = places < whole_chunks * chunk
             moved = tf.gather(chunks, tf.where(in_chunks, places // chunk, 0)) * chunk
             rows = tf.where(in_chunks, moved + places % chunk, places)
-            # The rows that fill no chunk come last; they differ from epoch to epoch.
+            # The rows of an incomplete chunk come last; they differ from epoch to epoch.
             turned = tf.random.stateless_uniform(
                 [], fold_in(of_epoch, 1), 0, count, tf.int64, alg="philox"
             )

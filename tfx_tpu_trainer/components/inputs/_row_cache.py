@@ -47,7 +47,7 @@ class RowCache:
     """The parsed rows of one training in this process; it must outlive all the training's sessions.
 
     Attributes:
-        rows_to_draw: The number of rows that the training draws in all. A training without a second epoch gains
+        rows_to_draw: The number of rows that the training draws in total. A training without a second epoch gains
             nothing, and parses its rows as it reads them. `None` keeps them in any case.
         checkpoints: Folder of the training's checkpoints: a training that has begun without a cache continues without
             one, with the next rows. Defaults to `""`: it has not begun.
@@ -60,9 +60,9 @@ class RowCache:
     memory: int | None = None
     folder: str | None = None
     # Three invariants hold between calls. All of `_kept` was parsed from files in `_state`: if that changes, all parts
-    # are dropped together, so that no epoch mixes yesterday's rows of one file with today's of another. Columns that
+    # are dropped together, so no epoch mixes yesterday's rows of one file with today's of another. Columns that
     # were handed out are closed by `release` only: the graph of an earlier session has them mapped, and they wait in
-    # `_outdated`. And `is_worth_it` answers the same for all sessions of a training, since positions in streamed and in
+    # `_outdated`. And `is_worth_it` returns the same for all sessions of a training, since positions in streamed and in
     # cached rows differ in meaning: the checkpoint's position overrides the estimate, and `_given_up` is final.
     _kept: dict[tuple[str, ...], Columns] = dataclasses.field(default_factory=dict)
     _files: Callable[[], Sequence[str]] = tuple
@@ -76,7 +76,7 @@ class RowCache:
         return sum(columns.count for columns in self._kept.values())
 
     def is_worth_it(self, files: Sequence[str]) -> bool:
-        """Returns whether rows are kept at all.
+        """Returns whether rows are kept.
 
         Args:
             files: Paths of all files that the training reads, on all hosts.
@@ -104,7 +104,7 @@ class RowCache:
             of: Finds the paths of all files that the training reads, on all hosts.
 
         Returns:
-            The rows; `None` if there is no room for them, so that they must be parsed as they are read.
+            The rows; `None` if there is no room for them, so they must be parsed as they are read.
 
         Raises:
             tf.errors.OpError: If a row can't be read.
@@ -247,7 +247,7 @@ def train_on_current_rows(
         return
     hook = ChangedFilesHook(cache, batch_size=batch_size, time_share=time_share)
     train([hook])
-    # The hook resets this when a session begins, so that the loop ends after the first session without changes. Each
+    # The hook resets this when a session begins, so the loop ends after the first session without changes. Each
     # session calls the input function, which parses the current files.
     while hook.has_found_changes:
         train([hook])

@@ -30,7 +30,7 @@ MISSING_INTEGER = tf.int64.min
 
 # Ops that call a function.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-# TensorFlow counts this op as stateful, so that all outputs of a function wait for the label's vocabulary, too; it
+# TensorFlow counts this op as stateful, so all outputs of a function wait for the label's vocabulary, too; it
 # checks nothing.
 _LOOKUP = "LookupTableFindV2"
 
@@ -165,7 +165,7 @@ def _dense(value: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
 
 
 def needed_raw_features(transform_graph_path: str, left_out: Collection[str]) -> frozenset[str]:
-    """Finds the raw features from which the transformed features, except labels and the like, are computed."""
+    """Finds the raw features from which the transformed features that a prediction needs are computed."""
     output = tft.TFTransformOutput(transform_graph_path)
     with tf.Graph().as_default() as graph:
         examples = tf.compat.v1.placeholder(tf.string, [None])
@@ -203,9 +203,10 @@ def _names(value: Any) -> frozenset[str]:
 def _reached(
     tensors: Iterable[tf.Tensor], *, stop: frozenset[str], functions: _Functions
 ) -> set[str]:
-    # Transform's graph may be a single call of a function with all raw features as arguments. By the call's inputs,
-    # each output would need each feature, and a prediction would need the label. Only those inputs of the call count
-    # that the wanted output is computed from. Control inputs count, too: an op that checks a feature reads it.
+    # Transform's graph may be a single call of a function with all raw features as arguments. According to the
+    # call's inputs, each output would need each feature, and a prediction would need the label. Only those inputs of
+    # the call count that the wanted output is computed from. Control inputs count, too: an op that checks a feature
+    # reads it.
     pending, seen = list(tensors), set()
     while pending:
         tensor = pending.pop()

@@ -9,7 +9,7 @@
 `TpuTrainer` writes a page for each training; `tfx-tpu-trainer report` writes one for any folder of checkpoints, or for
 a pipeline's run with the gate's verdict; `tfx-tpu-trainer compare` puts runs side by side. Reading and drawing are
 separate: `gather` reads folders into `RunData`, `render` draws it. Names are imported on
-first use, so that two `run.json` files can be compared without importing TensorFlow.
+first use, so two `run.json` files can be compared without importing TensorFlow.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Table:
 
     Attributes:
         head: Titles of the columns.
-        rows: Each row's cells, as they are shown.
+        rows: Each row's cells, formatted.
         says: A remark on omitted rows; `""` if there are none.
     """
 
@@ -170,7 +170,7 @@ def draw_series(
 def _source_colors(sources: Sequence[str]) -> dict[str, Any]:
     """Gives training and evaluation the same colours on every chart of a page."""
     legend = _legend(sources)
-    # Compared runs have names of their own.
+    # Compared runs have their own names.
     fixed = _ALWAYS_COLORED if set(sources) & set(_ALWAYS_COLORED) else ()
     return {
         "field": "source",
@@ -201,7 +201,7 @@ def _series_table(series: Sequence[Series]) -> Table:
     for each in series:
         for step, value in zip(each.steps, each.values):
             by_step.setdefault(step, {})[each.source] = value
-    # Evaluations are few, so that the table keeps all of them.
+    # Evaluations are few, so the table keeps all of them.
     kept = {step for each in series if each.source != "training" for step in each.steps}
     steps = sorted(by_step)
     every = -(-len(steps) // _MOST_ROWS)

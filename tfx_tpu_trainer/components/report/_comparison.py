@@ -212,7 +212,7 @@ def _code_diff(first: RunData, run: RunData) -> str:
 
 
 def _difference(metric: str, place: int, first: Measured, other: Measured) -> Difference:
-    # Both runs resample with the same seed, so that on the same rows both draw the same sample k. The spread of the
+    # Both runs resample with the same seed, so on the same rows both draw the same sample k. The spread of the
     # differences then excludes the luck of the shared rows: {-2, 0, 2} and {-1, 0, 3} differ by {1, 0, 1}, a fraction
     # of either spread. On different rows the samples are independent, and the variances add up.
     of_both = [measured.deviations.get(metric) for measured in (first, other)]
@@ -329,8 +329,8 @@ def _numbers_section(comparison: Comparison) -> Section:
     notes = [
         (
             "A difference is within noise if it is smaller than its margin, half of its 95 % "
-            "interval: on other rows of the same kind it might change sign. Metrics named loss, "
-            "error and the like are better when smaller."
+            "interval: on other rows of the same kind it might change sign. Metrics with "
+            "names such as loss or error are better when smaller."
         )
     ]
     if any(not each.paired and each.margin is not None for each in comparison.differences):
@@ -381,7 +381,7 @@ def _settings_section(comparison: Comparison) -> Section:
     settings = comparison.settings
     return Section(
         title="Settings",
-        says="" if settings else "All known ones are the same.",
+        says="" if settings else "All known settings are the same.",
         tables=_tables("Settings and versions that differ", "setting", settings, comparison),
     )
 
@@ -459,7 +459,7 @@ def _slices_section(comparison: Comparison) -> Section:
         return Section(title="Slices", says=f"No slice is measurably worse in {last}.")
     return Section(
         title="Slices",
-        says=f"Of {len(worse)} slices and metrics {last} is worse than {first}; this does not "
+        says=f"{last} is worse than {first} in {len(worse)} slices and metrics; this does not "
         "correct for chance.",
         mood="warn",
         tables={

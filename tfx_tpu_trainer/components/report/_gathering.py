@@ -148,7 +148,7 @@ def gather(
             unread.append(" ".join(said.split()))
             return otherwise
 
-    # Facts of an earlier page that no file records (who trained it, on which rows) come from its `run.json`, so that a
+    # Facts of an earlier page that no file records (who trained it, on which rows) come from its `run.json`, so a
     # page made again, after the gate or by hand, loses nothing. Those about the evaluation are kept only if its numbers
     # are unchanged: the intervals of another checkpoint would be wrong.
     earlier: RunData | None = None

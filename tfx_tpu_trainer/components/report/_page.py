@@ -307,8 +307,8 @@ def _learning(run: RunData) -> Section | None:
         notes.append(f"{rest} other scalar{'s are' if rest > 1 else ' is'} in run.json.")
     if any(len(each.steps) < each.thinned_from for each in series):
         notes.append(
-            "Of more than 600 values, only the last one of each of 600 equal stretches of steps "
-            "is drawn."
+            "Curves of more than 600 values show only the last value in each of 600 equal "
+            "intervals of steps."
         )
     count = len(run.learning.restarts)
     last = max(each.steps[-1] for each in series)
@@ -360,7 +360,7 @@ def _slices(run: RunData) -> Section | None:
             f"The {_MOST_SLICES} worst and the {_MOST_SLICES} best of {len(slices):,} are shown; "
             "run.json has all."
         )
-    says = f"By {cut(name)}, of which the whole split has {number_text(run.measured.metrics[name])}"
+    says = f"By {cut(name)} ({number_text(run.measured.metrics[name])} on the whole split)"
     if worst_first:
         worst, best = worst_first[0], worst_first[-1]
         says += (

@@ -20,7 +20,7 @@ TRAINING = "training"
 """The source of scalars that the training itself has written."""
 RUN_FILE = "run.json"
 FORMAT: Literal["tfx_tpu_trainer.run/1"] = "tfx_tpu_trainer.run/1"
-"""Value of `format` in the file. Keys may be added later; none is removed or changes its meaning."""
+"""Value of `format` in the file. Keys may be added later, but are never removed and never change their meaning."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ MEAN = "mean"
 MISSING = "share of rows without a value"
 """The compared quantities of a feature; the third is "share of " a value."""
 
-# Smaller differences hardly matter, however many rows there are.
+# Smaller differences hardly matter, for any number of rows.
 _LEAST = {"standard deviations": 0.1, "L-infinity": 0.02}
 
 
@@ -154,7 +154,7 @@ class Distance:
     of: str = ""  # what differs: `MEAN`, `MISSING`, or the share of a text
     now: float | None = None  # the mean or share in the first set
     before: float | None = None  # that of the other
-    # How far chance alone would move them apart; `None` if unknown.
+    # The difference that chance alone would make; `None` if unknown.
     chance: float | None = None
 
     @property
@@ -396,7 +396,7 @@ def read_run_data(path: str) -> RunData | None:
         path: The file, or its folder.
 
     Returns:
-        The run; `None` if there is no such file.
+        The run; `None` if the file does not exist.
 
     Raises:
         ValueError: If the file can't be read; the message names it.
@@ -412,7 +412,7 @@ def read_run_data(path: str) -> RunData | None:
 
 
 def _content(path: str) -> tuple[str, bytes | None]:
-    """Returns the file's path and content; `None` if there is no such file."""
+    """Returns the file's path and content; `None` if it does not exist."""
     if is_local(path):
         # Avoids TensorFlow, whose import takes seconds.
         path = local_path(path)

@@ -124,8 +124,8 @@ def data_section(run: RunData) -> Section | None:
     notes = [*changed]
     if any(each.beyond for drift in data.drift for each in drift.distances):
         notes.append(
-            "Chance explains what 95 of 100 random assignments of the same rows to the two show, over all features; "
-            "differences below 0.1 standard deviations, or 2 % of the rows, count as chance, too."
+            "Chance explains differences that 95 of 100 random assignments of the same rows to the two do not exceed, "
+            "over all features; those below 0.1 standard deviations, or 2 % of the rows, count as chance, too."
         )
     if data.features:
         tables["Features"] = _features(data)
@@ -306,12 +306,12 @@ def _preflight_says(preflight: Preflight) -> str:
 
 def _hbm(preflight: Preflight) -> tuple[list[Chart], list[str]]:
     """Draws the steps' use of a device's memory; again, zoomed, if it is too small to see."""
-    # Imported late, so that a page without a preflight needs no TensorFlow.
+    # Imported late, so a page without a preflight needs no TensorFlow.
     from tfx_tpu_trainer.preflight import bytes_text
 
     limits = [step.limit_bytes for step in preflight.steps if step.limit_bytes]
     needs = {
-        step.name: step.by_category or {"needed in all": step.need_bytes}
+        step.name: step.by_category or {"needed in total": step.need_bytes}
         for step in preflight.steps
         if step.need_bytes
     }

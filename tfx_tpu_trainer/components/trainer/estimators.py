@@ -56,7 +56,7 @@ def make_estimator(
         export_to_cpu=settings.export_to_cpu,
         export_to_tpu=settings.export_to_tpu is not False,
         export_saved_model_api_version=settings.export_saved_model_api_version,
-        # These are initial values. A session that finds a checkpoint restores that instead, so that a resumed attempt
+        # These are initial values. A session that finds a checkpoint restores that instead, so a resumed attempt
         # does not return to the base model.
         warm_start_from=module.warm_start_from or job.base_model,
     )
@@ -179,7 +179,7 @@ _UNKNOWN = {
 
 
 def with_callbacks(job: TrainJob, module: UserModule) -> TrainJob:
-    """Returns the job with the settings that its module's callbacks stand for."""
+    """Returns the job with the settings that correspond to its module's callbacks."""
     if module.callbacks is None:
         return job
     preconditions.check_transform_graph(job.transform_graph_path)

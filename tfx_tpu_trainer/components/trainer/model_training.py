@@ -106,7 +106,7 @@ class ModelTraining(Training[TrainedModel]):
     input_not_saved: str
     # The slices to measure and their input, or `None`.
     sliced: SlicedInput | None = None
-    # The row limit of an evaluation that reads the module's own input; `None` is no limit.
+    # The row limit of an evaluation that reads the module's own input; `None`: no limit.
     row_limit: RowLimit | None = None
     # Keeps the training's parsed rows; `None` parses them in each epoch.
     row_cache: RowCache | None = None

@@ -181,14 +181,14 @@ def _found(
     """Returns the module's file and its loader; the stack keeps what must stay open."""
     if source.wheel:
         name, wheels = udf_utils.decode_user_module_key(source.wheel)
-        # Left open, so that an import inside model_fn finds the wheel's other modules. TFX appends their folder to the
+        # Left open, so an import inside model_fn finds the wheel's other modules. TFX appends their folder to the
         # path, where any other module with the same name would come first.
         try:
             installed = stack.enter_context(udf_utils.TempPipInstallContext(wheels))
         except subprocess.CalledProcessError as error:
             raise ValueError(
                 f"the module's wheel {', '.join(wheels)} can't be installed (pip's output above "
-                "says why); create the pipeline again, so that TFX repackages the module_file"
+                "has the reason); create the pipeline again, so that TFX repackages the module_file"
             ) from error
         folder = installed.temp_directory
         stack.enter_context(imported_from(folder))

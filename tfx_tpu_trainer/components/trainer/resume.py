@@ -153,15 +153,15 @@ def _as_json(value: Any) -> Any:
 class CheckpointFolder:
     """The folder for one training's checkpoints, the same for each attempt.
 
-    Nothing in it depends on the order of renames, so that it may be in an object store.
+    Nothing in it depends on the order of renames, so it may be in an object store.
     """
 
     path: str  # Named by the identity's digest.
     identity: TrainingIdentity
     claim: str = dataclasses.field(
         default_factory=lambda: uuid.uuid4().hex
-    )  # Identifies this attempt.
-    # The paths that this attempt has taken over.
+    )  # The id of this attempt.
+    # The paths that this attempt has claimed.
     taken: set[str] = dataclasses.field(default_factory=set)
 
     @classmethod
@@ -191,12 +191,12 @@ class CheckpointFolder:
 
         A folder from which no training can resume is set aside, with a warning, and the training starts from scratch.
         """
-        # A retry gets new artifacts, so that it finds an earlier attempt's checkpoints only by name: the folder's name
+        # A retry gets new artifacts, so it finds an earlier attempt's checkpoints only by name: the folder's name
         # is a digest of everything that affects a checkpoint. The same training returns to it, and no other does. The
-        # earlier attempt may still run, on a machine given up for lost. So `training.json` holds the claim of the last
-        # attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
-        # Example: A saves step 300 and its machine hangs; B takes over the folder at 300 and claims it; A wakes at step
-        # 400, finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
+        # earlier attempt may still run, on a machine that counts as lost. So `training.json` holds the claim of the
+        # last attempt, and each attempt reads it before it writes. Invariant: of two attempts the later one continues.
+        # Example: A saves step 300 and its machine hangs; B resumes at 300 and claims the folder; A wakes at step 400,
+        # finds B's claim before it saves (`StillOursListener`), and ends. The claim precedes the sweep, which may
         # remove a file that A is writing.
         self._set_aside_what_is_not_ours()
         step = self._go_back_to_a_sound_checkpoint()
@@ -253,7 +253,7 @@ class CheckpointFolder:
     def publish(self, model_run: str, *, leaving_out: Collection[str] = ()) -> None:
         """Copies checkpoints and events to a ModelRun artifact.
 
-        The folder stays unchanged, so that an attempt after a later failure still resumes from it.
+        The folder stays unchanged, so an attempt after a later failure still resumes from it.
         """
         # Files in the order in which they name each other: values, index, `checkpoint`. A killed copy leaves no index
         # without its values, and no `checkpoint` that names missing files.
@@ -480,7 +480,7 @@ def _sweep_half_checkpoints(folder: str) -> list[str]:
     for name in tf.io.gfile.listdir(folder):
         path = os.path.join(folder, name.rstrip("/"))
         is_folder = tf.io.gfile.isdir(path)
-        # TensorFlow's `_temp` is a folder: a file with such a name is not TensorFlow's.
+        # TensorFlow's `_temp` is a folder: TensorFlow does not write a file of this name.
         if not _TENSORFLOWS_TEMPORARY.search(path) or (path.endswith("_temp") and not is_folder):
             continue
         (tf.io.gfile.rmtree if is_folder else tf.io.gfile.remove)(path)

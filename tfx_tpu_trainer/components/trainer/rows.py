@@ -195,7 +195,7 @@ def rows_of(job: TrainJob) -> tuple[Rows, ...]:
 
 def check_default_input(job: TrainJob, rows: tuple[Rows, ...]) -> None:
     """Reads the first batch for training, and for evaluation."""
-    # eval_fn reads a split once, with a smaller last batch, so that rows can be counted.
+    # eval_fn reads a split once, with a smaller last batch, so rows can be counted.
     trained_on, evaluated, *_ = rows
     check_rows(
         trained_on,
@@ -264,7 +264,7 @@ def failures_explained(rows: Sequence[Rows]) -> Iterator[None]:
     except tf.errors.OpError as error:
         if found := _explained(error.message, rows):
             raise ValueError(found) from error
-        # The base class stands for codes without a class of their own.
+        # The base class is used for codes without their own class.
         is_short = "\n" not in error.message.strip() and error.op is None
         if is_short or type(error) is tf.errors.OpError:
             raise

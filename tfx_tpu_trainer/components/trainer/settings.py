@@ -50,13 +50,13 @@ class About:
     """Facts about a setting beyond its type and default."""
 
     in_checkpoint: bool = (
-        True  # Whether it affects checkpoints, so that changing it makes another training.
+        True  # Whether it affects checkpoints, so changing it makes another training.
     )
     not_legacy: str = ""  # Why it does not apply to a module that makes its own estimator.
 
 
-_INPUTS = About(not_legacy="the module's input functions decide it")
-_ESTIMATOR = About(not_legacy="the module's estimator and RunConfig decide it")
+_INPUTS = About(not_legacy="the module's input functions set it")
+_ESTIMATOR = About(not_legacy="the module's estimator and RunConfig set it")
 _EVALUATIONS = About(
     not_legacy="each checkpoint is evaluated, at most once per EvalSpec(throttle_secs=...), and "
     "the exporters of the EvalSpec decide what is exported"
@@ -81,7 +81,7 @@ class TrainSettings(pydantic.BaseModel):
 
     label_key: Annotated[
         Name | None,
-        About(not_legacy="the module's input functions and eval_input_receiver_fn decide it"),
+        About(not_legacy="the module's input functions and eval_input_receiver_fn set it"),
     ] = None
     cache_input: Annotated[Flag | None, _INPUTS_RUN] = None
     params: Annotated[
@@ -198,7 +198,7 @@ class TrainSettings(pydantic.BaseModel):
         """Returns the settings as TFX execution properties.
 
         Returns:
-            Values by name; `params` as JSON with sorted keys, so that equal params meet the same
+            Values by name; `params` as JSON with sorted keys, so equal params meet the same
             entry of TFX's cache.
         """
         return {name: execution_value(getattr(self, name)) for name in type(self).model_fields}

@@ -71,11 +71,11 @@ class Slicing:
     ) -> Slicing:
         """Reads the eval split once to find the values of the specs' features.
 
-        An evaluation's graph computes all slices, so that they must be known when it is built.
+        An evaluation's graph computes all slices, so they must be known when it is built.
         """
         # One pass counts distinct rows of the sliced features: 15,000 trips by hour and payment are some hundred
-        # counts. These give the slices of each spec, the most frequent first, and `__OTHER__` for the rest. A slice of
-        # two specs is measured once.
+        # counts. These give the slices of each spec, the most frequent first, and `__OTHER__` for the rest. A slice
+        # that two specs select is measured once.
         names = sorted({name for spec in specs for name in features_of(spec)})
         rows, dtypes = _read_rows(dataset_fn, names, label_key, check_read)
         found: dict[SliceKey, Slice] = {}

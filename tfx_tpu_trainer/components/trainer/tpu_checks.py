@@ -43,7 +43,7 @@ CHECK = "serve, tpu: compiles"
 DEFAULT_TARGET = "v5e:1x1"
 """The slice to compile for if none was named: the smallest TPU that serves today."""
 
-# Stages whose problems are not the model's.
+# Stages whose problems do not come from the model.
 _OF_THIS_MACHINE = ("crash", "set-up", "timeout")
 
 FOLDER = os.path.dirname(PREFLIGHT_FILE)
@@ -74,7 +74,7 @@ def check_tpu_graph(
             (built,) = estimator.build_graphs(serving_input_receiver_fn=receiver_fn)
     except (
         Exception
-    ) as error:  # Any error is the TPU graph's: the graph for CPU hosts has been built.
+    ) as error:  # Any error comes from the TPU graph: the graph for CPU hosts has been built.
         if settings.requires_tpu_graph:
             raise
         _leave_out(f"{type(error).__name__}: {error}")
@@ -176,7 +176,7 @@ def check_compiles(model: str | v1.MetaGraphDef, settings: TrainSettings, rows: 
         # The compiler can't compile what TensorFlow can't lower.
         if problem := _problem(steps, target):
             return problem
-        # Serving need not be compiled fast here; it only has to compile.
+        # Serving does not have to be fast here; it only has to compile.
         options = CompilerOptions(timeout_seconds=settings.serving_check_timeout, effort=-1.0)
         compiled = compile_steps(steps, target, options)
     except PreflightUnavailableError as error:

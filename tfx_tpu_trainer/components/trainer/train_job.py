@@ -60,7 +60,7 @@ class TrainJob:
     eval_splits: tuple[str, ...]
     train_files: tuple[str, ...]
     eval_files: tuple[str, ...]
-    # File patterns of the eval splits' raw examples; empty if the trainer has no such input.
+    # File patterns of the eval splits' raw examples; empty if the trainer lacks this input.
     raw_eval_files: tuple[str, ...]
     # Reads files of the input's format as a Dataset.
     dataset_factory: Callable[..., tf.data.Dataset]

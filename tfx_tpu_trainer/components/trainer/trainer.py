@@ -201,7 +201,7 @@ class TpuTrainer(tfx.types.BaseComponent):
             module_file: Path of a .py file that defines `model_fn(features, labels, mode, params)`, or
                 `build_model(params)` that returns a compiled Keras model. TFX packages it as a wheel,
                 together with the .py files next to it. Defaults to `None`.
-            module: Import path of such a module; replaces `module_file`. Its
+            module: Import path of a module of this kind; replaces `module_file`. Its
                 package must be importable where the trainer runs. Defaults to `None`.
             trainer_fn: Import path of a function `trainer_fn(trainer_fn_args, schema)`, as for the Estimator executor
                 of TFX <= 1.15; replaces `module_file` and `module`, which may also name a module with such a function.
@@ -292,11 +292,11 @@ class TpuTrainer(tfx.types.BaseComponent):
                 attempt otherwise trains from scratch. Defaults to `checkpoints`, next to the
                 component's artifacts.
             save_input_position: Save the position of the training input with each checkpoint, so
-                that another attempt continues with the next rows. For a module with its own
+                another attempt continues with the next rows. For a module with its own
                 `input_fn`, set it to True yourself: state in the function's Python code is not
                 saved. Defaults to `True` if the module has no `input_fn`.
             stall_timeout_secs: Seconds without a step, in training or evaluation, after which the
-                attempt logs the stacks of all Python threads and ends, so that another one can
+                attempt logs the stacks of all Python threads and ends, so another one can
                 resume; 0 waits forever. The time of the first step includes building and compiling
                 the model. Defaults to `1800`.
             mlflow_tracking_uri: MLflow store that gets the training as a run: its parameters, metrics, curves, page and

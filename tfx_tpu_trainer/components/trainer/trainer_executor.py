@@ -82,7 +82,7 @@ class TpuTrainerExecutor(GenericExecutor):
             watch = ChiefWatch(model_run, start_secs=job.settings.start_timeout_secs)
             with _prepared(job, host) as training:
                 training.help_chief(watch)
-            # TFX's entry points record the outputs when Do returns, which only the chief knows.
+            # TFX's entry points record the outputs when Do returns; only the chief has outputs.
             raise SystemExit(0)
         with contextlib.ExitStack() as stack:
             status = None

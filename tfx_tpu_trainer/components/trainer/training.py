@@ -96,7 +96,7 @@ class Training(abc.ABC, Generic[Trained]):
 
     job: TrainJob
     host: Host  # This process's part in the training.
-    # Replaces the ModelRun artifact until the training has ended, so that another attempt finds its checkpoints; `None`
+    # Replaces the ModelRun artifact until the training has ended, so another attempt finds its checkpoints; `None`
     # trains in the ModelRun artifact.
     checkpoint_folder: CheckpointFolder | None = None
     # The rows read without the module's input_fn; empty if the module reads its rows itself.
@@ -130,7 +130,7 @@ class Training(abc.ABC, Generic[Trained]):
         # `check_still_ours` precedes each write. Object stores have no locks: a write that began
         # before a newer attempt took the folder may finish; it writes the newer one's values.
         job, folder = self.job, self.folder_to_resume
-        # Both attempts may have the same artifacts, as when Kubernetes restarts a pod.
+        # Both attempts may have the same artifacts, for example if Kubernetes restarts a pod.
         check_still_ours = check_before_writing(folder)
         sweep_outputs(job)
         with (
@@ -255,7 +255,7 @@ class Training(abc.ABC, Generic[Trained]):
         process: FreshProcess | None,
         check_still_ours: Callable[[], None],
     ) -> None:
-        # Next to its final place, so that a server or Pusher never sees half a model.
+        # Next to its final place, so a server or Pusher never sees half a model.
         staging = temporary_beside(os.path.join(self.job.model.uri, "export"))
         try:
             for exported in self.export(trained, checkpoint_path, staging):

@@ -143,7 +143,7 @@ class VertexTpuTrainer(TpuTrainer):
 
         Raises:
             TypeError: If a parameter does not exist, or one without a default is missing.
-            ValueError: If a parameter is invalid, or Vertex AI has no such slice; names the value and the fix.
+            ValueError: If a parameter is invalid, or Vertex AI lacks the slice; names the value and the fix.
         """
         super().__init__(tpu=tpu, **parameters)
         # The trainer makes the job when it runs; here it is only checked.

@@ -50,7 +50,7 @@ class DivergedTrialError(RuntimeError):
 
 
 class UnknownObjectiveError(ValueError):
-    """The model has no metric with the objective's name, so that no trial can be scored."""
+    """The model has no metric with the objective's name, so no trial can be scored."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class TrialTraining:
             )
             return folder
         # Hyperband trains the best trials of a rung further, as new trials. Each begins with a copy of the old trial's
-        # checkpoints; the record is written last, so that a folder without it is an incomplete copy. Events are not
+        # checkpoints; the record is written last, so a folder without it is an incomplete copy. Events are not
         # copied: TensorBoard would show the old trial's steps twice.
         if tf.io.gfile.isdir(self.folder):
             # An attempt was stopped while copying.
@@ -175,7 +175,7 @@ def reason_to_stop(
     averages up to the same step.
     """
     # Example with higher being better: at step 200 the others' averages are 0.7, 0.8 and 0.6, with the median 0.7, so
-    # that a trial with {100: 0.5, 200: 0.69} ends. It is compared with averages instead of the others' best values so
+    # a trial with {100: 0.5, 200: 0.69} ends. It is compared with averages instead of the others' best values so
     # that a slow starter that is catching up stays. Only others that have come as far count: those pruned earlier would
     # lower the bar.
     best = _best(curve, goal)
@@ -262,7 +262,7 @@ def table_of(results: Sequence[TrialResult], *, objective: str) -> str:
         values = [_shown(one.values.get(name)) for name in names]
         step = "-" if one.step is None else str(one.step)
         table.add_row(*map(text, (one.trial_id, score, step, *values, ended)))
-    # As wide as necessary, so that no value is truncated.
+    # As wide as necessary, so no value is truncated.
     written = io.StringIO()
     PlainConsole(file=written, width=_WIDEST).print(table)
     lines = [line.rstrip() for line in written.getvalue().splitlines()]

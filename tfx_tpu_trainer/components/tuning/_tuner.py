@@ -99,13 +99,13 @@ class EstimatorTuner(BaseTuner):
         """
         with listening():
             super().search(*fit_args, **fit_kwargs)
-        # The chief ends after telling its workers; a worker that answered would wait an hour.
+        # The chief ends after notifying its workers; a worker that answered would wait an hour.
         if not _is_worker():
             self._write_results()
             self._remove_all_checkpoints()
 
     def on_search_begin(self) -> None:
-        """Saves the state before the first trial, so that another attempt continues that one, too."""
+        """Saves the state before the first trial, so another attempt continues that one, too."""
         self.save()
         write_search(self.project_dir, self._job.space.hyperparameters, self._job.tune.objective)
 
@@ -127,7 +127,7 @@ class EstimatorTuner(BaseTuner):
             The objective. An abandoned trial has the worst value; `on_trial_end` marks it as failed.
 
         Raises:
-            FatalValueError: If all other trials would fail likewise.
+            FatalValueError: If all other trials would fail in the same way.
             FatalRuntimeError: If the machine has failed instead of the trial.
         """
         del fit_args, fit_kwargs
@@ -359,7 +359,7 @@ def make_oracle(settings: TuneSettings, space: keras_tuner.HyperParameters) -> k
         oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=limit, **common)
     elif settings.oracle == "bayesian":
         with of_extra("tune", for_what="oracle='bayesian'"):
-            import sklearn.gaussian_process  # noqa: F401 - keras-tuner names an extra of its own
+            import sklearn.gaussian_process  # noqa: F401 - keras-tuner names its own extra
         oracle = keras_tuner.oracles.BayesianOptimizationOracle(
             max_trials=limit,
             num_initial_points=settings.num_initial_points or max(2, limit // 3),

@@ -254,7 +254,7 @@ def import_module(name: str) -> types.ModuleType:
     """Imports a module, or reloads it."""
     try:
         if name in sys.modules:
-            # As in TFX, so that an edit between two runs in one process (a notebook) takes effect.
+            # As in TFX, so an edit between two runs in one process (a notebook) takes effect.
             return importlib.reload(sys.modules[name])
         return importlib.import_module(name)
     except Exception as error:
@@ -292,7 +292,7 @@ def imported_from(folder: str) -> Iterator[None]:
     """Gives a folder's modules priority over others of the same names, and restores the state at the end.
 
     Most users' modules are called `model.py`. Two pipelines in one process, as in a notebook, must each get their own,
-    whatever was imported before and whatever else is on `sys.path`.
+    regardless of earlier imports and of other folders on `sys.path`.
 
     Args:
         folder: Folder of the user's module and the helpers that it imports.
@@ -338,7 +338,7 @@ def exits_are_errors(module: str) -> Iterator[None]:
 
     For an orchestrator, exit code 0 means success. A module that calls `sys.exit(0)` when it is imported, in its
     model_fn or its input_fn, must not cause it: nothing was trained or checked. `KeyboardInterrupt` and the stop by
-    SIGTERM pass, since they are an operator's.
+    SIGTERM pass, since they come from an operator.
 
     Args:
         module: The module's name in the message.
@@ -361,7 +361,7 @@ def exits_are_errors(module: str) -> Iterator[None]:
         raised_at = traceback.extract_tb(error.__traceback__)[-1]
         raise ModuleExitedError(
             f"the module {module!r} ended the process by SystemExit({error.code!r}) at "
-            f"{raised_at.filename}:{raised_at.lineno}; raise an exception that says what is wrong, or return"
+            f"{raised_at.filename}:{raised_at.lineno}; raise an exception that explains the error, or return"
         ) from error
 
 

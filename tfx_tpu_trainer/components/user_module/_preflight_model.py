@@ -59,7 +59,7 @@ class FeatureSpec:
             The spec.
 
         Raises:
-            ValueError: If the folder is not such an artifact, the label is missing, or a feature is sparse.
+            ValueError: If the folder is not a TransformGraph artifact, the label is missing, or a feature is sparse.
             MissingExtraError: If TFX is not installed.
         """
         # A program without TFX can be preflighted without installing it.

@@ -18,7 +18,7 @@ _CONFIG = "config_proto"
 
 
 def keep_dependencies_only(config: v1.ConfigProto) -> None:
-    """Switches off all passes but the one over control dependencies, of which gradients have many."""
+    """Switches off all passes except the one over control dependencies; gradients have many of these."""
     rewrite = config.graph_options.rewrite_options
     rewrite.meta_optimizer_iterations = type(rewrite).ONE
     for field in rewrite.DESCRIPTOR.fields:

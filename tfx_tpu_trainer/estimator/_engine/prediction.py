@@ -85,7 +85,7 @@ def build_prediction_loop(
     predictions: Any, make_batch: Callable[[], tuple[Sequence[tf.Tensor], tf.Tensor]]
 ) -> PredictionLoop:
     """Adds a loop of batches to the default graph."""
-    # The session keeps the predictions, so that those before a batch that fails, or before the end
+    # The session keeps the predictions, so those before a batch that fails, or before the end
     # of the input, are not lost.
     columns = [
         _Column(value.dtype, value.shape, name=f"kept_predictions_{number}")
@@ -298,7 +298,7 @@ def told(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
 
 
 def _make_loop(plan: PredictionPlan) -> PredictionLoop | None:
-    """Returns a loop of the template's batches, or `None` if none is possible."""
+    """Returns a loop of the template's batches, or `None` if the template can't run in a loop."""
     template = plan.template
     if not plan.runs_template or not allows_prediction_loop(plan.fetches):
         return None

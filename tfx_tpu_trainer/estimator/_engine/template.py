@@ -16,7 +16,7 @@ class HostFunction:
     """A function that runs outside of the model, once a step, on some of its tensors.
 
     The engine's form of `eval_metrics` and `host_call`: it is not called while the model is traced,
-    so that a place can first gather the tensors of all replicas.
+    so a place can first gather the tensors of all replicas.
 
     Attributes:
         name: The user's name for it: `"eval_metrics"` or `"host_call"`.
@@ -118,7 +118,7 @@ class SessionSettings(Protocol):
 
     @property
     def save_checkpoints_steps(self) -> int | None:
-        """Steps between checkpoints; if those by time are `None` too, none is written."""
+        """Steps between checkpoints; if the seconds between them are `None` too, no checkpoint is written."""
 
     @property
     def save_checkpoints_secs(self) -> int | None:

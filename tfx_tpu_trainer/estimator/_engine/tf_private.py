@@ -2,7 +2,7 @@
 
 | name | why | if it goes away |
 |---|---|---|
-| `CheckpointSaverHook._listeners` | a model's own saver hook must call the listeners given to `train()`, and takes listeners in its constructor only; ours calls them when a thread has written a checkpoint | refuse listeners with a hook of the model's own; write checkpoints while the training waits |
+| `CheckpointSaverHook._listeners` | a model's own saver hook must call the listeners given to `train()`, and takes listeners in its constructor only; ours calls them when a thread has written a checkpoint | refuse listeners with the model's own hook; write checkpoints while the training waits |
 | `CheckpointSaverHook._timer` | early checkpoints, after 60 s and 120 s, are due by a timer that its constructor does not take | all intervals are equal |
 | `FileWriterCache._cache` | each writer in it holds a thread and a file descriptor, and nothing public lists them | they stay open for each model_dir until the process ends |
 | `CheckpointSaverHook._set_steps_per_run` | a session call runs a loop of steps, and the hook must see that a step within it is due | save at the next loop's end |
@@ -10,10 +10,10 @@
 | `training_util._get_or_create_global_step_read` | a saver hook fetches this reading of the global step; a session makes an executor of the whole graph for each other one, 0.1 s for a large model | fetch the variable |
 | `iterator_ops._IteratorSaveable` | makes a `tf.compat.v1.train.Saver` of iterators by their handles, with the keys that the original's CheckpointInputPipelineHook wrote | `make_saveable_from_iterator`, where the iterator object is at hand |
 | `FuncGraph.capture` | copies of a template in a function read the handles of the surrounding graph; `tf.identity` of a handle would hide its shape | capture by a dummy op |
-| `Tensor._USE_EQUALITY` | whether `==` compares tensors by value, on which `import_graph_def` fails under control dependencies; the functions that switch it are public | `import_graph_def` within a function of its own |
+| `Tensor._USE_EQUALITY` | whether `==` compares tensors by value, on which `import_graph_def` fails under control dependencies; the functions that switch it are public | `import_graph_def` within a separate function |
 | `tpu_function.tpu_shard_context`, `get_tpu_context` | `CrossShardOptimizer` reads the number of replicas from it, and it has no public alias | `tf.compat.v1.tpu.shard` around the trace |
 | `ObjectGraphView`, `TrackableObjectGraph` | what `Scaffold(saver=tf.train.Checkpoint(...))` saves, under which keys; TensorFlow reads the same when it finalizes a scaffold | leave these savers to the Scaffold; read object-based checkpoints by their keys only |
-| `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so that it neither delays the first step nor is in the graph written to the model's folder | build the loop before the session |
+| `Graph._unsafe_unfinalize` | a session finalizes its graph when it opens; the loop that runs ahead is built when steps are first left to it, so it neither delays the first step nor is in the graph written to the model's folder | build the loop before the session |
 | `Graph._group_lock`, `GroupLock._ready` | adding an op takes this lock, and so does a table's `__del__`; a lock that a thread can't take twice waits forever when Python's collector finds a table of the graph just then | adding an op hangs, once in many runs |
 | `autograph.core.config.CONVERSION_RULES` | AutoGraph leaves the code of `keras` alone, and so did the original; it does not know `tf_keras`, the same code under a new name, and converting that takes seconds of each trace | traces take longer |
 | `Operation._update_input`, `_remove_all_control_inputs`, `_add_control_inputs`, `_set_attr` | `CrossReplicaSum` has no CPU kernel; in a template that runs in place, its consumers must be rewired, and calls of functions with a sum need other functions | clone the template without these nodes |
@@ -342,7 +342,7 @@ def tables_updated_in_one_op() -> Iterator[None]:
     global _users
     adam = v1.train.AdamOptimizer
     with _lock:
-        # Adam inherits the method, unless a program has given it one of its own.
+        # Adam inherits the method, unless a program has replaced it.
         if _METHOD not in vars(adam):
             setattr(adam, _METHOD, _apply_rows)
         _users += 1

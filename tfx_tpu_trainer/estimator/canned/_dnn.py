@@ -37,7 +37,7 @@ from tfx_tpu_trainer.estimator.heads._training import optimizer_instance, v1_opt
 
 v1 = tf.compat.v1
 _V1_RATE: Final = 0.05
-# The original's: 0.99, Keras's default, made some of its models diverge.
+# The original's value; some of its models diverged with Keras's default, 0.99.
 _MOMENTUM: Final = 0.999
 _EPSILON: Final = 0.001
 

@@ -214,7 +214,7 @@ def check_features(features: Any) -> None:
 
 
 # V1 estimators split variables over parameter servers. Without servers nothing is split, but as in the original the
-# partitioner is used, so that the names of optimizer slots are those in the original's checkpoints:
+# partitioner is used, so the names of optimizer slots are those in the original's checkpoints:
 # `linear/linear_model/age/weights/part_0/Ftrl`.
 def input_partitioner(config: Any, given: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Returns the partitioner of an input layer or a linear model."""

@@ -217,7 +217,7 @@ def _signature(
     names = [name for info in signature.outputs.values() for name in tensor_names(info)]
     _check_fed(receiver_tensors.values(), map(graph.get_tensor_by_name, names))
     if serving_only and not v1.saved_model.is_valid_signature(signature):
-        raise ValueError(f"TensorFlow Serving does not take such a signature: {signature}")
+        raise ValueError(f"TensorFlow Serving rejects this signature: {signature}")
     return signature
 
 
@@ -332,7 +332,7 @@ def with_outputs(
 ) -> dict[str, HostSignature]:
     """Computes the default signature's outputs behind the inputs of each `HostPrediction`.
 
-    The nodes between the replaced tensors and the outputs are copied in the default graph, so that the default
+    The nodes between the replaced tensors and the outputs are copied in the default graph, so the default
     signature itself stays unchanged, and as fast.
     """
     default, graph = signature_defs.get(DEFAULT_SIGNATURE), v1.get_default_graph()
@@ -369,7 +369,7 @@ def _copied(
 def without_core_sums(meta_graph: MetaGraph) -> MetaGraph:
     """Returns a metagraph in which each sum over cores is replaced by its addend, its value on one core.
 
-    TensorFlow has no CPU kernel for `CrossReplicaSum`, so that a graph with one (a training with a
+    TensorFlow has no CPU kernel for `CrossReplicaSum`, so a graph with one (a training with a
     `CrossShardOptimizer`, or batch norm over cores) can't even be loaded. A core's number becomes 0, since TensorFlow's
     kernel of `XlaReplicaId` would end the process.
     """

@@ -81,10 +81,10 @@ class ServingInputReceiver(_ServingFields):
     Attributes:
         features: Feature name (str or int) -> tensor.
         receiver_tensors: Input name -> tensor to feed.
-        receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
+        receiver_tensors_alternatives: Alternative's name -> a dict like `receiver_tensors`, or `None`.
         host_signatures: Signature name -> `HostSignature` or `HostPrediction`, or `None`. A function that returns them
             keeps their ops out of the metagraph for TPU hosts: it is called in the receiver's graph, only for the
-            host's. Ours: not one of the tuple's fields, so that unpacking gives the original's three.
+            host's. Ours: not one of the tuple's fields, so unpacking gives the original's three.
     """
 
     host_signatures: HostSignatures | Callable[[], HostSignatures] | None = None
@@ -114,7 +114,7 @@ class TensorServingInputReceiver(_ServingFields):
     Attributes:
         features: The tensor that model_fn gets.
         receiver_tensors: Input name -> tensor to feed.
-        receiver_tensors_alternatives: Alternative's name -> such a dict, or `None`.
+        receiver_tensors_alternatives: Alternative's name -> a dict like `receiver_tensors`, or `None`.
     """
 
     __slots__ = ()
@@ -163,7 +163,7 @@ class SupervisedInputReceiver(_SupervisedFields):
     __slots__ = ()
 
     def __new__(cls, features: Any, labels: Any, receiver_tensors: Any) -> SupervisedInputReceiver:
-        """Checks the tensors; model_fn gets features and labels as they are given."""
+        """Checks the tensors; model_fn gets features and labels unchanged."""
         name_tensors(features, "feature", SINGLE_FEATURE_NAME, allow_int_keys=True)
         name_tensors(labels, "label", SINGLE_LABEL_NAME, allow_int_keys=True)
         return super().__new__(
@@ -272,7 +272,7 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Makes a receiver function whose features are fed as they are.
+    """Makes a receiver function whose features are fed without parsing.
 
     Examples:
         >>> from tfx_tpu_trainer.estimator import export
@@ -305,7 +305,7 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Any, labels: Any, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Makes a receiver function whose features and labels are fed as they are.
+    """Makes a receiver function whose features and labels are fed without parsing.
 
     Args:
         features: A tensor, fed under the name `input`, or a dict of str to tensor.
@@ -352,7 +352,7 @@ def build_supervised_input_receiver_fn_from_input_fn(
     input_fn is called once, in a separate graph, only for its types and shapes.
 
     Args:
-        input_fn: Returns a `tf.data.Dataset` of (features, labels), or such a pair of tensors.
+        input_fn: Returns a `tf.data.Dataset` of (features, labels), or a pair of tensors.
         **input_fn_args: Passed to `input_fn`.
 
     Returns:

@@ -111,7 +111,7 @@ def export_meta_graphs(
 
     The variables are written once, with the first graph, on any machine: no TPU op is run, or even placed.
     """
-    # The graph for TPUs restores what the first graph saved, so that comparing the two suffices.
+    # The graph for TPUs restores what the first graph saved, so comparing the two suffices.
     for meta_graph in meta_graphs:
         if meta_graph is meta_graphs[0] or tf.saved_model.TPU not in meta_graph.tags:
             check_variables_in_checkpoint(meta_graph, checkpoint_path)
@@ -324,7 +324,7 @@ def _reserve(base: str) -> tuple[str, str]:
 
 
 def _make_new(path: str) -> bool:
-    """Makes a folder; returns whether it is new, so that two exporters never share one."""
+    """Makes a folder; returns whether it is new, so two exporters never share one."""
     if tf.io.gfile.exists(path):
         return False
     try:

@@ -29,7 +29,7 @@ def call_partitioned(build: Callable[[], Any]) -> Any:
     """Builds a function and calls it once from the default graph, on a TPU core of the host.
 
     `TPUPartitionedCall` runs the function on the core that `TPUOrdinalSelector` selects: calls take turns on the host's
-    cores. Variables are made in the default graph instead of in the function, so that they are saved and restored like
+    cores. Variables are made in the default graph instead of in the function, so they are saved and restored like
     those of any graph. Only running the result needs a TPU.
     """
     # TPUPartitionedCall takes a function and its captured inputs, and returns a flat list: `structure` keeps the
@@ -92,8 +92,8 @@ def _make_variable_outside(next_creator: Callable[..., Any], **kwargs: Any) -> A
     kwargs.pop("experimental_enable_variable_lifting", None)
     initial_value = kwargs.get("initial_value")
     if isinstance(initial_value, tf.Tensor):
-        # A tensor of the function's graph can't initialize a variable outside it. It need not: an exported variable is
-        # restored from the checkpoint.
+        # A tensor of the function's graph can't initialize a variable outside it, and does not have to: such a variable
+        # is restored from the checkpoint.
         shape, dtype = initial_value.shape, kwargs.get("dtype") or initial_value.dtype
         kwargs["initial_value"] = lambda: tf.zeros(shape, dtype)
     # Leaves all functions being traced, down to the export's own graph.
@@ -207,7 +207,7 @@ def call_in_batches(
 ) -> Any:
     """Calls a function of tensors from the default graph, through a `BatchFunction` op.
 
-    The op belongs to the model, so that it batches in any server.
+    The op belongs to the model, so it batches in any server.
     """
     if config is None:
         return function(*inputs)

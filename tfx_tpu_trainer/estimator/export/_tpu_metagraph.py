@@ -123,19 +123,19 @@ def rewrite_model(
 ) -> RewrittenModel:
     """Calls a model inside a TPU computation, which the default graph calls.
 
-    A feature that the model only passes on never enters the computation, so that it may be a string, which a TPU can't
+    A feature that the model only passes on never enters the computation, so it may be a string, which a TPU can't
     hold.
     """
     # model_fn makes its export outputs inside of the computation, but a signature must fetch
-    # tensors of the default graph. So three maps follow each tensor of an output across the wall:
+    # tensors of the default graph. So three maps follow each tensor of an output out of the computation:
     #   stays_outside: a feature, or any other tensor of the host's graph -> itself outside;
-    #   leaving: what the TPU computes, in the order in which the computation returns it;
+    #   leaving: the TPU's results, in the order in which the computation returns it;
     #   come_out: both, once the call was made -> the tensor of the default graph.
-    # Invariant: `note` has seen each tensor of each output, so that `outside` finds all of them.
+    # Invariant: `note` has seen each tensor of each output, so `outside` finds all of them.
     # Example: outputs {"id": features["id"], "score": s} -> only s is returned by the TPU call,
     # and the string "id" is fetched where the request was parsed.
-    # In a batch the inner features are slices that the batching op made: each stands for the
-    # request's own feature, which is why call_on_batch fills stays_outside before model_fn runs.
+    # In a batch the inner features are slices that the batching op made. call_on_batch maps each to
+    # the request's own feature, by filling stays_outside before model_fn runs.
     host_graph = v1.get_default_graph()
     stays_outside: dict[Any, tf.Tensor] = {}
     leaving: dict[Any, tf.Tensor] = {}

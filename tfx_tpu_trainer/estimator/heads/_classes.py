@@ -153,7 +153,7 @@ def class_ids(
     if labels.dtype != tf.string:
         raise ValueError(
             "Labels dtype should be string if there is a vocabulary. Instead got "
-            f"{labels.dtype}. Leave label_vocabulary out where labels are numbers."
+            f"{labels.dtype}. Leave label_vocabulary out if labels are numbers."
         )
     ids = list(range(len(vocabulary)))
     table = tf.lookup.StaticHashTable(

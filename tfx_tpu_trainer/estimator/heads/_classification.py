@@ -94,7 +94,7 @@ class BinaryClassHead(SingleHead):
         keys = _classes.check_keys(keys, _BINARY_KEYS)
         logits = _losses.check_logits(logits, self.logits_dimension)
         with v1.name_scope(None, "predictions"):
-            # A softmax over [0, x] is [1 - sigmoid(x), sigmoid(x)], so that one logit gives the probabilities of two
+            # A softmax over [0, x] is [1 - sigmoid(x), sigmoid(x)], so one logit gives the probabilities of two
             # classes, and the argmax is their class.
             two_logits = tf.concat((tf.zeros_like(logits), logits), -1, name="two_class_logits")
             makers = {
@@ -465,5 +465,5 @@ def _probabilities(seen: Any) -> tf.Tensor:
 
 
 def _column(pick: Pick, class_id: int) -> Pick:
-    # A slice instead of an index keeps the last axis, so that weights [rows, 1] fit.
+    # A slice instead of an index keeps the last axis, so weights [rows, 1] fit.
     return lambda seen: pick(seen)[..., class_id : class_id + 1]

@@ -204,7 +204,7 @@ def required(
         return tf.identity(tensor)
 
 
-# All checks below work alike: a wrong static shape fails here, while the graph is made and the user's
+# All checks below work in the same way: a wrong static shape fails here, while the graph is made and the user's
 # line is on the stack; an unknown one becomes an assertion that the session runs before the tensor's
 # first use. Eagerly, shapes are always known.
 def check_logits(logits: Any, dimension: int) -> tf.Tensor:
@@ -279,7 +279,7 @@ def matching_labels(labels: tf.Tensor, logits: tf.Tensor, dimension: int) -> tf.
             f"{labels.shape[-1]}, of labels of shape {labels.shape}. Suggested Fix: If your "
             "classifier expects one-hot encoding label, check your n_classes argument to the "
             "estimator and/or the shape of your label. Otherwise, check the shape of your label: "
-            "class ids have one column, however many classes there are."
+            "class ids have one column, for any number of classes."
         )
     expected = logits.shape[:-1].concatenate(dimension)
     if not labels.shape.is_compatible_with(expected):

@@ -92,7 +92,7 @@ def scope_name(key: str) -> str:
 
 
 def _weights_of(measure: Measure, seen: MeasuredBatch) -> tf.Tensor | None:
-    # Regularization is the model's, not a row's.
+    # Regularization belongs to the model, not to a row.
     return None if measure.kind == "regularization" else seen.weights
 
 

@@ -52,7 +52,7 @@ def minimize(
 
 
 # A Keras optimizer counts its steps in `iterations`, a variable that it makes at the first read. As in
-# the original, the global step becomes that variable, so that a checkpoint has one count and Adam's
+# the original, the global step becomes that variable, so a checkpoint has one count and Adam's
 # bias correction continues after a restart. An optimizer that already has its own, because a program
 # read `iterations`, keeps it, and the global step is raised separately.
 def _has_own_count(optimizer: Any, global_step: tf.Variable) -> bool:
@@ -145,7 +145,7 @@ def _for_cores(optimizer: v1.train.Optimizer, loss_reduction: str) -> v1.train.O
 
 def per_replica(loss: tf.Tensor, loss_reduction: str) -> tf.Tensor:
     """Returns the loss for a Keras optimizer, which sums gradients over a strategy's replicas."""
-    # On cores the loss stays as it is: a CrossShardOptimizer divides the gradients.
+    # On cores the loss stays unchanged: a CrossShardOptimizer divides the gradients.
     replicas = 1 if is_on_cores() else tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1 and loss_reduction == _losses.SUM_OVER_BATCH_SIZE:
         return loss / replicas
@@ -289,7 +289,7 @@ def _of_this_graph(optimizer: Any) -> Any:
     """Returns an optimizer without variables, or one whose variables are of the default graph."""
     from tf_keras.optimizers import legacy
 
-    # The base class's `weights`, since a subclass's may read `iterations`, and so make the variable that the global
+    # Not the subclass's `weights`, which may read `iterations`, and so make the variable that the global
     # step must replace.
     variables = legacy.Optimizer.weights.fget(optimizer)
     if not variables:

@@ -21,7 +21,7 @@ _logger = tf.get_logger()
 class InMemoryEvaluatorHook(v1.train.SessionRunHook):
     """Evaluates before, during and after training; mirrors the original of that name.
 
-    The variables' values are passed from session to session, so that `model_dir` has only the checkpoints of its own
+    The variables' values are passed from session to session, so `model_dir` has only the checkpoints of its own
     schedule. A model with its own saver or `init_fn`, or with saved objects other than variables, can't be evaluated
     this way.
 

@@ -32,8 +32,8 @@ def make_early_stopping_hook(
     The chief calls should_stop_fn and shares the result with the other workers in a variable of the model. An evaluator
     in its own process continues.
 
-    With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called where
-    the global step passes a multiple of `run_every_steps`, so that a resumed training stops at the
+    With `RunConfig(save_input_position=True)` and `run_every_steps`, should_stop_fn is called when
+    the global step passes a multiple of `run_every_steps`, so a resumed training stops at the
     same step. Otherwise it is called in the first session call, as by the original, and then
     periodically.
 
@@ -276,7 +276,7 @@ class _AskingHook(v1.train.SessionRunHook):
 
 
 class _StopAtMultiplesHook(_AskingHook):
-    """Calls should_stop_fn where the global step passes a multiple of a period."""
+    """Calls should_stop_fn when the global step passes a multiple of a period."""
 
     # Every 100 steps, with 40 steps in a session call: called after steps 120, 200, 320, ... A
     # training that is killed at 280 and resumes from a checkpoint of 240 calls at 320 again. A timer
@@ -294,8 +294,8 @@ class _StopAtMultiplesHook(_AskingHook):
         # Resumed at a multiple: the previous session ended there, either before the call or because of its result. In
         # both cases a call is due now.
         self._is_due = self._step > 0 and self._step % self._every_steps == 0
-        # Only if alone: other workers, which have started, too, would wait for this one's part of their next step. With
-        # others, the call follows the first step.
+        # Only with one worker: others that have started would wait for this worker's part of their next step. With
+        # several workers, the call follows the first step.
         if self._is_due and self._alone and self._is_time_to_stop(session, self._step):
             coord.request_stop()
 
@@ -416,7 +416,7 @@ class StopAtCheckpointStepHook(v1.train.SessionRunHook):
         if self._global_step is None:
             raise RuntimeError(
                 "Global step should be created to use StopAtCheckpointStepHook. Call "
-                "tf.compat.v1.train.get_or_create_global_step() before."
+                "tf.compat.v1.train.get_or_create_global_step() first."
             )
 
     def before_run(self, run_context: v1.train.SessionRunContext) -> Any:

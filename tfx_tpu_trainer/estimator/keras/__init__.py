@@ -2,7 +2,7 @@
 
 A Keras model runs eagerly, an estimator's model in a session's graph. A call of train, evaluate or predict traces the
 Keras model in a `tf.function`, as Keras itself would, and copies the traced nodes into the estimator's graph, where a
-graph variable stands for each Keras variable. So the model is neither cloned nor made again from its config, Keras 2
+graph variable represents each Keras variable. So the model is neither cloned nor made again from its config, Keras 2
 and Keras 3 work in the same way, and the caller's model keeps its values.
 """
 

@@ -102,11 +102,11 @@ class _Mirror:
     """Mirrors the object graph of a Keras model with graph variables."""
 
     # An object-based checkpoint names a value by the path of attributes to it, such as
-    # layer_with_weights-0/kernel. `model.load_weights` finds the values if the paths are Keras's,
-    # whatever the objects are. So each object with a path to a variable becomes an empty
+    # layer_with_weights-0/kernel. `model.load_weights` finds the values under Keras's paths,
+    # with any objects. So each object with a path to a variable becomes an empty
     # tf.train.Checkpoint with the same attributes, and each variable its graph variable.
     # Example: model -> dense -> kernel (eager) becomes Checkpoint -> Checkpoint -> kernel (graph).
-    # Objects may form cycles (a layer and its model), hence passes over sets instead of a recursion.
+    # Objects may form cycles (a layer and its model), so passes over sets replace a recursion.
     # Objects without a path to a variable, such as functions, are left out.
 
     def __init__(

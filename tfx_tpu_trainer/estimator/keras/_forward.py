@@ -145,7 +145,7 @@ def _is_plain(leaf: Any) -> bool:
 class MasksAndLogits:
     """Masks and logits of a model's outputs, in the order of `tf.nest.flatten`.
 
-    Losses and metrics weight rows by the mask. Crossentropies use the logits in place of the output, whatever the
+    Losses and metrics weight rows by the mask. Crossentropies use the logits in place of the output, with any
     activation: `binary_crossentropy` of a softmax takes the softmax's logits for a sigmoid's. So a metric that gets
     only probabilities differs from `model.evaluate`.
     """

@@ -76,7 +76,7 @@ class Keras2Model(KerasModel):
                 with self.custom_scope():
                     type(layer).from_config(layer.get_config())
             except Exception as error:
-                # Layers that can't be made again for other reasons need not be.
+                # Layers that can't be made again for other reasons don't have to be.
                 if _UNKNOWN.search(str(error)):
                     kind = TypeError if isinstance(error, TypeError) else ValueError
                     raise kind(
@@ -247,7 +247,7 @@ def eager_classes(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _bases_kept(classes: Collection[type]) -> Iterator[None]:
-    # From `object` downwards, so that a class's ancestors are restored when its own bases are set.
+    # From `object` downwards, so a class's ancestors are restored when its own bases are set.
     before = {base: base.__bases__ for each in classes for base in reversed(each.__mro__)}
     try:
         yield

@@ -321,7 +321,7 @@ def _metric_ops(
     given: tuple[Any, ...],
     metric_names_map: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    # Traced separately, so that a value can be fetched without an update. Both share the stand-ins: an
+    # Traced separately, so a value can be fetched without an update. Both share the stand-ins: an
     # eager variable of both has one local variable in this graph.
     updates = trace(update_state, *given)
     values = trace(model.metric_results)

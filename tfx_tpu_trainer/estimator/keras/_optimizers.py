@@ -121,7 +121,7 @@ def make_optimizer(model: KerasModel) -> TracedOptimizer | GraphOptimizer:
         )
     if in_graphs:
         return GraphOptimizers(in_graphs[0].optimizer, in_graphs, belongs)
-    # The global step stands for the first optimizer's count of steps. The other counts are saved
+    # The global step replaces the first optimizer's count of steps. The other counts are saved
     # variables, or Adam's bias correction would start again after a restart.
     counters = [
         Named(f"training/{number}/iteration", each.iterations, False)

@@ -6,7 +6,7 @@
 | `_keras_mask` of an output | the mask that losses and metrics weigh rows with; Keras has no public name for it | leave masks out of metrics on cores |
 | `_keras_logits` of an output | the logits that crossentropies compute with in the output's place; no public name | give metrics the probabilities |
 | `_v1_compile_was_called` of a Keras 2 model | only a model that was made in a graph has it | reject all models of symbolic variables |
-| `_get_compile_args` of such a model | its compile arguments; no public name | reject such models |
+| `_get_compile_args` of a model made in a graph | its compile arguments; no public name | reject such models |
 | `_manual_input_spec` of a functional Keras 2 model | what it checks inputs by before its layers do; set by its public name, checkpoints and SavedModels would have it as a part of the model | exports take inputs of the model's own rank only |
 | `_v1` at the end of a Keras 2 module's name | its classes are those of graphs | exchange the classes' bases without need |
 | `FuncGraph.control_outputs`, `FuncGraph.variables` | what a traced function changes and reads | find both among the graph's operations |

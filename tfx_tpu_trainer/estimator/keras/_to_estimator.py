@@ -333,7 +333,7 @@ def keras_to_estimator(
     predict_batch_size: int | None = None,
     **options: Any,
 ) -> TPUEstimator:
-    """Makes a TPUEstimator from a compiled Keras model; the original has no such function.
+    """Makes a TPUEstimator from a compiled Keras model; the original lacks this function.
 
     The optimizer averages the gradients of the cores if losses are means over rows, Keras's default, and sums them with
     `reduction="sum"`. So a step on several cores equals a step of one core with all rows, except for layers that mix

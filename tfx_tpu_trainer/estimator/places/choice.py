@@ -42,7 +42,7 @@ class Choice:
 
 
 def session_master(master: str) -> str:
-    """Returns the address of the sessions, `""` for emulated cores, even where the program names a TPU."""
+    """Returns the address of the sessions, `""` for emulated cores, even if the program names a TPU."""
     return "" if emulates(master) else master
 
 

@@ -66,7 +66,7 @@ class OnHost:
         return as_input_tensors(self.call.call_input_fn({}, self.input_context))
 
     def look_at(self, template: ModelTemplate) -> None:
-        """Receives a training's model as it was traced."""
+        """Receives a training's traced model."""
 
     def plan_training(
         self, *, steps: int | None, max_steps: int | None
@@ -156,7 +156,7 @@ def check_runs_in_cluster(graph: tf.Graph) -> None:
             )
 
 
-# What a host_call sees. The problem: a model_fn that returns
+# The values that a host_call sees. The problem: a model_fn that returns
 #   train_op=w.assign_sub(0.1 * g), host_call=(log, [w.read_value()])
 # does not set the order of the two, and a session runs whichever is ready first. On cores, where
 # they are in a function, the read comes first (`reads_before_changes`), and so it must here. The

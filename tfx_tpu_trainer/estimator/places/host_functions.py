@@ -1,7 +1,7 @@
 """Traces metric_fn and host_call's function once, and copies them to where their tensors are.
 
 A function that captures a tensor of model_fn works on one host, where everything is in one graph. With several cores,
-each has its own tensor, and the function would read the placeholder on which the model was traced, so that it is
+each has its own tensor, and the function would read the placeholder on which the model was traced, so it is
 rejected.
 """
 
@@ -159,9 +159,9 @@ _FAILED = re.compile(r"\{\{node (\S+)\}\} = \w+\[.*?\]\(([^()]*)\)")
 
 # How a captured tensor is found. In metric_fn = lambda labels: {"accuracy": v1.metrics.accuracy(labels, predictions)}
 # `predictions` comes from model_fn, by a closure. Each core has its own, and the function runs once for all. So after
-# the call every op that it has made is checked: an input is captured if it existed before, is no argument, and depends
-# on a placeholder of the trace. Tensors that depend on variables and constants only have a value on the host too, and
-# may be captured.
+# the call every op that it has made is checked: an input is captured if it existed before, is not an argument, and
+# depends on a placeholder of the trace. Tensors that depend on variables and constants only have a value on the host
+# too, and may be captured.
 def refuse_captured_tensors(template: ModelTemplate, *, runs_on: str) -> ModelTemplate:
     """Makes the functions of eval_metrics and host_call fail if they capture tensors of the model."""
     inputs = _names_of_inputs(template)

@@ -42,7 +42,7 @@ def bypass_sums(graph: tf.Graph) -> None:
 
 
 def addend(value: Any) -> Any:
-    """Returns the addend of a sum over one core; returns any other value as it is."""
+    """Returns the addend of a sum over one core; returns any other value unchanged."""
     while isinstance(value, tf.Tensor) and value.op.type == SUM:
         value = value.op.inputs[0]
     return value

@@ -1,6 +1,6 @@
 """Finds the nodes of a graph that a TPU runs, and those that no TPU can run.
 
-It reads nodes instead of ops, so that it works for a graph under construction and for a file; `nodes_of_step` returns
+It reads nodes instead of ops, so it works for a graph under construction and for a file; `nodes_of_step` returns
 those of a traced template.
 """
 

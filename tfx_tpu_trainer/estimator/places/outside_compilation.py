@@ -38,7 +38,7 @@ _LEFT_TO_THE_SESSION = "FlushSummaryWriter"
 # each op the attribute that it would get there, and copies of the ops keep it, on a TPU or an
 # emulated core:
 #   outside_compilation(tf.print, x)  ->  nodes with _xla_outside_compilation="0"; next call: "1"
-# TensorFlow's passes then cut the clusters out by this attribute. The invariants: two calls are two
+# TensorFlow's passes then cut out the clusters with this attribute. The invariants: two calls are two
 # clusters, since a single one could wait for an op on the TPU between them, which waits for it; and
 # calls of Python are marked also where TensorFlow made them, in a gradient.
 @contextlib.contextmanager

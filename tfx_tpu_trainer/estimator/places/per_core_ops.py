@@ -33,7 +33,7 @@ def warn_of_per_core_ops(
     if replicas[0] == replicas[1] and rows[0] == rows[1]:
         return
     moved = (
-        f"This training had {_counted(replicas[0], 'replica')} of {_counted(rows[0], 'row')} and goes on with "
+        f"This training had {_counted(replicas[0], 'replica')} of {_counted(rows[0], 'row')} and continues with "
         f"{replicas[1]} of {_counted(rows[1], 'row')}"
     )
     causes = []
@@ -82,7 +82,7 @@ def _nodes_of(op: tf.Operation, functions: dict[str, v1.FunctionDef]) -> Iterato
 
 def _takes_statistics(op: tf.Operation, node: v1.NodeDef) -> bool:
     if node.op.startswith("FusedBatchNorm"):
-        # Keras implements layer norm by this op, with rows as the channels of a batch of 1.
+        # Keras implements layer norm with this op, with rows as the channels of a batch of 1.
         in_channels = node.attr["data_format"].s == b"NCHW" and op.inputs[0].shape[:1] == [1]
         return node.attr["is_training"].b and not in_channels
     if node.op != "Mean" or node.name != op.name or not _MOMENTS.search(op.name):

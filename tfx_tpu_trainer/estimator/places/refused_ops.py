@@ -65,7 +65,7 @@ _KINDS = (
     _Kind("^DTensor|^CopyToMesh|^Relayout", "it needs a device mesh of DTensor"),
     _Kind(
         "^XlaSpmd|^XlaSplitND$|^XlaConcatND$|^ReadVariableXla|^AssignVariableXla",
-        "an emulated replica is one core, whatever num_cores_per_replica is, so nothing can be "
+        "an emulated replica is one core, with any num_cores_per_replica, so nothing can be "
         "split over its cores; annotations of xla_sharding have no effect and may stay",
     ),
     _Kind(

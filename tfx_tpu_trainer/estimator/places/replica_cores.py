@@ -65,7 +65,7 @@ class ReplicaCores:
         return v1.tpu.replicate(program, given, device_assignment=self.device_assignment)
 
     def cut(self, name: str, tensor: tf.Tensor, *, stacked: bool = False) -> tf.Tensor:
-        """Cuts one replica's input on the host, so that each core is sent only its part."""
+        """Cuts one replica's input on the host, so each core is sent only its part."""
         counts = self._counts(name, stacked=stacked)
         if counts is None:
             return tensor

@@ -142,7 +142,7 @@ _logger = tf.get_logger()
 
 
 def check_counts(dims: Sequence[Any], *, num_cores_per_replica: int) -> None:
-    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, whatever the input is."""
+    """Checks the partition counts of `TPUConfig(input_partition_dims=...)`, without the input."""
     for index, part in enumerate(dims):
         _check_nested_counts(
             f"TPUConfig.input_partition_dims[{index}]", part, num_cores_per_replica

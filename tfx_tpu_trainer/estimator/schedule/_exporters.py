@@ -191,7 +191,7 @@ def loss_smaller(
 class BestExporter(SavedModelExporter):
     """Exports each model that is better than all before; mirrors `tf.estimator.BestExporter`.
 
-    After a restart, the best result comes from the evaluation's events, so that a worse model is not
+    After a restart, the best result comes from the evaluation's events, so a worse model is not
     exported. (The original exports the first model after every restart.)
 
     Examples:

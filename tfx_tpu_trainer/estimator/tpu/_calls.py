@@ -98,7 +98,7 @@ class TPUEstimatorCalls(EstimatorCalls):
         """Returns where a call runs, and logs it unless it is this host; only a call needs the TPU."""
         check_input_fn(input_fn)
         use_tpu, strategy = self._settings.on_cores[mode], self._strategy(mode)
-        # Under TFX_TPU_TRAINER_EMULATE=1 emulation wins, whatever the config names.
+        # Under TFX_TPU_TRAINER_EMULATE=1 emulation wins over the config.
         if use_tpu and not emulates(""):
             self._check_one_place(mode, strategy)
         master = self._master(mode)

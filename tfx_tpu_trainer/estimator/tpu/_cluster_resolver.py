@@ -25,7 +25,7 @@ class TPUNotFoundError(urllib.error.URLError):
 class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """Finds a TPU by its name; mirrors `tf.distribute.cluster_resolver.TPUClusterResolver`.
 
-    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name stands for the emulated cores of this process.
+    With TFX_TPU_TRAINER_EMULATE=1 in the environment, any name refers to the emulated cores of this process.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> TPUClusterResolver:
@@ -81,14 +81,14 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 class EmulatedTPUClusterResolver(TPUClusterResolver):
-    """Stands for the TPU that a program names while TPU cores are emulated.
+    """Replaces the TPU that a program names while TPU cores are emulated.
 
     TensorFlow's resolver looks up the TPU's address in Google Cloud, and fails elsewhere. Here the
     cluster is this process.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> EmulatedTPUClusterResolver:
-        """Makes a resolver of emulated cores, whatever the environment."""
+        """Makes a resolver of emulated cores, regardless of the environment."""
         return object.__new__(cls)
 
     def __init__(

@@ -52,7 +52,7 @@ def from_estimator(
     gradients: Combination = "mean",
     **options: Any,
 ) -> TPUEstimator:
-    """Returns a TPUEstimator with the model of another estimator; the original has no such function.
+    """Returns a TPUEstimator with the model of another estimator; the original lacks this function.
 
     On cores, the optimizers of model_fn combine their gradients: in canned estimators and heads by the reduction of
     their losses, elsewhere by `gradients`. Metrics of heads measure the rows of all cores. Summaries are left out,

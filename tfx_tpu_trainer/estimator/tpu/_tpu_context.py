@@ -15,7 +15,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.layout import (
     number_of_sources,
 )
 
-# The original's device of each host where there is no job: this process.
+# The original's device of each host if there is no job: this process.
 _THIS_HOST = "/replica:0/task:0/device:CPU:0"
 
 
@@ -81,7 +81,7 @@ class TPUContext:
         """Returns which part of the input this call of input_fn returns.
 
         Returns:
-            The device of the host, the number of this call, the number of calls in all, and how
+            The device of the host, the number of this call, the total number of calls, and how
             many replicas this call feeds.
 
         Raises:

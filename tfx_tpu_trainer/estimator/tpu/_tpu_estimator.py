@@ -205,7 +205,7 @@ def call_settings(estimator: TPUEstimator) -> TPUCallSettings:
 def _check_batch_sizes(batch_sizes: Mapping[str, Any], *, use_tpu: bool) -> None:
     if use_tpu and batch_sizes[ModeKeys.TRAIN] is None:
         raise ValueError("`train_batch_size` cannot be `None` when use_tpu is True.")
-    # A host's input_fn need not use its batch size, which may be 0 or -1 there.
+    # A host's input_fn may ignore its batch size, which may be 0 or -1 there.
     check = check_positive_integer if use_tpu else check_integer
     for mode, value in batch_sizes.items():
         if value is not None:

@@ -190,8 +190,8 @@ def _signature(folder: str) -> tuple[SignatureDescription, Mapping[str, TensorDe
         return serving, serving.inputs
     if _RAW not in signatures:
         raise ValueError(
-            f"{folder} takes serialized tf.Examples, and has no signature {_RAW!r} that says which columns these "
-            "have; call it from Python (docs/serving.md)"
+            f"{folder} takes serialized tf.Examples, and has no signature {_RAW!r} that names their "
+            "columns; call it from Python (docs/serving.md)"
         )
     return serving, signatures[_RAW].inputs
 
@@ -288,7 +288,7 @@ def _example(values: Mapping[str, Any]) -> bytes:
 
 
 def _named(answers: Mapping[str, np.ndarray], classes: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yields each row's prediction: a class with each class's probability, or the outputs as they are."""
+    """Yields each row's prediction: a class with each class's probability, or the unchanged outputs."""
     answers = dict(answers)
     columns: dict[str, list[Any]] = {}
     probabilities = answers.get(_PROBABILITIES)

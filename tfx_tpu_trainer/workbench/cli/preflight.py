@@ -202,8 +202,8 @@ class _Names(click.ParamType):
     type=float,
     metavar="NUMBER",
     help=(
-        "From -1 to 1: what the compiler does for a fast program. -1 takes a fraction of the time and memory "
-        "and makes a slower program of other HBM. Default: what it does by itself."
+        "From -1 to 1: how hard the compiler optimizes. -1 takes a fraction of the time and memory, and makes a "
+        "slower program, whose need of HBM may differ. Default: the compiler's own choice."
     ),
 )
 def preflight(**options: Any) -> None:

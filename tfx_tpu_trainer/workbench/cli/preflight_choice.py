@@ -39,7 +39,7 @@ def check_choice(options: Mapping[str, Any], project: Project | None) -> None:
     for name, setting in _OF_THE_CONFIG.items():
         if options[name] is not None:
             raise click.UsageError(
-                f"--{name} can't be combined with --choose, which writes for the config as it is: set {setting} there"
+                f"--{name} can't be combined with --choose, which uses the config's own value: set {setting} there"
             )
 
 

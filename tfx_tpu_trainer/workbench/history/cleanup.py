@@ -96,7 +96,7 @@ def _clean(console: Console, root: Path, *, keep: int, removal: str | None) -> N
     else:
         console.print(
             Text(
-                f"{total:>10}  in all; nothing has been removed yet. To remove it: {removal}",
+                f"{total:>10}  in total; nothing has been removed yet. To remove it: {removal}",
                 style="bold",
             ),
             soft_wrap=True,
@@ -154,7 +154,7 @@ def find(root: Path, store: ml_metadata.MetadataStore, *, keep: int) -> Leftover
 def remove(root: Path, store: ml_metadata.MetadataStore, left: Iterable[Leftover]) -> None:
     """Removes the leftovers, and marks them in ML Metadata so that TFX's cache ignores them."""
     for leftover in left:
-        # Marked first, so that a half-removed folder is never used as a complete one.
+        # Marked first, so a half-removed folder is never used as a complete one.
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.MARKED_FOR_DELETION)
         shutil.rmtree(leftover.path)
         _mark(store, leftover.artifacts, metadata_store_pb2.Artifact.DELETED)
@@ -216,7 +216,7 @@ def _artifacts_of_type(
 def _old_artifacts(
     root: Path, store: ml_metadata.MetadataStore, kept: Collection[str]
 ) -> Iterator[Leftover]:
-    # TFX's cache points to artifacts of older runs, so that a folder's age is irrelevant: everything that a kept run
+    # TFX's cache points to artifacts of older runs, so a folder's age is irrelevant: everything that a kept run
     # made, read or took from the cache stays, with all folders above and below it. Links are resolved on both sides.
     used = {os.path.realpath(uri) for uri in _used_by(store, kept)}
     below = os.path.realpath(root / _ARTIFACTS)

@@ -161,7 +161,7 @@ def to_dot(graph: Graph) -> str:
     for node in graph.nodes:
         status = graph.statuses.get(node)
         _, border, fill = _LOOKS[status.state if status else None]
-        # `\n` is Graphviz's own escape, so that it is made after backslashes are doubled.
+        # `\n` is Graphviz's own escape, so it is made after backslashes are doubled.
         label = _dot_text("\n".join(_lines(graph, node))).replace("\n", "\\n")
         lines.append(f'  {_dot_text(node)} [label={label}, color="{border}", fillcolor="{fill}"];')
     for edge in graph.edges:

@@ -72,7 +72,7 @@ def _find_run(runs: Sequence[str], name: str | None, root: Root) -> str:
 
 def seen_from_outside(statuses: Iterable[NodeStatus], root: Path) -> list[NodeStatus]:
     """Returns a run's statuses with those of a killed process corrected."""
-    # A killed process can't record its end, so that ML Metadata shows it as running forever. The lock decides: if no
+    # A killed process can't record its end, so ML Metadata shows it as running forever. The lock decides: if no
     # process holds the root, or its holder began after these components, a "running" component was killed.
     statuses = list(statuses)
     try:
@@ -299,7 +299,7 @@ def curve_lines(points: Sequence[Mapping[str, float]]) -> list[tuple[str, str]]:
     """Draws a learning curve in the terminal: one line per metric, with its first and last value."""
     if len(points) < 2:
         return []
-    # From the end, so that the last value is always included.
+    # Counted from the end, so the last value is always included.
     stride = -(-len(points) // _MOST_POINTS)
     points = points[::-1][::stride][::-1]
     first, last = points[0], points[-1]

@@ -123,7 +123,8 @@ def _delimiter(lines: list[str], known: Collection[str]) -> str:
     """Returns the delimiter that gives the header known names and most rows as many values as the header has names."""
 
     # Compared in this order: the known names in a header with further ones; the share of rows with as many values as
-    # the header; the number of names. Under "net;tax", "1,5;0,3" has three values by commas, but the header has one.
+    # the header; the number of names. Under "net;tax", "1,5;0,3" has three values between commas, but the header has
+    # one.
     def fits(delimiter: str) -> tuple[int, float, int]:
         records = [record for record in csv.reader(lines, delimiter=delimiter) if record]
         names = len(records[0])
@@ -239,7 +240,7 @@ def _records(path: Path, form: CsvForm) -> Iterator[tuple[int, list[str]]]:
     try:
         with path.open(encoding=form.encoding, newline="") as file:
             lines = (
-                # A comment counts as a line, so that messages have the file's own line numbers.
+                # A comment counts as a line, so messages have the file's own line numbers.
                 "\n"
                 if place < form.header_line or (form.comments and text.startswith("#"))
                 else text

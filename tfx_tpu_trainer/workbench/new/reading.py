@@ -282,7 +282,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
     if label not in names:
         shown = ", ".join(map(repr, names[:_SHOWN])) + ", ..." * (len(names) > _SHOWN)
         raise ScaffoldError(
-            f"{path} has no column {label!r}, only {shown or 'none at all'}: name one of them as the label"
+            f"{path} has no column {label!r}, only {shown or 'an empty header'}: name one of them as the label"
         )
     if len(names) > MOST_COLUMNS:
         raise ScaffoldError(
@@ -297,7 +297,7 @@ def _check_columns(path: Path, names: tuple[str, ...], label: str) -> None:
 
 
 def record_rows(path: Path) -> Iterator[Row]:
-    """Reads a TFRecord file's rows; imports TensorFlow here, so that a wrong CSV file is reported at once."""
+    """Reads a TFRecord file's rows; imports TensorFlow here, so a wrong CSV file is reported at once."""
     import tensorflow as tf
 
     compression = "GZIP" if path.name.endswith(".gz") else ""

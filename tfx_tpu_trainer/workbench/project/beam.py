@@ -132,7 +132,7 @@ def _job_server_problem(address: str) -> str | None:
             channel.unary_unary(_DESCRIBE)(b"", timeout=CONNECT_SECONDS)
         except grpc.RpcError as error:
             return (
-                f"what answers at --job_endpoint={address} is not a job server of Beam "
+                f"the server at --job_endpoint={address} is not a job server of Beam "
                 f"({error.code().name}): give the address of its --job-port"
             )
     return None
@@ -150,7 +150,7 @@ def _flink_problem(master: str, asked: str | None) -> str | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return (
-            f"what answers at --flink_master={master} is not Flink: give the address of the "
+            f"the server at --flink_master={master} is not Flink: give the address of the "
             "JobManager's REST API, such as flink-jobmanager:8081"
         )
     # Imported late: it takes seconds, and most runs do not use Flink.

@@ -39,7 +39,7 @@ PLACES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPipeline:
-    """A pipeline and the settings to compile it with; its config's root and data are the cluster's."""
+    """A pipeline and the settings to compile it with; its config has the cluster's root and data."""
 
     definition: Project
     config: PipelineConfig
@@ -62,7 +62,7 @@ class ClusterPipeline:
     ) -> ClusterPipeline:
         """Reads a project's config for a cluster, where user code is imported from the image.
 
-        Imports neither TensorFlow nor TFX, so that a wrong setting is reported at once.
+        Imports neither TensorFlow nor TFX, so a wrong setting is reported at once.
         """
         path = config_file or definition.config_file
         config = load_config(

@@ -164,7 +164,7 @@ class TrainerSettings(TrainSettings):
     @pydantic.field_validator(*_FLAGS, mode="before")
     @classmethod
     def _is_flag(cls, value: Any) -> Any:
-        # TFX stores booleans as 0 and 1; users don't write them so.
+        # TFX stores booleans as 0 and 1; users don't write them that way.
         if value is not None and not isinstance(value, bool):
             raise ValueError(f"{shown(value)} is not a boolean; give true or false")
         return value
@@ -319,7 +319,7 @@ class PipelineConfig(Settings):
             supply.
         metadata_path: SQLite file of ML Metadata; `<root>/metadata.sqlite` if it is null. Only local runners use it.
         serving_dir: Where Pusher puts blessed models; `<root>/serving` if it is null.
-        user_code: 'import' names the preprocessing module's import path, and gives TFX a hash of its folder, so that an
+        user_code: 'import' names the preprocessing module's import path, and gives TFX a hash of its folder, so an
             edit never matches a stale cache entry; 'file' makes TFX package the folder as a wheel, for Beam workers
             that don't have the code, and install it where Transform runs, which takes some seconds.
         enable_cache: Whether TFX may reuse results of earlier runs.

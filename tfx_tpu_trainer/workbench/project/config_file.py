@@ -1,6 +1,6 @@
 """Reads a config from a YAML file and command-line overrides, with errors in one line each.
 
-It imports neither TensorFlow nor TFX, so that a wrong key or type is reported in a fraction of a second.
+It imports neither TensorFlow nor TFX, so a wrong key or type is reported in a fraction of a second.
 """
 
 import difflib
@@ -123,7 +123,7 @@ def parse_yaml(text: str, what: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as error:
-        # ValueError: 2020-99-01, and numbers with thousands of digits, for which Python's hint is no help.
+        # ValueError: 2020-99-01, and numbers with thousands of digits, for which Python's hint does not help.
         reason = " ".join(str(error).partition("; use sys.")[0].split())
     except RecursionError:
         reason = "it is nested too deeply"
@@ -198,7 +198,7 @@ def _group_at(
     group: type[pydantic.BaseModel] = config_class
     for key in location:
         if key.isdecimal():
-            # The index of a list whose items are such groups.
+            # The index of an item in a list of groups.
             continue
         field = group.model_fields.get(key)
         found = _settings_in(field.annotation) if field else None

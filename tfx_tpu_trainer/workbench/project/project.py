@@ -58,7 +58,7 @@ class Project:
         """Returns the class `Config` of its `config.py`; `ProjectConfig` if there is none.
 
         Raises:
-            ConfigError: If the module can't be imported, or has no such class.
+            ConfigError: If the module can't be imported, or lacks the class.
         """
         if not (self.folder / "config.py").exists():
             return ProjectConfig
@@ -122,7 +122,7 @@ class Project:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise ConfigError(
                 f"{self.folder / 'config.py'} can't check the settings ({reason}{line}); correct it, or raise a "
-                "ValueError that says what is wrong with a setting"
+                "ValueError that names the setting and the fix"
             ) from None
         paths = {
             key: getattr(config, key) for key in ("root", "data", "metadata_path", "serving_dir")
@@ -162,7 +162,7 @@ class Project:
             ConfigError: If the project's own code can't make it.
         """
         try:
-            # Nothing is read, so that the data folder may be missing.
+            # Nothing is read, so the data folder may be missing.
             return self.create_pipeline(
                 config.model_copy(update={"data": config.data or config.root})
             )
@@ -203,7 +203,7 @@ class Project:
         loaded = sys.modules.get(name)
         if loaded is not None and getattr(loaded, "__file__", None) == str(file):
             return loaded
-        # By its file: `config` and `data` are names that installed packages and other projects use, too.
+        # Identified by its file: `config` and `data` are names that installed packages and other projects use, too.
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
@@ -217,7 +217,7 @@ class Project:
         return module
 
     def _on_path(self) -> None:
-        # Last, so that none of its files hides one of Python's or of a package's.
+        # Last, so its files hide no module of Python or of a package.
         if str(self.import_root) not in sys.path:
             sys.path.append(str(self.import_root))
 

@@ -120,8 +120,8 @@ class LockedError(RuntimeError):
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[IO[str]]:
     """Holds a root for the block, and for child processes that inherit the file."""
-    # flock belongs to the open file instead of the process: a run's child inherits the descriptor, so that the lock
-    # lasts until the run and its child have both ended, even if the run is killed. The system releases it, so that no
+    # flock belongs to the open file instead of the process: a run's child inherits the descriptor, so the lock
+    # lasts until the run and its child have both ended, even if the run is killed. The system releases it, so no
     # stale lock stays. The pid in the file is for the message, and to decide how long to wait: a live holder keeps the
     # lock for hours; a dead one has a child that ends within seconds. The mode is not "w", which would erase the
     # holder's pid before this process holds the lock.
@@ -256,7 +256,7 @@ def link_run(root: Path, model_run: Path, *, name: str) -> Path:
         for path in (*events, *beside):
             link = run / path.name
             if not link.is_symlink():
-                # A relative link, so that a root can be moved.
+                # A relative link, so a root can be moved.
                 link.symlink_to(os.path.relpath(path, link.parent))
     return below
 

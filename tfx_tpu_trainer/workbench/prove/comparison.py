@@ -365,7 +365,7 @@ def _compare_arrays(
 def _compare_tags(original: Record, ours: Record) -> Subject:
     subject = Subject("events' tags")
     for one, other in zip(original.models, ours.models):
-        # This package adds some tags of its own.
+        # This package adds its own tags.
         theirs = {tag: None for tag in other["tags"] if tag in one["tags"]}
         pair = dict.fromkeys(one["tags"]), theirs
         subject.compared += sum(1 for _ in _in_both(subject, *pair, "tag", None, None))

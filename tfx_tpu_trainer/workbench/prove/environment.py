@@ -1,4 +1,4 @@
-"""Makes the environment of the real TPUEstimator: TensorFlow 2.15.1, once, by hash."""
+"""Makes the environment of the real TPUEstimator once: TensorFlow 2.15.1, from hash-checked packages."""
 
 import fcntl
 import hashlib

@@ -178,7 +178,7 @@ def prove_runs(original: Run, ours: Run, folder: str, *, same_graph: bool = True
         original: The one that comes first.
         ours: The other one, which begins with the same values.
         folder: The folder of the records; it must not exist.
-        same_graph: Whether both run the same ops, so that the first different one can be found. Defaults to `True`.
+        same_graph: Whether both run the same ops, so the first different one can be found. Defaults to `True`.
 
     Returns:
         The proof.

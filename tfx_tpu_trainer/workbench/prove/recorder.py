@@ -92,7 +92,7 @@ class Recorder:
                 f"model_dir {estimator.model_dir} is remote: give the program a folder of this machine."
             )
         if self.folder.startswith(f"{folder}{os.sep}"):
-            raise ValueError(f"the records would lie in model_dir {folder}: name another folder.")
+            raise ValueError(f"the records would be in model_dir {folder}: name another folder.")
         if folder not in self._folders:
             if tf.train.latest_checkpoint(folder) is not None:
                 raise ValueError(

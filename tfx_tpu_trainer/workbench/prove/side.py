@@ -49,7 +49,7 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
 
 
 def _single_steps(tensorflow: Any) -> None:
-    """Makes sessions on cores run one step per call, so that hooks see each."""
+    """Makes sessions on cores run one step per call, so hooks see each."""
     config = tensorflow.compat.v1.estimator.tpu.TPUConfig
     make = config.__new__
 

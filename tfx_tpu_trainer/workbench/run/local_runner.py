@@ -180,7 +180,7 @@ def child_environment() -> dict[str, str]:
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     environment["PYTHONUNBUFFERED"] = "1"
     here = str(PACKAGE_FOLDER.parent)
-    # A checkout need not be installed. site-packages must not precede Python's own modules.
+    # A checkout may not be installed. site-packages must not precede Python's own modules.
     if here not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [here, environment.get("PYTHONPATH")])
@@ -199,7 +199,7 @@ def _watch(
     nodes: list[str] = []
     statuses: list[NodeStatus] = []
     while True:
-        # Checked before the statuses are read, so that those read after the end are final. In the other order, a
+        # Checked before the statuses are read, so those read after the end are final. In the other order, a
         # component that completes in between would be shown as running forever.
         ended = child.poll() is not None
         if not nodes and (folder / run_child.PLAN).exists():
@@ -237,7 +237,7 @@ def _note(statuses: Sequence[NodeStatus]) -> str:
     if not statuses or all(status.state is State.WAITING for status in statuses):
         return "starting TensorFlow and TFX"
     if all(status.state.ended for status in statuses):
-        return "asking the model for a prediction"
+        return "getting a prediction from the model"
     return "running"
 
 
@@ -306,9 +306,9 @@ def _locked_root(config: PipelineConfig) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def _stopping(child: subprocess.Popen[bytes], *, killed: Callable[[], None]) -> Iterator[None]:
-    """Stops the child when this process is stopped: first by SIGTERM, so that TFX records it and cleans up."""
+    """Stops the child when this process is stopped: first by SIGTERM, so TFX records it and cleans up."""
 
-    # The child has its own session, so that Ctrl-C reaches this process only, which then sends SIGTERM to the child:
+    # The child has its own session, so Ctrl-C reaches this process only, which then sends SIGTERM to the child:
     # TFX records the failure, and a training writes its checkpoint. This happens whenever the block ends; only a child
     # that does not end in time is killed, with everything that it started.
     def interrupt(number: int, frame: FrameType | None) -> None:

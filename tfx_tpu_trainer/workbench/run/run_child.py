@@ -53,7 +53,7 @@ REMIND_SECONDS = 1.0
 
 
 class RunStoppedError(Exception):
-    """The run was stopped; an Exception, so that TFX cleans up as after any other failure."""
+    """The run was stopped; an Exception, so TFX cleans up as after any other failure."""
 
 
 class Stop:
@@ -73,7 +73,7 @@ class Stop:
             signal.signal(number, self._interrupt)
 
     def ended(self) -> None:
-        """Marks the run as ended, so that nothing after it is interrupted."""
+        """Marks the run as ended, so nothing after it is interrupted."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (*SIGNALS, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)
@@ -156,9 +156,9 @@ def run_pipeline(project: Project, config: PipelineConfig, run_folder: Path) -> 
         graph_of_pipeline(pipeline).write(run_folder / run_log.GRAPH_FILE)
         write_whole(run_folder / PLAN, json.dumps(plan))
         tfx.orchestration.LocalDagRunner().run(pipeline)
-    # A module that calls sys.exit(0) has not succeeded, whatever its exit code.
+    # A module that calls sys.exit(0) has not succeeded, despite the exit code.
     except (Exception, SystemExit) as error:
-        # First of all: another signal must not interrupt what makes the failure known.
+        # First of all: another signal must not interrupt the report of the failure.
         _stop.ended()
         _logger.error("The pipeline stops:", exc_info=True)
         message = _stop.reason or data_problem(config) or _failure(config, error)

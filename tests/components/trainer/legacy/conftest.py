@@ -9,7 +9,7 @@ from tests.components.trainer.execution import Execution
 TRAINER_FN = "tests.components.trainer.legacy.small.trainer_fn"
 
 CHANGES = {}
-"""What a test wants to be otherwise in `small.py`, which is imported anew by each execution."""
+"""A test's changes to `small.py`, which each execution imports again."""
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_nothing_exported_is_an_error(execution, changes, change, message, refus
         ),
         ({"train_batch_size": 128}, "train_batch_size=128 has no meaning .* input functions"),
         ({"params": '{"a": 1}'}, "params={'a': 1} has no meaning .*custom_config"),
-        ({"use_tpu": 1}, "use_tpu=True has no meaning .* RunConfig decide it"),
+        ({"use_tpu": 1}, "use_tpu=True has no meaning .* RunConfig set it"),
         ({"eval_every_steps": 5}, "eval_every_steps=5 has no meaning .* evaluated"),
     ],
     ids=["no-module", "no-function", "batch-size", "params", "cores", "evaluations"],

@@ -193,7 +193,7 @@ def test_the_graph_grows_in_proportion_to_the_cores():
 
 
 def _of_replica(make_nodes, **options):
-    """Copies nodes for one replica into a graph of its own."""
+    """Copies nodes for one replica into its own graph."""
     with fresh_graph() as graph:
         nodes = make_nodes()
         copier = GraphCopier(graph)

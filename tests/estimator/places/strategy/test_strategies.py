@@ -95,7 +95,7 @@ def test_input_fn_is_called_once_with_its_context_and_sees_its_own_batches(tmp_p
 @runs.cases("name", "mirrored", swept=("central_storage",))
 def test_training_goes_on_with_another_strategy_or_none(tmp_path, name):
     runs.make(tmp_path, _strategy(name)[0]).train(runs.train_input_of(), max_steps=2)
-    # The input starts anew with each call: both halves descend on the first batches.
+    # The input restarts with each call: both halves descend on the first batches.
     again = runs.make(tmp_path)
     before = again.get_variable_value("linear/weights"), again.get_variable_value("linear/bias")
     again.train(runs.train_input_of(on_cores.BATCH), max_steps=3)

@@ -17,7 +17,7 @@ Scope = dict[str, dict[str, Any]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # A stack: the last scope is in effect, and includes the settings of the scopes around it. Changes are made on a copy,
-# so that a named scope (`with arg_scope(...) as scope`) stays as it was and can be entered again.
+# so a named scope (`with arg_scope(...) as scope`) stays unchanged and can be entered again.
 _scopes: list[Scope] = [{}]
 _arguments_of: dict[str, tuple[str, ...]] = {}
 
@@ -195,10 +195,10 @@ def deprecated(
 def static_value(condition: Any) -> bool | None:
     """Returns a condition's value, or `None` if only a session can compute it."""
     if condition is None:
-        raise TypeError("A condition is a bool or a boolean tensor; got None.")
+        raise TypeError("A condition must be a bool or a boolean tensor; got None.")
     if isinstance(condition, (tf.Tensor, tf.Variable)):
         if condition.dtype.base_dtype != tf.bool:
-            raise TypeError(f"A condition is a bool or a boolean tensor; got {condition!r}.")
+            raise TypeError(f"A condition must be a bool or a boolean tensor; got {condition!r}.")
         value = tf.get_static_value(condition) if isinstance(condition, tf.Tensor) else None
         return None if value is None else bool(value)
     return bool(condition)

@@ -1,6 +1,6 @@
 """Makes a model's variables, finds them by name, and sets them from a checkpoint.
 
-The semantics are those of `tf.contrib.framework` of TensorFlow 1.15.
+The semantics are those of `tf.contrib.framework` in TensorFlow 1.15.
 """
 
 import re

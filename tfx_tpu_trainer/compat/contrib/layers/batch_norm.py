@@ -52,7 +52,7 @@ def batch_norm(
     """Normalizes each channel by the batch's mean and variance in training, else by moving averages.
 
     Its variables are `beta`, `gamma`, `moving_mean` and `moving_variance` in the variable scope
-    `BatchNorm`, `BatchNorm_1` and so on. Semantics of `tf.contrib.layers.batch_norm` of
+    `BatchNorm`, `BatchNorm_1` and so on. Behaves like `tf.contrib.layers.batch_norm` in
     TensorFlow 1.15.
 
     Args:
@@ -75,7 +75,7 @@ def batch_norm(
         trainable: Whether optimizers update `beta` and `gamma`. Defaults to `True`.
         batch_weights: The weight of each row in mean and variance. Defaults to `None`, all 1.
         fused: Whether to use the fused op, whose moving variance has Bessel's correction; it takes 2 or 4 axes.
-            Defaults to `None`: where possible.
+            Defaults to `None`: if possible.
         data_format: `"NHWC"` or `"NCHW"`. Defaults to `"NHWC"`.
         zero_debias_moving_mean: Whether to correct the moving mean for its start at 0, with two more variables.
             Defaults to `False`.
@@ -104,7 +104,7 @@ def batch_norm(
         channels = channels_of(inputs, channels_first)
         rank = inputs.shape.rank
         # TensorFlow 1.15's choice decides the type of a checkpoint's variables: it called the fused op for 2 and 4
-        # axes, the core's layer where the arguments allowed it, and its own code for the rest. Only the first two kept
+        # axes, the core's layer if the arguments allowed it, and its own code for the rest. Only the first two kept
         # float32 variables for 16-bit inputs.
         fuse = fused is not False and batch_weights is None and rank in (2, 4)
         core = batch_weights is None and updates_collections is v1.GraphKeys.UPDATE_OPS

@@ -49,7 +49,7 @@ def convolution(
     """Convolves along one, two or three spatial axes, adds biases, and applies an activation.
 
     Its variables are `weights` and `biases` in the variable scope `Conv`, `Conv_1` and so on.
-    Semantics of `tf.contrib.layers.convolution` of TensorFlow 1.15. `conv1d`, `conv2d` and
+    Behaves like `tf.contrib.layers.convolution` in TensorFlow 1.15. `conv1d`, `conv2d` and
     `conv3d` take the same arguments.
 
     Args:
@@ -294,7 +294,7 @@ def fully_connected(
     """Multiplies the last axis by `weights`, adds `biases`, and applies an activation.
 
     Its variables are in the variable scope `fully_connected`, `fully_connected_1` and so on.
-    Semantics of `tf.contrib.layers.fully_connected` of TensorFlow 1.15.
+    Behaves like `tf.contrib.layers.fully_connected` in TensorFlow 1.15.
 
     Args:
         inputs: A tensor of two axes or more, the last of known size.
@@ -323,7 +323,7 @@ def fully_connected(
     """
     given = locals()
     if not isinstance(num_outputs, numbers.Integral):
-        raise ValueError(f"num_outputs is an integer; got {num_outputs!r}.")
+        raise ValueError(f"num_outputs must be an integer; got {num_outputs!r}.")
     with v1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as variable_scope:
         inputs = tf.convert_to_tensor(inputs)
         size = channels_of(inputs, channels_first=False)

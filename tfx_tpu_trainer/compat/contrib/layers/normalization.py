@@ -34,7 +34,7 @@ def layer_norm(
     """Normalizes each row to mean 0 and variance 1, then scales and shifts it.
 
     Its variables are `beta` and `gamma` in the variable scope `LayerNorm`, `LayerNorm_1` and so on, as in the
-    checkpoints of BERT and similar models. Semantics of `tf.contrib.layers.layer_norm` of TensorFlow 1.15.
+    checkpoints of BERT and similar models. Behaves like `tf.contrib.layers.layer_norm` in TensorFlow 1.15.
 
     Args:
         inputs: A tensor of known rank.
@@ -107,8 +107,8 @@ def group_norm(
 ) -> tf.Tensor:
     """Normalizes groups of channels of each example; `beta` and `gamma` are by channel.
 
-    Its variables are in the variable scope `GroupNorm`, `GroupNorm_1` and so on. Semantics of
-    `tf.contrib.layers.group_norm` of TensorFlow 1.15.
+    Its variables are in the variable scope `GroupNorm`, `GroupNorm_1` and so on. Behaves like
+    `tf.contrib.layers.group_norm` in TensorFlow 1.15.
 
     Args:
         inputs: A tensor whose sizes along the channels and the reduced axes are known.
@@ -143,7 +143,7 @@ def group_norm(
     if rank is None:
         raise ValueError(f"group_norm needs inputs of known rank; {inputs.name} has none.")
     if not -rank <= channels_axis < rank:
-        raise ValueError(f"channels_axis is an axis of {rank}; got {channels_axis}.")
+        raise ValueError(f"channels_axis must be an axis of {rank}; got {channels_axis}.")
     channels_axis %= rank
     channels = inputs.shape[channels_axis]
     axes = [axis + rank if axis < 0 else axis for axis in reduction_axes]

@@ -47,8 +47,8 @@ def optimize_loss(
 ) -> tf.Tensor:
     """Makes a train op, which clips and scales gradients and applies them with an optimizer.
 
-    Semantics of `tf.contrib.layers.optimize_loss` of TensorFlow 1.15: the learning rate is the
-    variable `OptimizeLoss/learning_rate`. On cores give an optimizer that `CrossShardOptimizer`
+    Behaves like `tf.contrib.layers.optimize_loss` in TensorFlow 1.15: the learning rate is the
+    variable `OptimizeLoss/learning_rate`. On cores pass an optimizer that `CrossShardOptimizer`
     wraps; no summaries are written there.
 
     Args:
@@ -56,7 +56,7 @@ def optimize_loss(
         global_step: The step to count; `None` for the graph's, if it has one.
         learning_rate: A float or a scalar; `None` if the optimizer has its own.
         optimizer: A key of `OPTIMIZER_CLS_NAMES`, an optimizer, its class, or a function of the
-            learning rate (of nothing, if that is `None`) that makes one.
+            learning rate (without arguments, if that is `None`) that makes one.
         gradient_noise_scale: The scale of normal noise on gradients. Defaults to `None`, none.
         gradient_multipliers: Factors of gradients, by variable or its name with `:0`. Defaults to
             `None`.
@@ -81,7 +81,7 @@ def optimize_loss(
     """
     loss = tf.convert_to_tensor(loss)
     if loss.shape.rank not in (0, None):
-        raise ValueError(f"loss is a scalar; got the shape {loss.shape}.")
+        raise ValueError(f"loss must be a scalar; got the shape {loss.shape}.")
     step = v1.train.get_global_step() if global_step is None else global_step
     if global_step is not None:
         v1.train.assert_global_step(global_step)
@@ -124,7 +124,9 @@ def optimize_loss(
         elif callable(clip_gradients):
             gradients = clip_gradients(gradients)
         elif clip_gradients is not None:
-            raise ValueError(f"clip_gradients is a float or a function; got {clip_gradients!r}.")
+            raise ValueError(
+                f"clip_gradients must be a float or a function; got {clip_gradients!r}."
+            )
         if "loss" in wanted:
             v1.summary.scalar("loss", loss)
         _summarize_each(gradients, wanted)
@@ -143,7 +145,7 @@ def _rate(learning_rate: Any) -> Any:
         return learning_rate
     if not isinstance(learning_rate, float) or learning_rate < 0.0:
         raise ValueError(
-            f"learning_rate is a scalar tensor or a float of 0 or more; got {learning_rate!r}."
+            f"learning_rate must be a scalar tensor or a float of 0 or more; got {learning_rate!r}."
         )
     return v1.get_variable(
         "learning_rate", [], trainable=False, initializer=v1.constant_initializer(learning_rate)
@@ -156,7 +158,7 @@ def _optimizer(optimizer: Any, rate: Any) -> Any:
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZER_CLS_NAMES:
             names = ", ".join(OPTIMIZER_CLS_NAMES)
-            raise ValueError(f"An optimizer's name is one of {names}; got {optimizer!r}.")
+            raise ValueError(f"An optimizer's name must be one of {names}; got {optimizer!r}.")
         optimizer = OPTIMIZER_CLS_NAMES[optimizer]
         needs_rate = True
     else:
@@ -165,7 +167,7 @@ def _optimizer(optimizer: Any, rate: Any) -> Any:
         raise ValueError(f"The optimizer {optimizer!r} needs a learning_rate; got None.")
     if not callable(optimizer):
         raise ValueError(
-            f"optimizer is a name, an optimizer, its class or a function that makes one; got {optimizer!r}."
+            f"optimizer must be a name, an optimizer, its class or a function that makes one; got {optimizer!r}."
         )
     made = (
         optimizer(learning_rate=rate)

@@ -56,7 +56,7 @@ def several(value: Any, count: int, name: str) -> list[int]:
 def check_data_format(data_format: str | None, *known: str) -> bool:
     """Returns whether channels come first."""
     if data_format is not None and data_format not in known:
-        raise ValueError(f"data_format is one of {', '.join(known)}; got {data_format!r}.")
+        raise ValueError(f"data_format must be one of {', '.join(known)}; got {data_format!r}.")
     return data_format is not None and data_format.startswith("NC")
 
 

@@ -47,7 +47,7 @@ class MatchResult:
         elif isinstance(pattern_or_name, str):
             pattern = self._named.get(pattern_or_name)
         else:
-            raise ValueError(f"Ask for a pattern or for its name; got {pattern_or_name!r}.")
+            raise ValueError(f"Give a pattern or its name; got {pattern_or_name!r}.")
         return self._found.get(pattern, (None, None))
 
     def get_op(self, pattern_or_name: Any) -> tf.Operation | None:

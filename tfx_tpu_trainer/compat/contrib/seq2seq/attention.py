@@ -218,7 +218,7 @@ class AttentionWrapper(_cells.RNNCell):
         mechanisms = list(attention_mechanism) if self._is_multi else [attention_mechanism]
         for each in mechanisms:
             if not isinstance(each, AttentionMechanism):
-                raise TypeError(f"attention_mechanism is an AttentionMechanism; got {each!r}.")
+                raise TypeError(f"attention_mechanism must be an AttentionMechanism; got {each!r}.")
         if attention_layer_size is not None and attention_layer is not None:
             raise ValueError("Give attention_layer_size or attention_layer, not both.")
         given = attention_layer_size if attention_layer is None else attention_layer
@@ -304,7 +304,7 @@ class AttentionWrapper(_cells.RNNCell):
     ) -> tuple[tf.Tensor, AttentionWrapperState]:
         """Makes a step."""
         if not isinstance(state, AttentionWrapperState):
-            raise TypeError(f"The state is an AttentionWrapperState; got {type(state)}.")
+            raise TypeError(f"The state must be an AttentionWrapperState; got {type(state)}.")
         output, cell_state = self._cell(
             self._cell_input_fn(inputs, state.attention), state.cell_state
         )

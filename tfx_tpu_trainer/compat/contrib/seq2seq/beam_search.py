@@ -116,7 +116,7 @@ class BeamSearchDecoder(Decoder):
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         if tokens.shape.rank != 1 or self._end_token.shape.rank != 0:
             raise ValueError(
-                "start_tokens is a vector and end_token a scalar; got the shapes "
+                "start_tokens must be a vector and end_token a scalar; got the shapes "
                 f"{tokens.shape} and {self._end_token.shape}."
             )
         self._cell, self._output_layer, self._beam_width = cell, output_layer, beam_width
@@ -150,7 +150,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(self._dtype, tf.int32, tf.int32)
 
     def _split(self, values: Any) -> Any:
-        """Gives each row's copies an axis of their own."""
+        """Gives each row's copies their own axis."""
         if isinstance(values, tf.TensorArray) or values.shape.rank == 0:
             return values
         shape = tf.concat([[self._batch_size, self._beam_width], tf.shape(values)[1:]], 0)
@@ -170,7 +170,7 @@ class BeamSearchDecoder(Decoder):
     def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
         """Returns which sequences have ended, the first inputs, and the first state."""
         del name
-        # All beams begin alike, so only the first one counts.
+        # All beams begin with the same state, so only the first one counts.
         first = tf.zeros([self._batch_size], tf.int32)
         finished = tf.one_hot(
             first, self._beam_width, on_value=False, off_value=True, dtype=tf.bool
@@ -256,7 +256,7 @@ class BeamSearchDecoder(Decoder):
         return BeamSearchDecoderOutput(best, ids, parents), state
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
-        """Returns the sequences, and the state as it is."""
+        """Returns the sequences and the unchanged state."""
         del sequence_lengths
         longest = tf.reduce_max(final_state.lengths, 1)
         found = gather_tree(outputs.predicted_ids, outputs.parent_ids, longest, self._end_token)

@@ -70,7 +70,7 @@ class BasicDecoder(Decoder):
     ) -> None:
         if not isinstance(helper, Helper):
             raise TypeError(
-                f"helper is one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
+                f"helper must be one of tfx_tpu_trainer.compat.contrib.seq2seq's; got {helper!r}."
             )
         self._cell, self._helper = cell, helper
         self._initial_state, self._output_layer = initial_state, output_layer
@@ -172,7 +172,7 @@ def dynamic_decode(
             made, next_state, next_inputs, ended = decoder.step(time, inputs, state)
             if not decoder.tracks_own_finished:
                 ended = tf.logical_or(ended, finished)
-            # By the state before this step: the step in which a row ends still counts.
+            # From the state before this step: the step in which a row ends still counts.
             lengths = tf.where(finished, lengths, time + 1)
             if impute_finished:
                 made = tf.nest.map_structure(
@@ -267,7 +267,7 @@ def sequence_loss(
 
 
 def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
-    """Repeats each row, so that copies of a row follow each other."""
+    """Repeats each row, so copies of a row follow each other."""
     with v1.name_scope(name, "tile_batch"):
         return tf.nest.map_structure(lambda each: _tiled(each, multiplier), t)
 

@@ -62,7 +62,7 @@ def create_train_op(
 
 
 _logger = tf.get_logger()
-# The argument's value that stands for the Supervisor's own default.
+# The argument's value that means the Supervisor's own default.
 _USE_DEFAULT: Final = 0
 _Step = Callable[..., tuple[Any, Any]]
 
@@ -165,7 +165,7 @@ def train(
     if train_op is None:
         raise ValueError("train_op is None; slim.learning.create_train_op makes one.")
     if number_of_steps is not None and number_of_steps <= 0:
-        raise ValueError(f"number_of_steps is at least 1, or None; got {number_of_steps!r}.")
+        raise ValueError(f"number_of_steps must be at least 1, or None; got {number_of_steps!r}.")
     if logdir is None:
         if summary_op not in (_USE_DEFAULT, None):
             raise ValueError("summary_op needs a logdir to write to; got None.")
@@ -260,7 +260,7 @@ def _start_services(
     """Saves and writes summaries while the loop runs.
 
     The Supervisor's own threads do that too, but take the step for an eager variable where eager
-    execution is on: a thread has no graph of its own.
+    execution is on: a new thread has no default graph.
     """
     graph = v1.get_default_graph()
     last = [v1.train.global_step(session, supervisor.global_step), time.monotonic()]

@@ -1,6 +1,6 @@
 """Implements typed hyperparameters that a command line's text can set.
 
-The semantics are those of `tf.contrib.training.HParams` of TensorFlow 1.15.
+The semantics are those of `tf.contrib.training.HParams` in TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class HParams:
             Itself.
 
         Raises:
-            ValueError: If it can't be read, or there is no such hyperparameter.
+            ValueError: If it can't be read, or a hyperparameter does not exist.
         """
         types = {name: kind for name, (kind, _) in self._hparam_types.items()}
         return self.override_from_dict(parse_values(values, types))

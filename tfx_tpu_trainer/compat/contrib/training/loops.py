@@ -16,7 +16,7 @@ from tfx_tpu_trainer.compat.contrib.tf_private import (
 v1 = tf.compat.v1
 _logger = tf.get_logger()
 _Gradients = list[tuple[Any, tf.Variable]]
-# The argument's value that stands for the graph's own step.
+# The argument's value that means the graph's own step.
 _USE_GLOBAL_STEP: Final = 0
 
 
@@ -140,10 +140,10 @@ def multiply_gradients(
         ValueError: If there are no factors, or one is for a variable without a gradient.
     """
     if not isinstance(grads_and_vars, list):
-        raise ValueError(f"grads_and_vars is a list of pairs; got {grads_and_vars!r}.")
+        raise ValueError(f"grads_and_vars must be a list of pairs; got {grads_and_vars!r}.")
     if not gradient_multipliers or not isinstance(gradient_multipliers, Mapping):
         raise ValueError(
-            f"gradient_multipliers is a dict of at least one factor; got {gradient_multipliers!r}."
+            f"gradient_multipliers must be a dict of at least one factor; got {gradient_multipliers!r}."
         )
     factors = {
         each if isinstance(each, str) else each.op.name: factor
@@ -233,7 +233,7 @@ def train(
         The last loss.
 
     Raises:
-        ValueError: If there is no folder for what is to be written.
+        ValueError: If there is no folder to write to.
     """
     if logdir is None and is_chief:
         for name, value in (
@@ -362,7 +362,7 @@ def evaluate_repeatedly(
     """
     most = max_number_of_evaluations
     if most is not None and most <= 0:
-        raise ValueError(f"max_number_of_evaluations is at least 1, or None; got {most!r}.")
+        raise ValueError(f"max_number_of_evaluations must be at least 1, or None; got {most!r}.")
     get_or_create_eval_step()
     kept = list(hooks or ())
     final = v1.train.FinalOpsHook(final_ops, final_ops_feed_dict)

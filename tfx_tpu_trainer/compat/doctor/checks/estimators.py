@@ -48,8 +48,8 @@ def _reserved_params(context: Context, call: Call) -> Iterator[Finding]:
                 Verdict.EDIT,
                 theme=_THEME,
                 name=f"params[{context.program.written(key)}]",
-                says="The key is reserved: TPUEstimator sets it itself, so it is a ValueError.",
-                edit="train_batch_size=..., eval_batch_size=... in the constructor, and no such key in params",
+                says="The key is reserved: TPUEstimator sets it itself, and raises a ValueError.",
+                edit="train_batch_size=..., eval_batch_size=... in the constructor, and not in params",
             )
 
 
@@ -307,7 +307,7 @@ def copied_estimator(program: Program) -> Finding | None:
 
 EVALUATION_ON_CPU: Final = (
     "Evaluation without eval_batch_size. In TensorFlow 1.4 that meant evaluation on the CPU, "
-    "whatever use_tpu was; since then use_tpu alone decides, and evaluate() raises a ValueError "
+    "even with use_tpu=True; since then use_tpu alone decides, and evaluate() raises a ValueError "
     "here."
 )
 PREDICT_ON_CPU: Final = (

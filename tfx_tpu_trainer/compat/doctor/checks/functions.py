@@ -150,7 +150,7 @@ def _summary(context: Context, call: Call) -> Finding:
         ),
         edit=(
             "host_call=(host_call_fn, [tf.reshape(global_step, [1]), tf.reshape(loss, [1])]) in the spec; "
-            "docs/doctor.md has such a function"
+            "docs/doctor.md has this function"
         ),
     )
 
@@ -273,7 +273,7 @@ def check_optimizers(context: Context) -> Iterator[Finding]:
         edits: tuple[TextEdit, ...] = (place.replaced_by(f"{wrapped}({shown})"), *added)
         computes = call.attribute == "apply_gradients" and _computes_gradients(context, call)
         if computes or not (made_by or isinstance(optimizer, ast.Call)):
-            # compute_gradients must be the wrapper's, too: it divides the loss. An optimizer from elsewhere, as an
+            # compute_gradients must belong to the wrapper, too: it divides the loss. An optimizer from elsewhere, as an
             # argument or attribute, may already be a wrapper.
             edits = ()
         yield context.finding(

@@ -23,7 +23,7 @@ _ON_THE_HOST: Final = "tf.keras.estimator.model_to_estimator(model, model_dir=..
 
 @dataclasses.dataclass(frozen=True)
 class ReplacedFunction:
-    """A function to be replaced as a whole, so that nothing in it needs its own edit.
+    """A function to be replaced as a whole, so nothing in it needs its own edit.
 
     Attributes:
         finding: The finding about it.

@@ -166,7 +166,7 @@ def check_abstract_collections(context: Context) -> Iterator[Finding]:
         module, _, name = use.name.rpartition(".")
         if module != "collections" or name not in _ABSTRACT:
             continue
-        # The import binds the name, so that its line is edited.
+        # The import binds the name, so its line is edited.
         edit: str = f"from collections.abc import {name}"
         edits: tuple[TextEdit, ...] = ()
         if use.writes(module):

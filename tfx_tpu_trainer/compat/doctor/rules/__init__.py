@@ -39,7 +39,7 @@ RULES: Final[dict[str, Advice]] = joined(
     estimators.KERAS_RULES,
     estimators.TFX_RULES,
 )
-# Modules with a drop-in replacement, so that only their import is edited.
+# Modules with a drop-in replacement, so only their import is edited.
 MODULES: Final[dict[str, str]] = {
     **contrib_other.MODULES,
     **contrib_ours.MODULES,

@@ -185,7 +185,7 @@ ESTIMATOR_RULES: Final[dict[str, Advice]] = joined(
         {
             "": "look for the name in tf.estimator, then in tfx_tpu_trainer.estimator",
             "SavedModelEstimator": (
-                "It trained on from the graph of an export.",
+                "It continued a training from the graph of an export.",
                 "tf.estimator.Estimator(model_fn, warm_start_from=export_dir) with the model_fn that was exported",
             ),
             "TowerOptimizer": (

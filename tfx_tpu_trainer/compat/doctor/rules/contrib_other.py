@@ -223,7 +223,7 @@ RULES: Final[dict[str, Advice]] = joined(
         f"{_CONTRIB}.tfprof",
         "tensorflow.compat.v1.profiler",
         "ProfileOptionBuilder Profiler",
-        says="TensorFlow 2 has no tf.contrib; tf.summary and tf.compat.v1.profiler have the same.",
+        says="TensorFlow 2 has no tf.contrib; tf.summary and tf.compat.v1.profiler have its functions.",
     ),
     by_hand(
         _TRAINING,

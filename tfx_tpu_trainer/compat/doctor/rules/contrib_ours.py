@@ -207,7 +207,7 @@ REMOVED: Final[dict[str, dict[str, str]]] = {
         },
     },
     "slim.tfexample_decoder": {
-        "BackupHandler": "an ItemHandlerCallback whose function takes the one or the other by tf.cond",
+        "BackupHandler": "an ItemHandlerCallback whose function takes the one or the other with tf.cond",
         "LookupTensor": "an ItemHandlerCallback whose function calls table.lookup",
     },
     "training": {

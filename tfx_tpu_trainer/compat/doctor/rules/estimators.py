@@ -11,7 +11,7 @@ from tfx_tpu_trainer.compat.doctor._findings import Advice, Verdict, by_hand, jo
 THEME: Final = "estimators"
 _WORKS: Final = "TensorFlow 2.16 removed tf.estimator; tfx_tpu_trainer.compat restores it. "
 
-# Where programs find the API; all are equivalent.
+# Import paths of the API; all are equivalent.
 API_MODULES: Final = (
     "tensorflow.compat.v1.estimator.tpu",
     "tensorflow.estimator.tpu",
@@ -106,7 +106,7 @@ def advice_on(module: str, name: str) -> Advice:
     return Advice(THEME, Verdict.WORKS, _WORKS.strip())
 
 
-# Where programs of different ages find the modules below.
+# Import paths of the modules below, in programs of different ages.
 ROOTS: Final = {
     "tensorflow_estimator.python.estimator": "",
     "tensorflow.python.estimator": "",
@@ -128,13 +128,13 @@ def advice_on_original(name: str) -> Advice | None:
         return Advice(
             THEME,
             Verdict.WORKS,
-            "A private path of the original's package, which can't be imported beside TensorFlow >= 2.16; "
+            "A private path of the original's package, which can't be imported with TensorFlow >= 2.16; "
             "tfx_tpu_trainer.compat provides it.",
         )
     return Advice(
         THEME,
         Verdict.EDIT,
-        "A private name of the original's package, which can't be imported beside TensorFlow >= 2.16.",
+        "A private name of the original's package, which can't be imported with TensorFlow >= 2.16.",
         "look for a public name in tfx_tpu_trainer.estimator",
     )
 
@@ -163,7 +163,7 @@ _OPTIMIZER: Final = Advice(
     "tf.keras.optimizers.legacy.Adam(...), or whichever of Keras 2 it is",
 )
 
-# Where programs found the private functions that made an estimator from a Keras model.
+# Import paths of the private functions that made an estimator from a Keras model.
 _PRIVATE_MODULES: Final = (
     "tensorflow.python.keras._impl.keras.estimator",
     "tensorflow.python.keras.estimator",
@@ -188,7 +188,7 @@ PRIVATE_FUNCTIONS: Final = frozenset(
         ),
     }
 )
-"""Functions of which model_to_estimator consisted; a program that calls them has its own version."""
+"""Functions that model_to_estimator consisted of; a program that calls them has its own version."""
 _CLONED: Final = Advice(
     _KERAS_THEME,
     Verdict.EDIT,
@@ -274,7 +274,7 @@ TFX_RULES: Final[dict[str, Advice]] = joined(
             "Executor": (_GONE, _TRAINER),
             "TrainerFnArgs": (
                 "TFX 1.16 has no TrainerFnArgs.",
-                "tfx.components.FnArgs, or no annotation at all",
+                "tfx.components.FnArgs, or no annotation",
             ),
         },
         theme=_TFX_THEME,

@@ -60,7 +60,7 @@ _CHECKPOINTS: Final = (
 _LAYERS: Final = "Layer, Input, InputSpec are in tf.keras.layers, Model in tf.keras"
 _ESTIMATORS_OWN: Final = "leave it out: it was an internal helper of the estimator"
 
-# Modules whose names another one has.
+# Modules whose names another module has.
 MOVED_MODULES: Final = {
     **{
         f"{_PYTHON}.{old}": new
@@ -224,7 +224,7 @@ PRIVATE_RULES: Final[dict[str, Advice]] = joined(
 
 
 _QUEUES: Final = (
-    "Input by queues. The host still runs it, from Python threads beside the session; on cores it "
+    "Input by queues. The host still runs it, from Python threads next to the session; on cores it "
     "causes a warning and is slow. tf.data has replaced it since TensorFlow 1.4."
 )
 _WITHOUT: Final = (

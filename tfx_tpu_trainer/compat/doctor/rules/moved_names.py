@@ -17,7 +17,7 @@ def _paths(names: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-# In tf.compat.v1 only. A missing module stands for everything in it.
+# In tf.compat.v1 only. A missing module includes everything in it.
 ONLY_IN_V1: Final = _paths(
     {
         "": (
@@ -226,7 +226,7 @@ ONLY_IN_V1: Final = _paths(
     }
 )
 
-# In TensorFlow 2 only: a program that uses one was written for it.
+# In TensorFlow 2 only: a program that uses one of them was written for TensorFlow 2.
 ONLY_IN_V2: Final = _paths(
     {
         "": "autodiff eig eigvals get_current_name_scope inside_function optimizers",

@@ -349,7 +349,7 @@ class LegacyFnArgs(tfx.components.FnArgs):
         return iter({**self.__dict__, **(self.__dict__.get("custom_config") or {})})
 
     def keys(self) -> list[str]:
-        """Lists all names, so that `**trainer_fn_args` works."""
+        """Lists all names, so `**trainer_fn_args` works."""
         return list(self)
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -35,7 +35,7 @@ class PendingWrite:
         self._folder = folder
         self._write = write
         self._error: BaseException | None = None
-        # Not a daemon, so that a process that ends waits for it.
+        # Not a daemon, so a process that ends waits for it.
         self._thread = threading.Thread(target=self._run, name="checkpoint-write")
         _under_way[_key(folder)] = self._thread
         self._thread.start()
@@ -103,7 +103,7 @@ _NOT_WRITTEN = 3
 
 # How copied values are written. A sharded saver has several SaveV2, which write parts under
 # temporary names, and a MergeV2Checkpoints, which renames them; other savers have one SaveV2. These
-# ops are imported into a graph of their own, with a placeholder for each value. Their control edges
+# ops are imported into their own graph, with a placeholder for each value. Their control edges
 # are dropped, as these may lead to any op of the model; `_WritingSession` runs the ops in order
 # instead. A Saver makes only one call, of the tensor that has the checkpoint's path:
 #   session.run(path_tensor)  ->  all SaveV2; `before_commit`; MergeV2Checkpoints; path_tensor
@@ -150,7 +150,7 @@ class CopiedState:
         self._graph = writing
 
     def take(self, session: v1.Session) -> list[Any]:
-        """Returns a copy of the values as they are in a session now."""
+        """Returns a copy of the current values in a session."""
         copied: list[Any] = session.run(self._values)
         return copied
 
@@ -210,7 +210,7 @@ def _aligned(value: Any) -> Any:
     """Returns a value in memory that TensorFlow can read without another copy."""
     if not isinstance(value, np.ndarray) or value.nbytes < mmap.PAGESIZE:
         return value
-    # In pages of its own, which return to the system when it is freed.
+    # In separate memory pages, which return to the system when it is freed.
     copy = np.frombuffer(mmap.mmap(-1, value.nbytes), value.dtype).reshape(value.shape)
     np.copyto(copy, value)
     return copy
@@ -241,7 +241,7 @@ class PatientListener(v1.train.CheckpointSaverListener):
 # to a thread:
 #   training   before_save(100), copy | steps 101, 102, ...          | after_save(100)
 #   thread                            | SaveV2, before_commit, merge |
-# The invariants: a checkpoint has the values of one moment; one is written at a time, so that
+# The invariants: a checkpoint has the values of one moment; one is written at a time, so
 # `before_save` of the next waits for it; listeners are called in the main thread, in order, and
 # `after_save` once the checkpoint exists. Checkpoints that must exist when a call returns are
 # written in that call: the first and the last (`allowed` is entered for the others alone), and any

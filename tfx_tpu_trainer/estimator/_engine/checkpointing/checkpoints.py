@@ -34,7 +34,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
     for _ in range(0 if is_odd else _LOOKS):
         try:
             path = tf.train.latest_checkpoint(model_dir)
-        # The error depends on the damage: an empty file, bytes that are no text, a folder.
+        # The error depends on the damage: an empty file, bytes that are not text, a folder.
         except (ValueError, OSError, tf.errors.OpError) as error:
             path, reason = None, f"can't be read ({str(error).splitlines()[0]})"
         if path is not None or not tf.io.gfile.exists(state):
@@ -60,7 +60,7 @@ def unnamed_checkpoints(model_dir: str) -> str:
     name = os.path.basename(paths[-1])
     return (
         f" It has {name}, but no file {_STATE_FILE!r} that names the latest checkpoint: give checkpoint_path, or write "
-        f"the file, by tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
+        f"the file, with tf.compat.v1.train.update_checkpoint_state({model_dir!r}, {name!r})."
     )
 
 

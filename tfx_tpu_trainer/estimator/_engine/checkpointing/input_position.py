@@ -1,6 +1,6 @@
-"""Saves the input's position with each checkpoint, so that a later session resumes from there.
+"""Saves the input's position with each checkpoint, so a later session resumes from there.
 
-The position lies in files of its own: `<model_dir>/input_position/host<number>-<step>`, in the format of a checkpoint.
+The position is in separate files: `<model_dir>/input_position/host<number>-<step>`, in the format of a checkpoint.
 So every other program can read the checkpoints, whose size does not change. If several processes draw the input of the
 same steps, each saves the position of its own part.
 """
@@ -157,7 +157,7 @@ def _description(iterator: tf.Tensor) -> list[Any]:
     Names differ between processes, and files may be moved.
     """
     if iterator.op.type == "OneShotIterator":
-        # Its dataset is made in a function, of which only the nodes' kinds are read.
+        # Its dataset is made in a function; only the kinds of its nodes are read.
         name = iterator.op.get_attr("dataset_factory").name
         library = v1.get_default_graph().as_graph_def().library.function
         nodes: Iterable[v1.NodeDef] = next(f.node_def for f in library if f.signature.name == name)
@@ -200,7 +200,7 @@ _WRITTEN = re.compile(r"host\d+-(\d+)\.(?:damaged\.)?(?:index|data-\d+-of-\d+)$"
 class InputPosition(v1.train.SessionRunHook):
     """Saves the input's position with each checkpoint, and resumes from there.
 
-    The position is written before its checkpoint, so that whoever finds the checkpoint finds it, too. It is that of the
+    The position is written before its checkpoint, so whoever finds the checkpoint finds it, too. It is that of the
     saved step, since rows are drawn only for steps that are made. A position is removed with its checkpoint.
 
     An input that tf.data can't save (a Python generator, a queue) is logged once and starts from its beginning, as
@@ -330,10 +330,10 @@ class InputPosition(v1.train.SessionRunHook):
             return
         try:
             description = tf.train.load_checkpoint(path).get_tensor(DESCRIPTION).decode()
-            # Reads to the end before moving the iterator, so that a truncated file leaves the input at its beginning.
+            # Reads to the end before moving the iterator, so a truncated file leaves the input at its beginning.
             self._input.check(session, path)
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
-            # A reader raises other errors than a session.
+            # The errors of a reader differ from those of a session.
             self._set_aside(path, _cause(error))
             return
         if description != self._input.description:

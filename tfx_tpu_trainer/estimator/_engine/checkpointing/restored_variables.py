@@ -144,7 +144,7 @@ def restored_by_default() -> dict[str, tf.TensorSpec]:
 
 
 def restored_by(saver: v1.train.Saver, graph: tf.Graph) -> dict[str, tf.TensorSpec]:
-    """Returns what a saver restores, by its ops, since it may look a variable up under any name."""
+    """Returns the values that a saver restores, read from its ops: it may look a variable up under any name."""
     specs = {}
     for op in upstream([graph.get_operation_by_name(saver.saver_def.restore_op_name)]):
         if op.type == "RestoreV2":

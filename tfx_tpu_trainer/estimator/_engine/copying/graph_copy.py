@@ -57,7 +57,7 @@ class ReplicaCopier(Protocol):
 
 
 # `copy` makes all replicas, in one graph where they read each other: a `CrossReplicaSum` becomes a
-# plain sum over the copies of its group, the other exchanges likewise (`cross_replica_ops`), a call
+# plain sum over the copies of its group, the other exchanges in the same way (`cross_replica_ops`), a call
 # of a function with an exchange inside one call of all replicas, and `XlaReplicaId` the replica's
 # number. Variables are changed by the first replica: moving averages are the first one's, and the
 # others wait for its changes. `copy_replica` makes one replica, for a runtime that runs the others
@@ -96,7 +96,7 @@ class GraphCopier:
         left_out: Collection[str] = (),
         name: str = "replica",
     ) -> list[Any]:
-        """Copies nodes, and the ops that they need, for one replica; exchanges stay as they are."""
+        """Copies nodes, and the ops that they need, for one replica; exchanges stay unchanged."""
         job = _CopyJob(self, {replica: replaced}, alone=True, kept=True, left_out=left_out)
         return self._made(job, [Fetch(replica, node) for node in nodes], name)
 
@@ -144,7 +144,7 @@ class GraphCopier:
         return self._order[op.name]
 
     def node_def(self, op: tf.Operation) -> v1.NodeDef:
-        """Returns an operation's definition, which TensorFlow makes anew each time it is read."""
+        """Returns an operation's definition, which TensorFlow copies each time it is read."""
         if op.name not in self._node_defs:
             self._node_defs[op.name] = op.node_def
         return self._node_defs[op.name]

@@ -217,7 +217,7 @@ class ReplicatedFunctions:
         if node.op not in _CALLS:
             raise ValueError(
                 f"{node.name} ({node.op}) calls a function in which an op reads other TPU cores or "
-                "reads the core's number (tpu.cross_replica_sum, xla.replica_id and the like). "
+                "reads the core's number (such as tpu.cross_replica_sum or xla.replica_id). "
                 "On emulated cores, these ops may be used only in a condition, a loop or a "
                 "tf.function."
             )

@@ -20,7 +20,7 @@ _logger = tf.get_logger()
 MOST_BYTES = 64 << 20
 """Bytes of rows to buffer before the slices are measured on them."""
 
-# Larger updates are no faster, and need more memory than those of a batch.
+# Larger updates are not faster, and need more memory than those of a batch.
 _ROWS_OF_UPDATE, _BYTES_OF_UPDATE = 2048, 1 << 20
 _ROWS_OF_PROBE = 256
 

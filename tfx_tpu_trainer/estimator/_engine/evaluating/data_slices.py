@@ -92,7 +92,7 @@ class _Conditions:
     def all_hold(self, groups: Sequence[Sequence[Condition]]) -> tf.Tensor:
         """Returns bool [rows, groups]: whether all of the group's conditions hold for the row."""
         longest = max(map(len, groups))
-        # Shorter groups repeat their last condition, so that one gather serves all: [[a, b], [c]]
+        # Shorter groups repeat their last condition, so one gather serves all: [[a, b], [c]]
         # are the places [[0, 1], [2, 2]].
         places = [
             [self._places[group[min(i, len(group) - 1)]] for i in range(longest)]

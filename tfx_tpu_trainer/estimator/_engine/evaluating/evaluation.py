@@ -142,7 +142,7 @@ class EvalResult:
 
     Attributes:
         metrics: Name -> NumPy value, as `evaluate()` returns it: the model's metrics, `global_step` and `loss`. For a
-            template that runs as it is, `loss` is the mean of the batch losses with equal weights, as in the original;
+            template that runs unchanged, `loss` is the mean of the batch losses with equal weights, as in the original;
             for replicas it is `loss_by_rows`.
         loss_by_rows: The mean of the batch losses, weighted by their rows: exact for losses that are means over rows.
             NaN where batches have no rows.

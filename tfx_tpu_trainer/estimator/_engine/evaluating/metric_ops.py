@@ -30,7 +30,7 @@ def value_and_update(name: str, metric: Any) -> tuple[Any, Any]:
         return metric[0], metric[1]
     raise TypeError(
         f"Values of eval_metric_ops must be (metric_value, update_op) tuples, given: {metric!r} "
-        f"for key: {name}. tf.compat.v1.metrics functions give such a pair."
+        f"for key: {name}. tf.compat.v1.metrics functions return this pair."
     )
 
 
@@ -100,7 +100,7 @@ class NotIsolatedError(Exception):
 
 # How one graph measures many parts of the data. The problem: a metric_fn called once for each of
 # 100 slices makes a graph of 100 times its ops, whose updates have few rows each, or none. The
-# idea: it is called once, in a graph of its own that is fed with NumPy arrays, and the state of each
+# idea: it is called once, in a separate graph that is fed with NumPy arrays, and the state of each
 # slice is read from its variables and written back:
 #   start(state of slice 1), update(rows of slice 1), state()  ->  the new state of slice 1
 # The invariant, checked op by op: the variables hold all state. So there are only local variables,

@@ -46,7 +46,7 @@ class RowSample:
 
 
 # How rows are sampled. Each row gets a random key, and the rows with the smallest keys are kept: so
-# every row is as likely as any other to be kept, however many will come. The invariant is that the
+# every row is as likely as any other to be kept, for any number of rows. The invariant is that the
 # n-th row of an evaluation always gets the n-th number of the generator, as `random(3)` and
 # `random(2)` give the numbers of `random(5)`: so keys are drawn for all rows of a batch, before any
 # is left out.
@@ -93,8 +93,8 @@ class RowSampler:
         The sample's deviations are those of 100 replicates of the m out of n bootstrap (Bickel, Götze and
         van Zwet, 1997): a replicate has 2,000 rows at most, and its deviation is scaled to the
         evaluation's number of rows. Replicates of two models that were sampled at the same rows have the
-        same rows, so that their differences are those of a paired bootstrap. Only scalar metrics have
-        deviations, and none if metric_fn needs the model's graph.
+        same rows, so their differences are those of a paired bootstrap. Only scalar metrics have
+        deviations, and only if metric_fn works without the model's graph.
         """
         if self._gave_up or self._columns is None or not self._seen or self._metric_fn is None:
             return None
@@ -205,7 +205,7 @@ class _SampledMetricFn:
 
 
 def unsampled(metric_fn: MetricFn) -> MetricFn:
-    """Returns the metric_fn that a sampler has wrapped; any other is returned as it is."""
+    """Returns the metric_fn that a sampler has wrapped; any other is returned unchanged."""
     return metric_fn.metric_fn if isinstance(metric_fn, _SampledMetricFn) else metric_fn
 
 

@@ -4,7 +4,7 @@ Batches of rows of arrays are cut out of the arrays whole. `from_tensor_slices(a
 each row of each array, and copies all of them into a batch: for small rows that takes longer than a step of a small
 model, and several times as long as copying a batch at once.
 
-tf.data's tuning is switched off where it gains nothing, because its thread can delay the end of a session by a minute:
+tf.data's tuning is switched off if it gains nothing, because its thread can delay the end of a session by a minute:
 TensorFlow wakes the thread before it sets the flag that the thread checks, so the thread can miss the end of its
 iterator and sleep on. With tuning off, `map(function)` without `num_parallel_calls` no longer runs on several threads
 where the function keeps no state (tf.data's option `map_parallelization`, on by default), which makes training half as
@@ -47,7 +47,7 @@ def edited(dataset: tf.data.Dataset, edits: Mapping[tf.Operation, Edit]) -> tf.d
     if not edits:
         return dataset
     graph = v1.get_default_graph()
-    # The program may use the dataset elsewhere, so its ops are kept: an edited op is made anew, and
+    # The program may use the dataset elsewhere, so its ops are kept: an edited op is a new one, and
     # so is each op after it. In the order in which ops were made, inputs come first.
     made: dict[str, tf.Tensor] = {}
     for op in ops_of(dataset):
@@ -203,7 +203,7 @@ _MARKERS = ("FinalizeDataset", "ModelDataset", "OptionsDataset")
 def tuned_where_it_helps(
     dataset: tf.data.Dataset, *, threads: int | None = None
 ) -> tf.data.Dataset:
-    """Switches tuning off where it gains nothing, unless the program has set it.
+    """Switches tuning off if it gains nothing, unless the program has set it.
 
     Tuning also makes TensorFlow read ahead if the dataset does not, and run maps without `num_parallel_calls` in
     parallel; the result does both.

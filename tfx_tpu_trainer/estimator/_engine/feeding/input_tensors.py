@@ -24,8 +24,8 @@ _logger = tf.get_logger()
 def as_tensors(structure: Any) -> Any:
     """Makes a tensor of each value of an input.
 
-    A value is a number, a string, an array, or a list or tuple of scalars, however deeply nested. Lists and tuples of
-    tensors or arrays that have rows of their own are structure.
+    A value is a number, a string, an array, or a list or tuple of scalars, nested to any depth. Lists and tuples of
+    tensors or arrays that have their own rows are structure.
     """
     if all(_is_tensor(leaf) and not _is_variable(leaf) for leaf in _values(structure)):
         return structure
@@ -89,7 +89,7 @@ def _is_structure(value: Any) -> bool:
         return False
     # [1.0, 2.0] and [[1, 2], [3, 4]] are one tensor, as np.array makes one array of them. So is a
     # list of scalar tensors, but a tuple of them is structure: (features, labels) may be scalars.
-    # Lists with an element that has rows of its own, [np.zeros(3), np.ones(3)], and the empty tuple
+    # Lists with an element that has its own rows, [np.zeros(3), np.ones(3)], and the empty tuple
     # are structure too.
     leaves = tf.nest.flatten(value)
     if _is_named(value) or not all(map(_is_scalar, leaves)):

@@ -1,6 +1,6 @@
 """A loop of steps in which each op runs on one thread, for models whose ops are small.
 
-TensorFlow's kernels share work among the process's threads, some of them however little work there is: an optimizer's
+TensorFlow's kernels share work among the process's threads, some of them even for little work: an optimizer's
 fused op shares even 64 numbers. Waking the other threads then takes longer than the step. Only the functions that
 tf.data calls can be limited in how many threads an op may use, so the loop is the function of a dataset. Independent
 ops still run at the same time.
@@ -119,7 +119,7 @@ def _runs_in_dataset(op: tf.Operation) -> bool:
 
 
 def _rows_of_batch(graph: tf.Graph) -> float:
-    """Returns the largest static batch size of a graph's datasets; infinite where there is none."""
+    """Returns the largest static batch size of a graph's datasets; infinite if there is none."""
     # The size is the second input, except where a map's captured inputs come before it.
     named = [
         tf.get_static_value(op.inputs[-3 if op.type.startswith("MapAnd") else 1])
@@ -144,7 +144,7 @@ def _numbers(tensor: tf.Tensor, rows: float) -> float:
     if tensor.shape.rank is None or tensor.dtype in (tf.resource, tf.variant):
         return 0
     sizes = tensor.shape.as_list()
-    # An unknown first dimension is assumed to be the batch's.
+    # An unknown first dimension is assumed to be the batch dimension.
     unknown = [rows, *[_UNKNOWN_SIZE] * (len(sizes) - 1)]
     return math.prod(other if size is None else size for size, other in zip(sizes, unknown))
 

@@ -28,7 +28,7 @@ class Reporting:
 class ProgressHook(v1.train.SessionRunHook):
     """Reports steps and losses to a `Progress` when it is due, and each checkpoint."""
 
-    # Loops need not end for this hook.
+    # Loops do not have to end for this hook.
     every_n_steps: int | None = None
 
     def __init__(self, reporting: Reporting, loss: tf.Tensor, *, is_resumed: bool = False) -> None:

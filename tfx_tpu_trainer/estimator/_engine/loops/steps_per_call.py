@@ -40,10 +40,10 @@ _KNOWN_HOOKS = (
 
 
 class LoopEndHook(v1.train.SessionRunHook):
-    """A hook that need not be called every step: many may run in one session call.
+    """A hook that does not have to be called every step: many may run in one session call.
 
     Subclassed by hooks for which the ends of loops are enough, such as one that stops after some
-    time. A hook without a `before_run` or `after_run` needs no such base class.
+    time. A hook without a `before_run` or `after_run` does not need this base class.
     """
 
 
@@ -200,7 +200,7 @@ class LoopHook(v1.train.SessionRunHook):
         self._periods = tuple(ends_at_multiples_of)
         self._clock = clock
         self._session: v1.Session | None = None
-        # The variable's value, where it is known.
+        # The variable's value, if it is known.
         self._set_to: int | None = None
 
     def begin(self) -> None:
@@ -248,7 +248,7 @@ class LoopHook(v1.train.SessionRunHook):
 
     def end_loop(self) -> None:
         """Ends the running loop after its current step; called from another thread."""
-        # The loop reads the variable again in each step (`read_count`), so that 1 ends it.
+        # The loop reads the variable again in each step (`read_count`), so 1 ends it.
         if self._session is not None:
             # The loop may have ended, and its session with it.
             with contextlib.suppress(RuntimeError, tf.errors.CancelledError):

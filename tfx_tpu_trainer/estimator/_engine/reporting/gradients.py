@@ -252,7 +252,7 @@ def _scalar(tag: str, value: tf.Tensor) -> tf.Tensor:
 
 
 def _histogram(tag: str, values: tf.Tensor) -> tf.Tensor:
-    # TensorFlow's op fails on NaN, which is to end a training with an error of its own.
+    # TensorFlow's op fails on NaN, which is to end a training with its own error.
     values = tf.reshape(tf.cast(values, tf.float32), [-1])
     finite = tf.boolean_mask(values, tf.math.is_finite(values))
     return tf.raw_ops.HistogramSummary(tag=tag, values=finite)

@@ -1,7 +1,7 @@
 """Logs loss, step and speed during a run, and writes a profile.
 
-The log lines are the original's, and as frequent, but those of a kind are at least five seconds apart; a small model
-makes thousands of steps in that time.
+The log lines equal the original's and are as frequent, but lines of one kind are at least five seconds apart; a small
+model makes thousands of steps in that time.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class ThroughputHook(v1.train.SessionRunHook):
 class ProfileHook(v1.train.SessionRunHook):
     """Profiles this process while some steps run, for TensorBoard's profile plugin."""
 
-    # A context manager, so that a training that fails ends the profile: the process has one profiler.
+    # A context manager, so a training that fails ends the profile: the process has one profiler.
     # `tf.estimator.ProfilerHook` does something else: it writes timelines of single calls for Chrome.
 
     def __init__(

@@ -26,7 +26,7 @@ def leave_out_summaries(*, kept: Collection[str] = (), told: bool = True) -> Non
     if told and unwritten:
         _logger.warning(
             "Summaries of model_fn, and of heads and other functions that it calls, are not written on TPU cores or "
-            "under a tf.distribute strategy: %s. What you want to see of them can be written in host_call.",
+            "under a tf.distribute strategy: %s. To see them, write them in host_call.",
             unwritten,
         )
 
@@ -87,8 +87,8 @@ class SummaryHook(v1.train.SessionRunHook):
 class SteadySummaryHook(v1.train.SummarySaverHook):
     """A SummarySaverHook that fetches the summaries with each call, and writes those that are due."""
 
-    # For each set of fetches, a session optimizes and instantiates the graph's functions again, which for a loop of
-    # steps of many replicas takes longer than the loop. So this hook is for summaries that cost next to nothing, of
+    # For each set of fetches, a session optimizes and instantiates the graph's functions again. For a loop with
+    # many replicas, that takes longer than the loop. So this hook is for summaries that cost next to nothing, of
     # tensors that a call fetches anyway.
 
     _summary: Any = None
@@ -147,7 +147,7 @@ _openings = itertools.count(1)
 @contextlib.contextmanager
 def events_of(model_dir: str) -> Iterator[None]:
     """Closes the event files of the previous call's model_dir when a call in another one ends."""
-    # `FileWriterCache` keeps a writer for each folder, so that all calls in it write one file, and
+    # `FileWriterCache` keeps a writer for each folder, so all calls in it write one file, and
     # each writer holds a thread and a file descriptor until the process ends. A closed writer opens
     # a new file when it is used again.
     global _latest_dir
@@ -171,7 +171,7 @@ def _close_events(model_dir: str) -> None:
 
 
 class _ClosedEvents:
-    """Stands in for a `FileWriter`'s open file until there is an event to write."""
+    """Replaces a `FileWriter`'s open file until there is an event to write."""
 
     def __init__(self, writer: v1.summary.FileWriter) -> None:
         self._writer = writer

@@ -1,6 +1,6 @@
 """Configures, opens and closes sessions.
 
-TensorFlow optimizes a session's graph (Grappler) only where it places all of it. That takes time for each new set of
+TensorFlow optimizes a session's graph (Grappler) only if it places all of it. That takes time for each new set of
 fetches, up to a tenth of the time to a model's first step. Functions are always optimized (see `graph_optimizer`).
 """
 
@@ -37,7 +37,7 @@ class Optimizing(enum.Enum):
     """Only fetched nodes are placed, and they run unchanged: functions do most of the work."""
 
     DEPENDENCIES = enum.auto()
-    """Only control dependencies are simplified, of which gradients have many: ops run, and memory is freed, sooner.
+    """Simplifies only control dependencies, which are many in gradients: ops run, and memory is freed, sooner.
 
     It takes almost no time. Measured outside of loops, a CNN's steps were 1.2 times as fast, as with all of the
     optimizer; a small model's were faster than with all of it, whose fused ops are slower where there is little to do;
@@ -105,7 +105,7 @@ def _can_be_placed(graph: tf.Graph) -> bool:
     return all(map(tf_private.has_kernel, types - functions.keys()))
 
 
-# Closing takes milliseconds, except where a thread of tf.data sleeps.
+# Closing takes milliseconds, unless a thread of tf.data sleeps.
 _PATIENCE_SECONDS = 0.1
 # Closing may take this long if a task no longer answers but its process still exists.
 _TASKS_PATIENCE_SECONDS = 10.0
@@ -118,8 +118,8 @@ def closed_in_thread(
     """Closes a session after the block in a separate thread, and waits for that only briefly."""
     # The thread with which tf.data tunes a dataset can miss the end of its iterator, and sleep on for up to a minute
     # (see `feeding.dataset_rewrites`), after the session's last row. A session of several tasks is closed as usual
-    # after its last step. After an error, the close is given ten seconds: it waits for a task that is gone, and the
-    # error would never be seen.
+    # after its last step. After an error, the close is given ten seconds: otherwise it would wait for a task that is
+    # gone, and hide the error.
     try:
         with session:
             try:

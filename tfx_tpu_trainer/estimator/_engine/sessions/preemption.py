@@ -57,7 +57,7 @@ class Preemption:
     def __init__(self) -> None:
         # The signal received; `None` until there is one.
         self.number: int | None = None
-        # Whether it was raised; then it ends the process, whatever error other code has made of it.
+        # Whether it was raised; then it ends the process, even if other code has turned it into an error.
         self.was_raised = False
         self._postponed = 0
         self._end_loop: Callable[[], None] | None = None
@@ -141,7 +141,7 @@ def listening() -> Iterator[Preemption]:
     signals outside of the main thread, where Python handles none.
 
     Yields:
-        The request to stop; within another `listening` block, that one's.
+        The request to stop; within another `listening` block, the request of that block.
 
     Raises:
         ValueError: If the environment variable of the grace period is not a number of seconds; raised now, since during

@@ -75,7 +75,7 @@ class ReconnectingSession:
         """Runs a function of a step context; see `MonitoredSession.run_step_fn`."""
 
         def watched(step_context: Any) -> Any:
-            # The MonitoredSession calls this again with each session that replaces a lost one, so that errors of a loss
+            # The MonitoredSession calls this again with each session that replaces a lost one, so errors of a loss
             # go to it and not to the caller.
             self.latest = step_context.session
             try:
@@ -176,7 +176,7 @@ class WorkerCreator(v1.train.SessionCreator):
                 recovery_wait_secs=pause,
             )
             try:
-                # With no time to wait it checks once; with time for two checks, it logs the missing
+                # Without time to wait, it checks once; with time for two checks, it logs the missing
                 # variables in between.
                 return manager.wait_for_session(
                     self._master, self._config, max_wait_secs=1.5 * pause if tells else 0
@@ -250,7 +250,7 @@ class ReconnectingCreator(v1.train.SessionCreator):
                 error.node_def,
                 error.op,
                 f"{error.message} {_capitalized(_chief(self._settings))} has not initialized the "
-                f"variables: its log says why. Start it, or wait longer with {_SETTING}.",
+                f"variables: its log has the reason. Start it, or wait longer with {_SETTING}.",
             ) from error
         self._failed = None
         self._opened = True
@@ -312,7 +312,7 @@ def needed_tasks(settings: SessionSettings, master: str) -> dict[str, str]:
         )
 
     tasks = _tasks(settings.cluster_spec)
-    # A master outside of the cluster, such as a TPU's, is all that a session needs.
+    # With a master outside of the cluster, such as a TPU's, a session needs no other task.
     if own not in tasks.values():
         return {"the master": own}
     return {

@@ -66,10 +66,10 @@ def run_errors_explained(
         yield
     except tf.errors.OpError as error:
         explained = explain(error.message, template, at_nan=at_nan)
-        # The base class is for codes without a class of their own.
+        # The base class is used for codes without their own class.
         if explained is None or type(error) is tf.errors.OpError:
             raise
-        # Without the op, whose whole history the error would print.
+        # Without the op: the error would print its whole history.
         raise type(error)(error.node_def, None, explained) from error
     except UnicodeDecodeError as error:
         # TensorFlow's message quotes a record that can't be parsed, and is not valid text.

@@ -59,11 +59,11 @@ class _Call:
 # How a call that hangs is ended. The problem: it waits in C++, in the main thread, where neither an
 # exception nor a signal's handler reaches it, and other calls of its session may hang as well. So a
 # thread ends it, with the mildest means first:
-#   1. `_stalled` is set: whatever the call returns now, it raises StalledError;
-#   2. all Python threads' stacks are logged, and the session is closed, in a thread that nobody
+#   1. `_stalled` is set: the call raises StalledError, even if it returns a result now;
+#   2. all Python threads' stacks are logged, and the session is closed, in a thread that nothing
 #      waits for: that cancels ops that can be cancelled;
 #   3. the call has 10 s to return, and the training 150 s more to leave its `with` blocks;
-#   4. if it does not, as where it waits for a Python generator, the process ends with EXIT_CODE, on
+#   4. if it does not, because it waits for a Python generator, the process ends with EXIT_CODE, on
 #      which a supervisor tries again.
 # The clock is that of a call. While a call of many steps runs, the number of steps that it has made
 # is read, and each change resets the clock (`_look`).
@@ -161,7 +161,7 @@ class StallWatch:
 
     def _look(self, call: _Call) -> None:
         """Reads how many steps a call has made, and resets the clock if there are more."""
-        # In a thread of its own, and one at a time: if a task is gone, this read hangs, too.
+        # In its own thread, and one at a time: if a task is gone, this read hangs, too.
         if self._steps_done is None or (self._looker is not None and self._looker.is_alive()):
             return
 

@@ -72,7 +72,7 @@ def train(
 ) -> float | None:
     """Runs a plan until a hook, the end of the input or a signal stops it; returns the last loss, if any.
 
-    The template's graph must be the default one. `hooks` are the caller's, the place's and the
+    The template's graph must be the default one. `hooks` are those of the caller, the place and the
     input's; the model's own are in the template.
     """
     jit_compile = jit_compile_of(settings.jit_compile, same_each_time=same_each_time(settings))
@@ -222,7 +222,7 @@ def _scaffold(
 def _input_position(
     plan: TrainingPlan, settings: SessionSettings, master: str, *, has_saver: bool
 ) -> InputPosition | None:
-    """Returns the hook that saves the input's position with each checkpoint, where configured."""
+    """Returns the hook that saves the input's position with each checkpoint, if configured."""
     if not settings.save_input_position:
         return None
     if master:
@@ -242,7 +242,7 @@ def _summary_hooks(
     master: str,
     fast_forward: FastForwardHook | None,
 ) -> list[v1.train.SessionRunHook]:
-    """Returns hooks that write summaries in place of the session's own hook, where needed."""
+    """Returns hooks that write summaries in place of the session's own hook, if needed."""
     steps, model_dir = settings.save_summary_steps, folder_of(settings)
     if not steps:
         return []

@@ -195,7 +195,7 @@ class Reporter(Protocol):
 # of the graph. With a log line each 100 steps:
 #   call: step 1 | loop: 2 to 100 | call: step 101 | loop: 102 to 200 | ...
 # The invariants: hooks act at the steps at which they would if each step were a call; the loop and
-# the template's own train_op use the same variables and the same iterator, so that they can take
+# the template's own train_op use the same variables and the same iterator, so they can take
 # turns at any step; and no loop goes past the last step, a checkpoint, or about a second.
 class FastForwardHook(v1.train.SessionRunHook):
     """Follows the global step, and runs steps ahead between the calls that hooks see."""

@@ -30,7 +30,7 @@ _HIDDEN_CHANGES = (
 
 def check_train_op(template: ModelTemplate) -> bool:
     """Warns of a train_op that changes no variable but counters; returns whether it trains."""
-    # Training continues, since a dry run has such a train_op on purpose. Others have lost their optimizer's op, and
+    # Training continues, since a dry run has this train_op on purpose. Others have lost their optimizer's op, and
     # would run all their steps without a change.
     trainable = {variable.op.name for variable in v1.trainable_variables()}
     graph_def = template.graph.as_graph_def()
@@ -104,7 +104,7 @@ class TrainingPlan:
     # Most steps of a session call.
     steps_per_call: int = 1
     # Makes a loop that may run steps between the calls that hooks must see, given whether each op
-    # runs on one thread; `None` where hooks must see every call.
+    # runs on one thread; `None` if hooks must see every call.
     make_loop: Callable[[bool], TemplateLoop] | None = None
     # Returns the last step of a session that starts at a step; `None` for the end of the input.
     last_step_of: Callable[[int], int | None] = lambda start: None
@@ -131,7 +131,7 @@ class TrainingPlan:
 def plan_training(
     template: ModelTemplate, *, steps: int | None, max_steps: int | None
 ) -> TrainingPlan:
-    """Plans a training that runs the template as it is."""
+    """Plans a training that runs the unchanged template."""
     check_train_op(template)
     limited = steps is not None or max_steps is not None
 

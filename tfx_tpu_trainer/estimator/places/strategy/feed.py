@@ -62,7 +62,7 @@ class EagerThread:
     """A thread in which TensorFlow executes eagerly."""
 
     # A strategy runs eagerly, while the session and hooks that drive it are in a graph. Eager
-    # execution is a property of the thread, and nothing public leaves a graph but closing it.
+    # execution is a property of the thread, and no public call leaves a graph, except closing it.
 
     def __init__(self, cluster: tf.train.ClusterSpec) -> None:
         self._cluster = cluster
@@ -130,7 +130,7 @@ class StrategyFeed:
         on_host: bool = False,
     ) -> None:
         self.eager = EagerThread(_cluster_of(strategy))
-        # TPUs draw in loops of their own; saving is not tested there.
+        # TPUs draw in their own loops; saving is not tested there.
         self.is_saved = saved and repeated and not is_of_tpus(strategy)
         if not self.eager.is_switched_on():
             _check_devices_are_here(strategy)
@@ -162,8 +162,8 @@ class StrategyFeed:
         def marked(context: tf.distribute.InputContext) -> tf.data.Dataset:
             dataset = noted(context)
             # If all batches have one shape, TensorFlow ends every replica's input with the first that ends; else it
-            # continues with batches of zeros that are not marked. So each batch brings along a 1, which is a 0 in
-            # those.
+            # continues with batches of zeros that are not marked. So each batch has an additional element: 1, or 0 if
+            # TensorFlow added the batch.
             endless = int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY
             self.ends_unevenly |= not endless and not _is_static(dataset.element_spec)
             return tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(1).repeat()))
@@ -274,7 +274,7 @@ class StrategyFeed:
         def distributed(parts: tuple[tf.Tensor, ...]) -> Any:
             return tf_private_strategy.distribute_values(
                 self.strategy,
-                # Replicas are numbered over all processes, and all processes have as many.
+                # Replicas are numbered over all processes, which have the same number of replicas.
                 lambda context: parts[context.replica_id_in_sync_group % len(parts)],
             )
 

@@ -46,7 +46,7 @@ class StrategyPlacement:
     batches: tf.Tensor | None = None
     # The input of training, if its position can be saved.
     saved_input: SavedInput | None = None
-    # The summary of gradients that a hook has requested; `None` if none is written.
+    # The summary of gradients that a hook has requested; `None` without a request.
     gradients: tf.Tensor | None = None
     # As in `TrainingPlan`.
     end_loop: Callable[[], None] | None = None
@@ -245,7 +245,7 @@ def _session_creator(steps: Any) -> Callable[..., v1.train.SessionCreator]:
     access = VariableAccess(steps.handles)
 
     def create(*, master: str = "", **options: Any) -> StrategySessionCreator:
-        del master  # The cluster is the strategy's; the session is on this host.
+        del master  # The strategy has the cluster; the session is on this host.
         return StrategySessionCreator(steps, access, **options)
 
     return create

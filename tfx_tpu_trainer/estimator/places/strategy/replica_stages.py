@@ -23,7 +23,7 @@ class _Stage:
     sums: list[tf.Operation] = dataclasses.field(default_factory=list)
 
 
-# How a graph is cut at its sums. The problem: TensorFlow's strategies sum by a call in Python,
+# How a graph is cut at its sums. The problem: TensorFlow's strategies sum with a call in Python,
 # between two parts of a replica's function, and have no op for it that a copied graph could
 # contain. The idea: an op's stage is the number of sums on the longest path to it. With a gradient
 # that is divided by the number of rows of all replicas,
@@ -31,7 +31,7 @@ class _Stage:
 # stage 0 has gradient(loss) and rows, then n is summed; stage 1 divides, then g is summed; stage 2
 # updates w.
 # The invariants: each node is copied in exactly one stage, and later ones read that copy
-# (`results`), so that a dropout mask or an assignment is not made twice; and all replicas make the
+# (`results`), so a dropout mask or an assignment is not made twice; and all replicas make the
 # same sums in the same order, as each waits for the others.
 class ReplicaStages:
     """The part of a traced graph that one replica runs, cut at the sums over replicas."""

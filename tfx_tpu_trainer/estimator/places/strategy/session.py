@@ -98,7 +98,7 @@ class StrategySession(v1.Session):
             raise RuntimeError(
                 f"{owner} fetches {node!r}, which depends on the batch of a step. Under a "
                 "tf.distribute strategy, steps do not run in a session: hooks can fetch only the "
-                "loss, the global step and what depends on nothing but variables. Remove the "
+                "loss, the global step and tensors that depend only on variables. Remove the "
                 "hook, or train without the strategy (use_tpu=False, or emulated TPU cores)."
             )
         if needs.makes_step:
@@ -259,7 +259,7 @@ def _on_this_host(op: tf.Operation) -> str:
 
 
 def _leaves(fetches: Any, owner: str) -> Iterator[tuple[str, Any]]:
-    """Yields who fetches, and the fetch: a hooked session's fetches are keyed by hook."""
+    """Yields the owner of each fetch, and the fetch: a hooked session's fetches are keyed by hook."""
     if fetches is None:
         return
     if isinstance(fetches, Mapping):

@@ -71,7 +71,7 @@ class _ReplicaSteps:
         if both := sorted(in_replicas & self._of_tables):
             raise ValueError(
                 f"model_fn reads {both}, tables of embedding_config_spec: under a tf.distribute "
-                "strategy they are no part of the model. Read them with get_variable_value after "
+                "strategy they are not in the model. Read them with get_variable_value after "
                 "training."
             )
         self.handles: Sequence[tf.Tensor] = [*self._replica.handles, *of_tables]
@@ -301,7 +301,7 @@ class TrainingSteps(_ReplicaSteps):
 
     def _steps_in_graph(self, iterator: Any, count: tf.Tensor, *due: tf.Tensor) -> tuple[Any, ...]:
         """Runs the steps; returns their number, the values of `outputs`, and the host call's tensors."""
-        # The loop is in the graph, so that 100 steps cost one call from Python. It ends early in two
+        # The loop is in the graph, so 100 steps cost one call from Python. It ends early in two
         # cases: the input has too few batches left for all replicas (`is_complete`), or another
         # thread cuts the loop (`_is_cut`), but not before its first step: a session call without
         # steps would be repeated endlessly. `made` counts the steps that have run. Only a host call
@@ -448,8 +448,8 @@ class BatchSteps(_ReplicaSteps):
     ) -> list[list[np.ndarray]]:
         results = session.run_here(self._on_host, self._feed.host_values(batch))
         counted = session.read_here(sorted(self._local_names & {h.name for h in self.handles}))
-        # The step here started from the replicas' counts and this host's earlier ones. The
-        # replicas continue without these, so the difference is this host's share.
+        # The step on this host started from the sum of the replicas' counts and this host's earlier
+        # counts. The replicas continue from their own, so the difference was counted on this host.
         for name, value in counted.items():
             self._counted_here[name] = value - super().value(name)
         return [[value] for value in results[: self._tensor_count]]

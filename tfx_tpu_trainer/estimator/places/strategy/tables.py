@@ -34,7 +34,7 @@ class StrategyTables(abc.ABC):
     returned = 0
 
     def __init__(self, lookups: Lookups, *, replicas: int) -> None:
-        """Makes the optimizers' slots in the default graph, which must be the trace's."""
+        """Makes the optimizers' slots in the default graph, which must be that of the trace."""
         self._lookups = lookups
         known = {variable.ref() for variable in v1.global_variables()}
         self._update = trace_host_function(

@@ -155,7 +155,7 @@ class _TracedExtended(v1.distribute.StrategyExtended):
 
     @property
     def experimental_between_graph(self) -> bool:
-        """Whether each worker has a graph of its own."""
+        """Whether each worker has its own graph."""
         return False
 
     @property

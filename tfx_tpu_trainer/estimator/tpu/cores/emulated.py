@@ -87,7 +87,7 @@ def place_training_on_cores(
     """Makes a loop of training steps over emulated cores.
 
     Each core has its own copy of the model on its own rows; variables are shared, gradients are combined where the
-    model sums over replicas, and only the first core's train_op runs, since its gradients are everyone's.
+    model sums over replicas, and only the first core's train_op runs, since all cores have its gradients.
     """
     check_training_on_cores(template, cores=cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
@@ -100,7 +100,7 @@ def place_training_on_cores(
     )
 
     # Only the first core's train_op is fetched: it reads each gradient's CrossReplicaSum, which the copier turns into
-    # the sum over all copies, so that every core's backward pass runs. A variable `w` on two cores becomes `w -= rate *
+    # the sum over all copies, so every core's backward pass runs. A variable `w` on two cores becomes `w -= rate *
     # (g0 + g1)`, once. Fetching the second core's train_op, too, would apply the same sum again. Invariant: `copies`
     # has the order of `fetches`, and each part below is sliced by position: [train_op, loss of each core, tensors of
     # the tables, tensors of host_call, watched gradients].
@@ -111,7 +111,7 @@ def place_training_on_cores(
         fetches += table_fetches
         fetches += [] if host_call is None else host_call.fetches()
         watched = () if gradients is None else gradients.tensors
-        # Watched gradients are already summed, so that the first core's are everyone's.
+        # Watched gradients are already summed, so the first core's apply to all cores.
         fetches += [Fetch(0, tensor) for tensor in watched]
         copies = copier.copy(fetches, replaced=feed.read(copier), name="cores", ends_of_turns=turns)
         effects = [copies[0]]

@@ -36,7 +36,7 @@ class CoreEvaluation:
     input, which may be endless, makes a call each second.
 
     Full batches are cut over the cores. A short batch that is left for the last step runs whole on one copy of the same
-    template, unpadded, so that a metric_fn needs no padding logic. If every batch is full, metric_fn sees static
+    template, unpadded, so a metric_fn needs no padding logic. If every batch is full, metric_fn sees static
     shapes, as on a TPU: its tensors have the rows of all cores, and a rest that is not enough for all cores does not
     count, as in the original.
 
@@ -204,7 +204,7 @@ def plan_prediction_on_cores(
 ) -> PredictionPlan:
     """Plans predictions over cores, one batch per session call."""
     check_predictions(template.predictions)
-    # With BROADCAST every core has all rows, so that one core's predictions are enough.
+    # With BROADCAST every core has all rows, so one core's predictions are enough.
     taken_from = range(1 if broadcast else cores)
     host_call = trace_host_function(template.host_call, cores=cores, broadcast=broadcast)
     copier = GraphCopier(template.graph)
@@ -266,7 +266,7 @@ def check_predictions(predictions: Any) -> None:
         if tensor.shape.rank == 0:
             raise ValueError(
                 f"The tensor with key ({name}) in TPUEstimatorSpec.predictions must have the batch as its first "
-                f"dimension, but is a scalar. Tensor: {tensor}. Repeat it for each row, as by tf.fill, or leave it out."
+                f"dimension, but is a scalar. Tensor: {tensor}. Repeat it for each row (tf.fill), or leave it out."
             )
         if tensor.shape.rank is None or tensor.shape[0] is None:
             raise ValueError(

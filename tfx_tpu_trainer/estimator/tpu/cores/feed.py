@@ -25,7 +25,7 @@ class CoreFeed:
     The sources' tensors are at the top level of the graph, where they were made; a step copies the ops that make them,
     such as an iterator's get_next, and cuts the copies into the replicas' pieces. The template is traced on
     placeholders with one replica's static shapes; only if short batches may come, and are not padded, the batch size is
-    unknown. Numbers have no rows to cut, so each replica gets them as they are.
+    unknown. Numbers have no rows to cut, so each replica gets them unchanged.
     """
 
     def __init__(
@@ -190,8 +190,8 @@ def _full_shape(
 ) -> list[int]:
     if tensor.shape.rank is None:
         raise ValueError(
-            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as that of "
-            f"what tf.py_function returns: tell it in input_fn with tf.ensure_shape. Got {tensor}."
+            f"{name} to TPU must have an axis {axis} to split over the replicas, but its shape is unknown, as for "
+            f"results of tf.py_function: set it in input_fn with tf.ensure_shape. Got {tensor}."
         )
     if tensor.shape.rank <= axis:
         raise ValueError(
@@ -248,7 +248,7 @@ class DrawnBatches:
 # `cut_full`: a full batch is cut into parts; core 0 gets rows 0 and 1, core 1 rows 2 and 3. - `whole`: a short batch
 # runs undivided on one copy of the model, with an unknown batch size. An evaluation does that: metric_fn then sees
 # exactly the two rows and needs no weights. - `cut_padded`: a short batch is padded with rows of zeros and a mask. A
-# prediction does that: its rows are independent, so that the padding's can be cut off afterwards. A source that has
+# prediction does that: its rows are independent, so the padding's can be cut off afterwards. A source that has
 # ended gives batches without rows instead of an error, since other sources may still have some.
 
 
@@ -325,7 +325,7 @@ class FiniteFeed(CoreFeed):
     def _known_full(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """Sets the shapes of full batches on tensors, hidden from the graph outside.
 
-        If a branch of a conditional states a shape (by tf.ensure_shape, or a reshape in the model), shape inference
+        If a branch of a conditional states a shape (with tf.ensure_shape, or a reshape in the model), shape inference
         assumes it outside of the branch, too, and would consider every batch a full one.
         """
         return hide(tensors, self.full_shapes)

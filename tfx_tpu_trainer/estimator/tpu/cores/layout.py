@@ -37,7 +37,7 @@ class CoreLayout:
         num_replicas: Copies of the model.
         num_cores_per_replica: Cores of each copy.
         model_parallelism: Whether a number of cores per replica was given, even 1. Defaults to `False`.
-        one_host: Whether a single host feeds all of them, however many there are.
+        one_host: Whether a single host feeds all of them, for any number of hosts.
         cores_per_host: Cores attached to a host. Defaults to 8, as on TPU v2 and v3.
     """
 
@@ -177,8 +177,8 @@ def assign_cores(
 def computation_shape(cores: int, mesh: list[int]) -> list[int]:
     """Returns the block of a mesh that one replica fills.
 
-    For chips of two cores it is the original's: both cores of a chip first, then chips in the shape of one square or
-    two. If the mesh is too narrow for that, the block is longer.
+    For chips of two cores the block is as in the original: both cores of a chip first, then chips in the shape of one
+    square or two. If the mesh is too narrow for that, the block is longer.
     """
     block = [1, 1, 1, math.gcd(cores, mesh[-1])]
     while math.prod(block) < cores:

@@ -32,7 +32,7 @@ from tfx_tpu_trainer.estimator.tpu.cores.tpu_system import TPUSystem
 READ_ONCE = (InputMode.BROADCAST, InputMode.SLICED)
 """One call of input_fn feeds all cores of all hosts."""
 
-# Stands for the unknown length of a loop by time; larger than any real one.
+# The assumed length of a loop by time, which is unknown; larger than any real one.
 _MANY_STEPS = 1 << 32
 _CALLS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
 BATCH_SIZE_NAMES = {

@@ -131,7 +131,7 @@ def place_training_on_tpu(
         replica_cores=replica_cores,
     )
     iterations = create_iterations()
-    # A function, so that loops use control flow v2 even if the program switched it off.
+    # A function, so loops use control flow v2 even if the program switched it off.
     loss = tf.function(loop.run, autograph=False)(iterations.read_value(), iterations.read_value)
     return StepLoop(iterations, loss)
 
@@ -183,7 +183,7 @@ class _TransferLoop:
 
     # Ten steps in transfers of at most four: the host draws and stacks four batches per core, one program makes four
     # steps, and the host's tensors come back as stacks of four. Then four more, then two. XLA compiles programs for
-    # static shapes only, so that the last stacks also have four places, two of them zeros, and the number of steps is
+    # static shapes only, so the last stacks also have four places, two of them zeros, and the number of steps is
     # an input: the program is compiled once. Invariant: the host reads a step's tensors (`_call_host`) from the stacks
     # at the step's index in its transfer, never beyond `steps`.
 
@@ -248,7 +248,7 @@ class _TransferLoop:
             parallel_iterations=1,
         )
         # Core by core, and within a core in the order of the placeholders. Unwritten entries of a TensorArray are
-        # zeros, so that a short transfer's stacks have the static size, too.
+        # zeros, so a short transfer's stacks have the static size, too.
         width = len(self._placeholders)
         stacks = [
             self._replica_cores.cut(placeholder.name, array.stack(), stacked=True)

@@ -75,7 +75,7 @@ class CoreTrace(Trace):
         feed: Returns each core its rows; outside of training a `FiniteFeed`.
         is_padding: In mode `"infer"`, the placeholder that marks the rows of padding.
         embeddings: The tensors between the core and embedding tables, or `None`.
-        reading: How the job reads its input, as it is saved; empty outside of training, and on TPUs.
+        reading: How the job reads its input, in the saved form; empty outside of training, and on TPUs.
     """
 
     run: CoreRun

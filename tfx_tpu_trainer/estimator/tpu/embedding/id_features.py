@@ -198,7 +198,7 @@ _PARTS = 3
 def encode_rows(sparse: tf.SparseTensor, *, rows: int | None) -> tf.Tensor:
     """Encodes each row of a sparse tensor as strings.
 
-    The shape no longer depends on the number of values in a row, so that a batch can be cut for the cores, and a short
+    The shape no longer depends on the number of values in a row, so a batch can be cut for the cores, and a short
     one padded, as if it were dense.
     """
     return tf.ensure_shape(tf.io.serialize_many_sparse(sparse), [rows, _PARTS])
@@ -291,7 +291,7 @@ def look_up_sequence(
 
 
 def by_position(sparse: tf.SparseTensor, max_length: int) -> tf.SparseTensor:
-    """Makes each position of each row a row of its own."""
+    """Makes a row of each position of each row."""
     kept = tf.sparse.retain(sparse, sparse.indices[:, 1] < max_length)
     # With `max_length` 3, the second position (1) of row 2 becomes row 2 * 3 + 1 = 7.
     row, position, place = tf.unstack(kept.indices, num=3, axis=1)
@@ -316,7 +316,7 @@ class GradientTap:
     """Records gradients with respect to tensors that are not variables.
 
     A model may differentiate any loss: a scaled one, as `CrossShardOptimizer` does, a clipped one, or a sum. The tapped
-    tensors depend on a trainable variable without effect (a stand-in), so that the model's optimizer computes gradients
+    tensors depend on a trainable variable without effect (a stand-in), so the model's optimizer computes gradients
     through them, which are recorded.
     """
 

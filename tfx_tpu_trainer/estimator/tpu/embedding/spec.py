@@ -282,7 +282,7 @@ def check_embeddings(spec: Any, *, config: RunConfig, use_tpu: bool, eval_on_tpu
 
 
 def refuse_embeddings(spec: EmbeddingConfigSpec | None, where: str) -> None:
-    """Rejects embeddings where their tables can't be looked up."""
+    """Rejects embeddings whose tables can't be looked up."""
     if spec is not None:
         raise ValueError(
             f"embedding_config_spec is not implemented {where}. Run under a TPUStrategy "

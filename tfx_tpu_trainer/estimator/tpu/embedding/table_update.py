@@ -30,7 +30,7 @@ def make_table_update(
 ) -> HostFunction:
     """Makes a function that trains the tables, once per step, from all cores' gradients.
 
-    The function gets the rows of all cores concatenated. Those of one id are summed before the optimizer acts, so that
+    The function gets the rows of all cores concatenated. Those of one id are summed before the optimizer acts, so
     a table trains like an ordinary embedding on the global batch.
     """
     parameters = {name: parameters_of(plan, name) for name in gradients}
@@ -40,7 +40,7 @@ def make_table_update(
         tensors[f"rows_{index}"] = gradient.indices
 
     # A host function gets all cores' tensors concatenated: with two cores of one row each, `rows` [3] and [3] arrive as
-    # [3, 3], and `step` [7] and [7] as [7, 7]; hence step[0] below.
+    # [3, 3], and `step` [7] and [7] as [7, 7], so step[0] below is the value.
     def update(step: tf.Tensor, **slices: tf.Tensor) -> list[tf.Operation]:
         step, rates = step[0], {}
         multiplier = None
@@ -182,9 +182,9 @@ def _clip(values: tf.Tensor, least: float | None, most: float | None) -> tf.Tens
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseAdam:
-    """Adam with a choice of what happens to the rows that a step does not touch.
+    """Adam, with options for the rows that a step does not touch.
 
-    The bias of the moments is corrected by the step's number instead of by powers kept in variables, so that a table's
+    The bias of the moments is corrected by the step's number instead of by powers kept in variables, so a table's
     checkpoint has the same variables as an ordinary embedding's.
 
     Attributes:

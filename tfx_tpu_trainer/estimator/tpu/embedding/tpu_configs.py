@@ -86,7 +86,7 @@ def make_feature_configs(
 ) -> dict[str, Any]:
     """Translates a plan.
 
-    A feature of sequences has a sample for each position, so that no configuration needs a
+    A feature of sequences has a sample for each position, so no configuration needs a
     `max_sequence_length`, which means something else for each kind of input.
     """
     tables = {
@@ -99,7 +99,7 @@ def make_feature_configs(
                 parameters := parameters_of(plan, name),
                 rates.rate(parameters, config.learning_rate_fn),
             ),
-            # A sample of one id is its embedding, whatever the combiner.
+            # A sample of one id is its embedding, with any combiner.
             combiner=config.combiner or "sum",
             name=name,
         )

@@ -158,7 +158,7 @@ class _EmbeddingCores:
     is_taken: bool = False  # Whether they hold the tables of running steps.
 
 
-# TensorFlow sets up embedding cores once, so that a second TPUEmbedding on the same TPU fails; the first is kept, by
+# TensorFlow sets up embedding cores once, so a second TPUEmbedding on the same TPU fails; the first is kept, by
 # its strategy. A new strategy, for a TPU initialized again, has no entry.
 _cores_of: weakref.WeakKeyDictionary[tf.distribute.Strategy, _EmbeddingCores] = (
     weakref.WeakKeyDictionary()
@@ -232,7 +232,7 @@ class EmbeddingCoreTables(TPUTables):
 
     def value(self, handle: str) -> np.ndarray:
         """Returns a variable's value, fetching all tables first if steps were made since."""
-        # One retrieval fetches all tables and slots, so that a checkpoint pays only once.
+        # One retrieval fetches all tables and slots, so a checkpoint pays only once.
         if not self._is_retrieved:
             tf_private.retrieve(self._cores.embedding)
             self._is_retrieved = True

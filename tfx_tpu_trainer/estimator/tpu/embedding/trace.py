@@ -70,7 +70,7 @@ class EmbeddedModel:
     """A model_fn with lookups before it, for one call of train, evaluate or predict.
 
     The model is built on placeholders, since its columns define the names of the tables' variables.
-    Then lookups replace the placeholders, so that a copy of the model looks up its own core's ids.
+    Then lookups replace the placeholders, so a copy of the model looks up its own core's ids.
     After the call, `lookups` has the tensors between model and tables; `None` without tables.
     """
 
@@ -98,7 +98,7 @@ class EmbeddedModel:
         # model_fn("word" = stand-in [rows, 16]) becomes model_fn("word" = rows of the table "emb/embedding_weights").
         # The model's optimizer differentiates up to the stand-in: the tap records that gradient, and
         # the table's follows by the chain rule (`_table_gradients`). Invariant: no
-        # table exists while the model is built, so that the model's optimizer can't train one.
+        # table exists while the model is built, so the model's optimizer can't train one.
         tap = GradientTap() if self._mode == ModeKeys.TRAIN else None
         # Read before the model increases it, so it is 0 in the first step.
         step = tf.reshape(v1.train.get_global_step().read_value(), [1])
