@@ -93,6 +93,7 @@ FAULTS = {
     "one step fewer": ("steps=STEPS)", "steps=STEPS - 1)", None, "number of steps"),
     "another metric": ("metrics.mean_absolute_error", "metrics.mean_squared_error", None, "error"),
     "predictions scaled": ("found * 1.0", "found * 1.01", None, "y"),
+    "another class": ("found > 0.0", "found > 0.5", None, "class"),
 }
 CHEAP = ("learning rate off by 1e-3", "batch norm updated twice")
 
@@ -130,14 +131,14 @@ def test_a_program_equals_itself(right, tmp_path):
         right, side(PROGRAM.read_text(encoding="utf-8"), tmp_path), str(tmp_path / "records")
     )
     assert proof.verdict == "equal"
-    assert (proof.steps, proof.unheld, proof.partly, proof.op) == ((4, 4), [], [], None)
+    assert (proof.steps, proof.unheld, proof.partly, proof.op) == (4, [], [], None)
     compared = {each.name: each.compared for each in proof.subjects}
-    # Variables after steps 0 to 4; loss, error and global_step; y; its one signature.
+    # Variables after steps 0 to 4; loss, error and global_step; y and class; its one signature.
     assert compared["losses"] == 4
     assert compared["variables"] == 5 * compared["checkpoints"]
     assert compared["metrics"] == 3
-    assert compared["predictions"] == 1
-    assert compared["exports' answers"] == 1
+    assert compared["predictions"] == 2
+    assert compared["exports' answers"] == 2
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,6 @@ def test_a_fault_is_found(right, tmp_path, search, replace, step, named):
     faulty = side(text.replace(search, replace), tmp_path)
     proof = prove_runs(right, faulty, str(tmp_path / "records"))
     assert proof.verdict == "different"
-    assert proof.first.step == step
-    op = proof.op
-    names = [proof.first.name, *([] if op is None else [op.name, *op.missing, *op.added])]
-    assert named in names
+    assert proof.first.entry.step == step
+    found = [each.name for each in (proof.first, proof.op) if each is not None]
+    assert named in [*found, *proof.missing, *proof.added]

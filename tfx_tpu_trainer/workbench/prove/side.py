@@ -4,24 +4,10 @@ Run by its path, by the interpreter of the original too, in whose environment th
 """
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
-from types import ModuleType
 from typing import Any
-
-
-def _package(folder: str) -> ModuleType:
-    """Imports `tfx_tpu_trainer` from its folder, without its neighbours."""
-    spec = importlib.util.spec_from_file_location(
-        "tfx_tpu_trainer", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tfx_tpu_trainer"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
@@ -62,10 +48,12 @@ def _single_steps(tensorflow: Any) -> None:
 def main() -> int:
     """Runs the side that the first argument describes, and returns the program's exit code."""
     given = json.loads(sys.argv[1])
+    # Imports the package alone: its neighbours may belong to another TensorFlow.
+    sys.path[0] = given["package"]
+    importlib.import_module("tfx_tpu_trainer")
     # As with `python -m`: the folder of the command, not of this file.
     sys.path[0] = os.getcwd()
-    package = _package(given["package"])
-    compat: Any = importlib.import_module(f"{package.__name__}.compat")
+    compat: Any = importlib.import_module("tfx_tpu_trainer.compat")
     if given["original"]:
         # The program's other packages are in the command's environment.
         sys.path += [each for each in given["libraries"] if each not in sys.path]
@@ -79,19 +67,9 @@ def main() -> int:
     run = compat.program_to_run(
         given["words"], module=given["module"], repair=given["repair"], packages=given["packages"]
     )
-    spec = importlib.util.spec_from_file_location(
-        "recorder", os.path.join(given["here"], "recorder.py")
-    )
-    assert spec is not None and spec.loader is not None
-    recorder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recorder)
-    made = recorder.Recorder(
-        given["folder"],
-        start=given["start"],
-        probe=given["probe"],
-        emulated=bool(given["emulate"]) and not given["original"],
-    )
-    with made.recording():
+    recorder: Any = importlib.import_module("tfx_tpu_trainer.workbench.prove.recorder")
+    emulated = bool(given["emulate"]) and not given["original"]
+    with recorder.Recorder(**given["recorder"], emulated=emulated).recording():
         return run()
 
 
