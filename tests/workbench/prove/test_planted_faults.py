@@ -4,11 +4,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tfx_tpu_trainer import compat
+from tfx_tpu_trainer.workbench.prove.comparison import compare
 from tfx_tpu_trainer.workbench.prove.proof import prove_runs
 from tfx_tpu_trainer.workbench.prove.recorder import Recorder
+from tfx_tpu_trainer.workbench.prove.records import Entry, Record
 
 PROGRAM = Path(__file__).with_name("program.py")
 
@@ -124,6 +127,19 @@ def right(tmp_path_factory):
         shutil.copytree(records[key], folder)
 
     return run_once
+
+
+def test_rounding_goes_on_in_the_next_training(tmp_path):
+    """Differences of 40 ulps after a change by 1 are rounding, also where a second training begins with them."""
+    sides = [Record(str(tmp_path / name)) for name in ("original", "ours")]
+    for number, record in enumerate(sides):
+        Path(record.folder).mkdir()
+        for call, step in (("train 1", 0), ("train 1", 1), ("train 2", 1), ("train 2", 2)):
+            value = np.float32(step) + np.float32(step * number * 40 * 2**-23)
+            record.add(Entry("variables", call, step), {"weight": value})
+    variables = {each.name: each for each in compare(*sides)}["variables"]
+    assert (variables.compared, variables.ulps) == (4, 40.0)
+    assert variables.verdict == "equal up to rounding"
 
 
 def test_a_program_equals_itself(right, tmp_path):

@@ -133,13 +133,19 @@ def compare(original: Record, ours: Record) -> list[Subject]:
             exact = verdict_of(subjects) == EQUAL
         subject = Subject(name)
         subjects.append(subject)
-        pasts: dict[str, dict[str, _Past]] = {}
+        past: dict[str, _Past] = {}
+        reached = 0
         for entry in original.entries:
             # After the first step with a difference, all steps differ.
             is_later = bool(entry.step and subject.differences)
-            if entry.subject == name and entry in ours.entries and not is_later:
-                past = pasts.setdefault(entry.call, {})
-                _compare_entry(subject, entry, original, ours, past, exact=exact)
+            if entry.subject != name or entry not in ours.entries or is_later:
+                continue
+            step = entry.step or 0
+            # A second training goes on with the first one's differences, unless it is of another model.
+            if step < reached:
+                past = {}
+            reached = step
+            _compare_entry(subject, entry, original, ours, past, exact=exact)
     return subjects
 
 

@@ -19,6 +19,9 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
     for name, module in (("estimator", v1.estimator), ("estimator.tpu", v1.estimator.tpu)):
         sys.modules[f"tfx_tpu_trainer.{name}"] = module
     vars(package)["estimator"] = v1.estimator
+    # TensorFlow 2.15 looks for its own layers in a module that no release of tf_keras has.
+    layers = sys.modules[v1.layers.BatchNormalization.__module__]
+    sys.modules["tf_keras.legacy_tf_layers.normalization"] = layers
     if not on_host:
         return
     of_tpu = v1.estimator.tpu.TPUEstimator
