@@ -39,7 +39,7 @@ FAULTS = {
         "hidden = v1.layers.dropout",
         TWICE,
         1,
-        "normal/moving_variance",
+        "normal_1/AssignMovingAvg/AssignSubVariableOp",
     ),
     "features swapped": (
         '[features["a"], features["b"]]',
@@ -61,7 +61,12 @@ FAULTS = {
     "another dropout": ("dropout(hidden, 0.3,", "dropout(hidden, 0.31,", 1, "drop/dropout/Const"),
     "another activation": ("tf.nn.relu,", "tf.nn.leaky_relu,", 1, "hidden/LeakyRelu"),
     "bias dropped": ("use_bias=True", "use_bias=False", 0, "found/bias"),
-    "Nesterov's momentum": ("use_nesterov=False", "use_nesterov=True", 1, "found/bias"),
+    "Nesterov's momentum": (
+        "use_nesterov=False",
+        "use_nesterov=True",
+        1,
+        "Momentum/update_hidden/kernel/ResourceApplyMomentum",
+    ),
     "weight of row 9": (
         "np.float32)\n\n\ndef rows(",
         "np.float32)\nWEIGHTS[9] = 1.01\n\n\ndef rows(",

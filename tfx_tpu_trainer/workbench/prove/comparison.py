@@ -63,7 +63,7 @@ class Subject:
     # The largest difference, in units of the last place of the array's largest number.
     ulps: float = 0.0
     where: str = ""
-    # The first ones that are no rounding, the largest of a step first.
+    # The first ones that are no rounding, in the program's order: which one is largest is up to the machine's rounding.
     differences: list[Difference] = dataclasses.field(default_factory=list)
 
     @property
@@ -168,7 +168,6 @@ def _compare_entry(
     exact: bool,
 ) -> None:
     (one, eps), (other, _) = original.read(entry), ours.read(entry)
-    found: list[tuple[float, Difference]] = []
     for name in {**one, **other}:
         if name not in one:
             # This package adds some tags of its own.
@@ -191,8 +190,7 @@ def _compare_entry(
                 parts = measured.distance / max(allowed, np.finfo(float).tiny)
         subject.compared += name in one and name in other
         if parts > 1:
-            found.append((parts, Difference(SUBJECTS[subject.name], name, says, entry)))
-    subject.differences += [each for _, each in sorted(found, key=lambda pair: -pair[0])]
+            subject.differences.append(Difference(SUBJECTS[subject.name], name, says, entry))
 
 
 def _allowed(
@@ -246,7 +244,7 @@ def verdict_of(subjects: Sequence[Subject]) -> str:
 def find_first_op(
     original: Record, ours: Record, entry: Entry
 ) -> tuple[Difference | None, list[str], list[str]]:
-    """Finds the first op with different outputs in a step.
+    """Finds the first op of a step with other outputs, or, if it has none, with other attributes.
 
     Returns:
         The op, and the ops before it that only one side made.

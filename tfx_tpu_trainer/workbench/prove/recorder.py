@@ -185,7 +185,7 @@ class _StepHook(v1.train.SessionRunHook):
         self._step = v1.train.get_global_step()
         self._loss = graph.get_collection(v1.GraphKeys.LOSSES)[-1]
         self._variables = {each.op.name: each for each in v1.global_variables()}
-        self._outputs = _outputs_of_training(graph, self._loss) if self._recorder.probe else []
+        self._ops = _ops_of_training(graph, self._loss) if self._recorder.probe else {}
         with tf.name_scope("recorder"):
             self._values = {
                 name: tf.identity(each.read_value()) for name, each in self._variables.items()
@@ -209,7 +209,8 @@ class _StepHook(v1.train.SessionRunHook):
     def before_run(self, run_context: Any) -> Any:
         """Asks for the loss, and for the ops of the probed step."""
         probed = self._recorder.probe == (self._call, self._reached + 1)
-        return v1.train.SessionRunArgs((self._loss, self._outputs if probed else []))
+        outputs = {name: each for name, each in self._ops.items() if not isinstance(each, str)}
+        return v1.train.SessionRunArgs((self._loss, outputs if probed else {}))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Keeps what the step computed."""
@@ -218,8 +219,8 @@ class _StepHook(v1.train.SessionRunHook):
         self.steps += 1
         self._record.add(Entry("losses", self._call, self._reached), {"loss": np.mean(loss)})
         if outputs:
-            names = [each.name.removesuffix(":0") for each in self._outputs]
-            kept = {name: np.ravel(value)[:_MOST_ELEMENTS] for name, value in zip(names, outputs)}
+            values = {**self._ops, **outputs}
+            kept = {name: np.ravel(value)[:_MOST_ELEMENTS] for name, value in values.items()}
             self._record.add(Entry("ops", self._call, self._reached), kept)
         if self._recorder.bytes_left > 0:
             self._keep_variables(run_context.session)
@@ -242,19 +243,36 @@ def _ancestors(tensors_and_ops: Sequence[Any]) -> set[Any]:
     return found
 
 
-def _outputs_of_training(graph: Any, loss: Any) -> list[Any]:
-    """Returns the outputs of a step's ops, in the order of the program."""
+def _ops_of_training(graph: Any, loss: Any) -> dict[str, Any]:
+    """Returns a step's ops in the order of the program: their outputs, and the attributes of those that only write."""
     keys = v1.GraphKeys
     updates = graph.get_collection(keys.TRAIN_OP) + graph.get_collection(keys.UPDATE_OPS)
     needed = _ancestors([loss, *updates])
-    return [
-        output
-        for op in graph.get_operations()
-        if op in needed and graph.is_fetchable(op)
-        for output in op.outputs
-        # References and resources have no values.
-        if output.dtype == output.dtype.base_dtype and output.dtype not in (tf.resource, tf.variant)
-    ]
+    found: dict[str, Any] = {}
+    for op in graph.get_operations():
+        if op not in needed:
+            continue
+        if all(output.dtype != output.dtype.base_dtype for output in op.outputs):
+            found[op.name] = _plain_attributes(op)
+        elif graph.is_fetchable(op):
+            found |= {
+                output.name.removesuffix(":0"): output
+                for output in op.outputs
+                # References and resources have no values.
+                if output.dtype == output.dtype.base_dtype
+                and output.dtype not in (tf.resource, tf.variant)
+            }
+    return found
+
+
+def _plain_attributes(op: Any) -> str:
+    """Returns an op's switches, numbers and types as text."""
+    plain = {
+        name: getattr(value, value.WhichOneof("value"))
+        for name, value in sorted(op.node_def.attr.items())
+        if value.WhichOneof("value") in ("b", "i", "f", "type") and not name.startswith("_")
+    }
+    return ", ".join(f"{name}={value}" for name, value in plain.items())
 
 
 def _unheld(graph: Any, *, emulated: bool) -> Iterator[str]:
