@@ -147,6 +147,20 @@ def test_rounding_goes_on_in_the_next_training(tmp_path):
     assert variables.verdict == "equal up to rounding"
 
 
+def test_a_bias_whose_gradient_is_rounding_differs_by_rounding(tmp_path):
+    """In front of a batch norm its gradient is 0 but for the rounding of the terms that its kernel's is summed of."""
+    sides = [Record(str(tmp_path / name)) for name in ("original", "ours")]
+    for record, noise in zip(sides, (1e-9, -2e-9)):
+        Path(record.folder).mkdir()
+        for step in (0, 1):
+            kernel, bias = np.float32([[0.5 + step]]), np.float32([step * noise])
+            values = {"a/kernel": kernel, "a/bias": bias, "a/bias/Adam": bias, "b/bias": bias}
+            record.add(Entry("variables", "train 1", step), values)
+    variables = {each.name: each for each in compare(*sides)}["variables"]
+    # These have no kernel beside them.
+    assert [each.name for each in variables.differences] == ["a/bias/Adam", "b/bias"]
+
+
 def test_a_program_equals_itself(right, tmp_path):
     proof = prove_runs(
         right, side(PROGRAM.read_text(encoding="utf-8"), tmp_path), str(tmp_path / "records")
@@ -160,6 +174,15 @@ def test_a_program_equals_itself(right, tmp_path):
     assert compared["metrics"] == 3
     assert compared["predictions"] == 2
     assert compared["exports' answers"] == 2
+
+
+@pytest.mark.matrix
+def test_a_program_that_differs_from_itself_is_reported(right, tmp_path):
+    text = PROGRAM.read_text(encoding="utf-8").replace("default_rng(0)", "default_rng()")
+    proof = prove_runs(right, side(text, tmp_path), str(tmp_path / "records"))
+    assert proof.unheld == [
+        "tfx_tpu_trainer's second run differs from its first: step 1, loss; the program races or draws"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -60,7 +60,7 @@ class Subject:
     name: str
     # How many arrays.
     compared: int = 0
-    # The largest difference, in units of the last place of the array's largest number.
+    # The largest difference, in units of the last place of the largest number in the array or in a bias's kernel.
     ulps: float = 0.0
     where: str = ""
     # The first ones that are no rounding, in the program's order: which one is largest is up to the machine's rounding.
@@ -87,8 +87,8 @@ class Measured:
     says: str = ""
 
 
-def measure(one: np.ndarray, other: np.ndarray, eps: float) -> Measured:
-    """Measures the difference of two arrays of a type with this precision."""
+def measure(one: np.ndarray, other: np.ndarray, eps: float, scale: float = 0.0) -> Measured:
+    """Measures the difference of two arrays of a type with this precision, and of at least this scale."""
     if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
         types = [f"{each.dtype}{list(each.shape)}" for each in (one, other)]
         return Measured(np.inf, 0.0, np.inf, " against ".join(types))
@@ -104,7 +104,7 @@ def measure(one: np.ndarray, other: np.ndarray, eps: float) -> Measured:
     apart[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
     apart[~np.isfinite(apart)] = np.inf
     sizes = np.abs(np.concatenate([one, other]))
-    scale = float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
+    scale = float(np.max(sizes, where=np.isfinite(sizes), initial=scale))
     at = int(np.argmax(apart))
     distance = float(apart[at])
     if not distance:
@@ -168,6 +168,7 @@ def _compare_entry(
     exact: bool,
 ) -> None:
     (one, eps), (other, _) = original.read(entry), ours.read(entry)
+    layers = _layer_scales(one) if subject.name in ("variables", "checkpoints") else {}
     for name in {**one, **other}:
         if name not in one:
             # This package adds some tags of its own.
@@ -178,7 +179,7 @@ def _compare_entry(
         elif subject.name == "initializers":
             parts, says = _compare_draws(one[name], other[name])
         else:
-            measured = measure(one[name], other[name], eps[name])
+            measured = measure(one[name], other[name], eps[name], layers.get(name, 0.0))
             if measured.ulps > subject.ulps:
                 step = "" if entry.step is None else f"step {entry.step}, "
                 subject.ulps, subject.where = measured.ulps, f"{step}{name}"
@@ -206,6 +207,22 @@ def _allowed(
         change = _change(before.last, now)
         most = entry.step * rounding + _MOST * _change(before.first, now)
     return min(_GROWTH * before.distance + rounding + _ROUNDING * eps * change, most)
+
+
+def _layer_scales(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Returns the largest number of each vector's kernel: a bias's gradient may be all rounding of its terms."""
+    kernels: dict[tuple[str, str], float] = {}
+    layers: dict[str, tuple[str, str]] = {}
+    for name, value in values.items():
+        layer, _, last = name.rpartition("/")
+        # An optimizer's slot is named below its variable.
+        layers[name] = (layer.rpartition("/")[0], last) if layer in values else (layer, "")
+        if value.ndim > 1 and value.dtype.kind == "f" and np.isfinite(value).all():
+            largest = float(np.abs(value).max(initial=0.0))
+            kernels[layers[name]] = max(largest, kernels.get(layers[name], 0.0))
+    return {
+        name: kernels.get(layers[name], 0.0) for name, value in values.items() if value.ndim == 1
+    }
 
 
 def _change(before: np.ndarray, after: np.ndarray) -> float:

@@ -30,6 +30,7 @@ FORMAT = "tfx_tpu_trainer.proof/1"
 # Called with a record's folder, the first side's record, and a call and step to probe.
 Run = Callable[[str, str | None, Sequence[Any] | None], None]
 
+_SIDES = ("the original", "tfx_tpu_trainer")
 # In a program's arguments, replaced by a different name in each run.
 _SIDE = "{side}"
 _ERROR = re.compile(r"([\w.]+(Error|Exception|Interrupt)\b|python -m tfx_tpu_trainer\.compat:)")
@@ -82,7 +83,7 @@ class Program:
         with open(f"{folder}.log", "w", encoding="utf-8") as log:
             ended = subprocess.run(command, stdout=log, stderr=log, env=environment, check=False)
         if ended.returncode or not os.path.exists(os.path.join(folder, "record.json")):
-            name = "the original" if original else "tfx_tpu_trainer"
+            name = _SIDES[not original]
             raise SideFailedError(f"the program fails under {name}: {_reason(f'{folder}.log')}")
 
 
@@ -143,13 +144,21 @@ def prove_runs(original: Run, ours: Run, folder: str, *, same_graph: bool = True
             "the program makes no call of an estimator: give one that trains, evaluates or predicts"
         )
     first = first_difference(subjects)
+    unheld = {each for record in records for each in record.unheld}
     op, missing, added = None, [], []
     if same_graph and first is not None and first.entry.step:
         probe = [first.entry.call, first.entry.step]
         probed = [f"{path}-probed" for path in paths]
         original(probed[0], paths[0], probe)
         ours(probed[1], paths[0], probe)
-        op, missing, added = find_first_op(*map(Record.load, probed), Entry("ops", *probe))
+        again = [Record.load(path) for path in probed]
+        op, missing, added = find_first_op(*again, Entry("ops", *probe))
+        for name, record, second in zip(_SIDES, records, again):
+            itself = first_difference(compare(record, second))
+            if itself is not None:
+                unheld.add(
+                    f"{name}'s second run differs from its first: {itself.title}; the program races or draws"
+                )
     return Proof(
         verdict_of(subjects),
         first,
@@ -157,7 +166,7 @@ def prove_runs(original: Run, ours: Run, folder: str, *, same_graph: bool = True
         missing,
         added,
         subjects,
-        unheld=sorted({each for record in records for each in record.unheld}),
+        unheld=sorted(unheld),
         partly=sorted({each for record in records for each in record.partly}),
         steps=sum(entry.subject == "losses" for entry in records[1].entries),
         versions=[record.tensorflow for record in records],
