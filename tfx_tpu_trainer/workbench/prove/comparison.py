@@ -188,7 +188,7 @@ def _compare_entry(
             parts, says = 0.0, measured.says
             if measured.distance:
                 allowed = _allowed(entry, measured, eps[name], before, one[name], exact=exact)
-                parts = measured.distance / max(allowed, np.finfo(float).tiny)
+                parts = measured.distance / max(allowed, float(np.finfo(float).tiny))
         subject.compared += name in one and name in other
         if parts > 1:
             subject.differences.append(Difference(SUBJECTS[subject.name], name, says, entry))
@@ -274,7 +274,7 @@ def find_first_op(
     stems = [[re.sub(r"_\d+(?=/|$)", "", name) for name in each] for each in names]
     missing: list[str] = []
     added: list[str] = []
-    matcher = difflib.SequenceMatcher(None, *stems, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, stems[0], stems[1], autojunk=False)
     for tag, start, end, new_start, new_end in matcher.get_opcodes():
         pairs = zip(names[0][start:end], names[1][new_start:new_end])
         if tag != "equal":

@@ -145,14 +145,18 @@ def prove_runs(original: Run, ours: Run, folder: str, *, same_graph: bool = True
         )
     first = first_difference(subjects)
     unheld = {each for record in records for each in record.unheld}
-    op, missing, added = None, [], []
+    op: Difference | None = None
+    missing: Sequence[str] = ()
+    added: Sequence[str] = ()
     if same_graph and first is not None and first.entry.step:
         probe = [first.entry.call, first.entry.step]
         probed = [f"{path}-probed" for path in paths]
         original(probed[0], paths[0], probe)
         ours(probed[1], paths[0], probe)
         again = [Record.load(path) for path in probed]
-        op, missing, added = find_first_op(*again, Entry("ops", *probe))
+        op, missing, added = find_first_op(
+            again[0], again[1], Entry("ops", first.entry.call, first.entry.step)
+        )
         for name, record, second in zip(_SIDES, records, again):
             itself = first_difference(compare(record, second))
             if itself is not None:
