@@ -185,6 +185,11 @@ class _StepHook(v1.train.SessionRunHook):
         self._step = v1.train.get_global_step()
         self._loss = graph.get_collection(v1.GraphKeys.LOSSES)[-1]
         self._variables = {each.op.name: each for each in v1.global_variables()}
+        # Of a strategy's variable, one for each replica.
+        self._initializers = {
+            name: [one.initializer for one in getattr(each, "values", [each])]
+            for name, each in self._variables.items()
+        }
         self._ops = _ops_of_training(graph, self._loss) if self._recorder.probe else {}
         with tf.name_scope("recorder"):
             self._values = {
@@ -195,7 +200,7 @@ class _StepHook(v1.train.SessionRunHook):
         """Takes over the other side's initial values."""
         self._reached = int(session.run(self._step))
         if self._reached == 0:
-            fed = {name: each.initializer.inputs[1] for name, each in self._variables.items()}
+            fed = {name: each[0].inputs[1] for name, each in self._initializers.items()}
             self._record.add(Entry("initializers", self._call, 0), _draw(session, fed))
             entry, start = Entry("variables", self._call, 0), self._recorder.start
             theirs = start.read(entry)[0] if start is not None and entry in start.entries else {}
@@ -203,7 +208,8 @@ class _StepHook(v1.train.SessionRunHook):
                 variable, value = self._variables[name], theirs[name]
                 if tf.TensorShape(value.shape) == variable.shape:
                     value = value.astype(fed[name].dtype.base_dtype.as_numpy_dtype)
-                    session.run(variable.initializer, {fed[name]: value})
+                    ops = self._initializers[name]
+                    session.run(ops, {op.inputs[1]: value for op in ops})
         self._keep_variables(session)
 
     def before_run(self, run_context: Any) -> Any:

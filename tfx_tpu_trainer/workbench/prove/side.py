@@ -31,10 +31,18 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
         initialize(self, *arguments, **{**named, "use_tpu": False})
 
     of_tpu.__init__ = without_tpu
-    # On one core a sum is its only term, and the op has no host kernel.
-    v1.tpu.CrossShardOptimizer = lambda opt, *_, **__: opt
-    for api in (tensorflow, v1, tensorflow.compat.v2):
-        api.distribute.cluster_resolver.TPUClusterResolver = lambda *_, **__: None
+    v1.tpu.CrossShardOptimizer = _OwnOptimizer
+    apis = [api.distribute.cluster_resolver for api in (tensorflow, v1, tensorflow.compat.v2)]
+    # Repaired programs find it here.
+    for module in (*apis, v1.estimator.tpu):
+        module.TPUClusterResolver = lambda *_, **__: None
+
+
+class _OwnOptimizer:
+    """A CrossShardOptimizer on the host: on one core a sum is its only term, and the op has no host kernel."""
+
+    def __new__(cls, opt: Any, *_: Any, **__: Any) -> Any:
+        return opt
 
 
 def _single_steps(tensorflow: Any) -> None:
