@@ -32,6 +32,7 @@ GRAPH_BLOCK = re.compile(
 
 # Which files write without tfx_tpu_trainer/_support/whole_files.py, by which call, and why nobody sees half of the
 # file.
+_IN_A_RECORD = "in a record's own folder, read when its process has ended"
 _IN_A_TEMPORARY_PLACE = "below a temporary name of whole_files.py"
 _SETS_ASIDE = "gives another name to what is damaged"
 _HAS_NO_NAME = "into a file without a name, which no other process opens"
@@ -44,9 +45,9 @@ OTHER_WRITERS = {
         "write_text": "last, and compared with the digest it should be",
     },
     "tfx_tpu_trainer/workbench/prove/proof.py": {"open": "a log that grows"},
-    "tfx_tpu_trainer/workbench/prove/recorder.py": dict.fromkeys(
-        ("copytree", "dump", "move", "open", "savez"),
-        "in a record's own folder, read when its process has ended",
+    "tfx_tpu_trainer/workbench/prove/recorder.py": {"move": _IN_A_RECORD},
+    "tfx_tpu_trainer/workbench/prove/records.py": dict.fromkeys(
+        ("dump", "open", "savez"), _IN_A_RECORD
     ),
     "tfx_tpu_trainer/workbench/history/run_log.py": {"open": "a log that grows"},
     "tfx_tpu_trainer/components/trainer/artifacts.py": {"copy": _IN_A_TEMPORARY_PLACE},

@@ -45,7 +45,8 @@ def model_fn(features, labels, mode, params):
         hidden = v1.layers.dropout(hidden, 0.3, training=training, name="drop")
     found = v1.layers.dense(hidden, 1, use_bias=True, name="found")
     if mode == tf.estimator.ModeKeys.PREDICT:
-        return v1.estimator.tpu.TPUEstimatorSpec(mode, {"y": found * 1.0})
+        predictions = {"y": found * 1.0, "class": tf.cast(found > 0.0, tf.int64)}
+        return v1.estimator.tpu.TPUEstimatorSpec(mode, predictions)
     loss = v1.losses.mean_squared_error(labels, found, weights=features["weight"], scope="error")
     loss = tf.multiply(1.0, loss + v1.losses.get_regularization_loss(), name="total")
     train_op = None

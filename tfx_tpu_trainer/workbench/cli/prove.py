@@ -19,7 +19,6 @@ from tfx_tpu_trainer._support.terminal import standard_output
     "--emulate",
     metavar="N",
     type=click.IntRange(1, 1024),
-    default=None,
     help="Emulates N TPU cores on this package's side; the original runs on the host.",
 )
 @click.option(
@@ -38,6 +37,7 @@ from tfx_tpu_trainer._support.terminal import standard_output
 @click.option(
     "--original",
     metavar="PYTHON",
+    type=click.Path(exists=True, dir_okay=False, executable=True),
     help="An interpreter with TensorFlow up to 2.15. Default: one is made, once, by hash (1.7 GB).",
 )
 @click.option("--html", "html_file", metavar="FILE", help="Also writes the proof as a page.")
@@ -66,24 +66,16 @@ def prove(
     """
     if not is_module and not os.path.isfile(words[0]):
         raise click.UsageError(f"can't open the program {words[0]!r}: no such file.")
-    if original is not None and not os.access(original, os.X_OK):
-        raise click.UsageError(f"--original {original}: no such interpreter.")
     if records is not None and os.path.exists(records):
         raise click.UsageError(f"--records {records} exists already: name a new folder.")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     from tfx_tpu_trainer.workbench.prove.environment import EnvironmentFailedError, original_python
     from tfx_tpu_trainer.workbench.prove.proof import Program, SideFailedError
     from tfx_tpu_trainer.workbench.prove.proof import prove as run_both
     from tfx_tpu_trainer.workbench.prove.report import print_proof, write_html, write_json
 
-    program = Program(
-        words=list(words[1:] if is_module else words),
-        module=words[0] if is_module else None,
-        repair=repair or bool(packages),
-        packages=list(packages),
-        emulate=emulate or 0,
-    )
+    name, arguments = (words[0], words[1:]) if is_module else (None, words)
+    program = Program(arguments, name, repair or bool(packages), packages, emulate or 0)
     with tempfile.TemporaryDirectory() as temporary:
         folder = os.path.abspath(records or os.path.join(temporary, "records"))
         try:
@@ -92,9 +84,9 @@ def prove(
         except (EnvironmentFailedError, SideFailedError) as error:
             click.echo(f"Error: {printable(str(error))}", err=True)
             raise SystemExit(2) from None
-        if html_file is not None:
-            write_html(proof, program, html_file)
-        if json_file is not None:
-            write_json(proof, program, json_file)
+    if html_file is not None:
+        write_html(proof, program, html_file)
+    if json_file is not None:
+        write_json(proof, program, json_file)
     print_proof(proof, program, standard_output())
     raise SystemExit(0 if proof.holds else 1)

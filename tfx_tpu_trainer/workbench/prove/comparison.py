@@ -1,462 +1,256 @@
-"""Compares two sides' records: what is equal, what differs by rounding, and where a difference begins."""
+"""Compares two records: what is equal, what differs by rounding, and where a difference begins."""
 
 import dataclasses
 import difflib
-import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
+from tfx_tpu_trainer.workbench.prove.records import Entry, Record
+
 EQUAL, ROUNDING, DIFFERENT = "equal", "equal up to rounding", "different"
 
-# Sums in another order differ by some ulps of their largest term; one step's change may differ by this many.
+SUBJECTS: Final = {
+    "calls": "calls",
+    "initializers": "initializer",
+    "losses": "loss",
+    "variables": "variable",
+    "steps": "steps",
+    "checkpoints": "variable",
+    "metrics": "metric",
+    "predictions": "prediction",
+    "events' tags": "tag",
+    "exports' signatures": "signature",
+    "exports' answers": "answer",
+}
+"""What is compared, in the order in which a difference would show first; and the name of one of its values."""
+
+# Sums in another order differ by some ulps of their largest term; this many are allowed in one step's change.
 _ROUNDING: Final = 84
 # A rounding error grows at most by this factor per step; a fault is larger at once.
 _GROWTH: Final = 4
 # The fraction of all change since the first step that may differ at the end.
 _MOST: Final = 2e-4
-# For values computed from weights that differ by rounding.
+# The fraction of a value that may differ where the weights differ by rounding.
 _FOLLOWING: Final = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A place where two sides differ.
-
-    Attributes:
-        what: `"variable"`, `"loss"`, `"metric"`, ...
-        name: Its name.
-        says: Both sides' values, or the missing part.
-        step: The global step; `None` if there is none.
-        call: Number of the call in both records; `None` if there is none.
-    """
+    """A value that differs: what it is, its name, both sides' values as text, and where they stand."""
 
     what: str
     name: str
     says: str
-    step: int | None = None
-    call: int | None = None
+    entry: Entry
 
     @property
     def title(self) -> str:
         """Describes what differs and when."""
-        when = "" if self.step is None else f"step {self.step}, "
+        when = "" if self.entry.step is None else f"step {self.entry.step}, "
         return f"{when}{self.what}" + ("" if self.name == self.what else f" {self.name}")
 
 
 @dataclasses.dataclass
 class Subject:
-    """One thing that is compared, such as the losses of all steps.
-
-    Attributes:
-        name: Its name.
-        compared: The number of values, arrays or names.
-        ulps: The largest difference, in units of the last place of the array's largest number.
-        where: The place of the largest difference.
-        differences: The first ones that are not rounding, in order.
-    """
+    """One thing that is compared, such as the losses of all steps."""
 
     name: str
+    # How many arrays.
     compared: int = 0
+    # The largest difference, in units of the last place of the largest number in the array or in a bias's kernel.
     ulps: float = 0.0
     where: str = ""
+    # The first ones that are no rounding, in the program's order: which one is largest is up to the machine's rounding.
     differences: list[Difference] = dataclasses.field(default_factory=list)
 
     @property
     def verdict(self) -> str:
-        """Returns the verdict on this subject alone."""
+        """The verdict on this subject alone."""
         if self.differences:
             return DIFFERENT
         return ROUNDING if self.ulps else EQUAL
 
-    def note(self, measured: "Measured", where: str) -> None:
-        """Counts a comparison, and keeps the largest difference."""
-        self.compared += 1
-        if measured.ulps > self.ulps:
-            self.ulps, self.where = measured.ulps, where
-
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The distance of two arrays.
+    """How far two arrays are apart at most, their largest number, and the two values as text.
 
-    Attributes:
-        distance: The largest absolute difference; infinite if shapes, types or NaNs differ.
-        scale: The largest absolute number of both.
-        ulps: The distance in ulps of the scale; 0 for equal arrays.
-        says: The numbers that are farthest apart, as text.
+    The distance is infinite, and the scale 0, where it can't be rounding.
     """
 
-    distance: float
-    scale: float
-    ulps: float
-    says: str
+    distance: float = 0.0
+    scale: float = 0.0
+    ulps: float = 0.0
+    says: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Arrays:
-    """Arrays by name, each with the precision of its own type."""
-
-    values: Mapping[str, np.ndarray]
-    eps: Mapping[str, float]
-
-    @classmethod
-    def read(cls, path: str) -> "Arrays":
-        """Reads the arrays that a recorder wrote."""
-        with np.load(path) as file:
-            names = [str(name) for name in file["names"]]
-            values = {name: file[f"a{number}"] for number, name in enumerate(names)}
-            return cls(values, dict(zip(names, map(float, file["eps"]))))
-
-
-class Record:
-    """The record of one side.
-
-    Attributes:
-        folder: Its folder.
-        calls: The calls of its estimators, in order.
-        models: The last checkpoint and the tags of each model_dir.
-    """
-
-    def __init__(self, folder: str) -> None:
-        """Reads it."""
-        self.folder = folder
-        with open(os.path.join(folder, "record.json"), encoding="utf-8") as file:
-            record = json.load(file)
-        self.calls: list[dict[str, Any]] = record["calls"]
-        self.models: list[dict[str, Any]] = record["models"]
-        self.tensorflow: str = record["tensorflow"]
-
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """Returns the calls of one kind in order."""
-        return [call for call in self.calls if call["kind"] == kind]
-
-    def arrays(self, name: str) -> Arrays:
-        """Reads arrays by the name of their file."""
-        return Arrays.read(os.path.join(self.folder, name))
-
-    def unheld(self) -> list[str]:
-        """Returns the inputs that could not be made equal in the trainings."""
-        return sorted({each for call in self.of_kind("train") for each in call["unheld"]})
-
-
-def measure(one: np.ndarray, other: np.ndarray, eps: float) -> Measured:
-    """Measures the difference of two arrays."""
+def measure(one: np.ndarray, other: np.ndarray, eps: float, scale: float = 0.0) -> Measured:
+    """Measures the difference of two arrays of a type with this precision, and of at least this scale."""
     if one.shape != other.shape or one.dtype.kind != other.dtype.kind:
-        return Measured(np.inf, np.inf, np.inf, f"{_type(one)} against {_type(other)}")
-    if np.array_equal(one, other) or one.size == 0:
-        return Measured(0.0, 0.0, 0.0, "")
+        types = [f"{each.dtype}{list(each.shape)}" for each in (one, other)]
+        return Measured(np.inf, 0.0, np.inf, " against ".join(types))
+    if np.array_equal(one, other):
+        return Measured()
+    one, other = np.ravel(one), np.ravel(other)
     if one.dtype.kind not in "fc":
-        first = int(np.flatnonzero(np.ravel(one != other))[0])
-        return Measured(np.inf, np.inf, np.inf, _pair(one, other, first))
-    wide = np.complex128 if one.dtype.kind == "c" else np.float64
-    one, other = np.ravel(one).astype(wide), np.ravel(other).astype(wide)
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
+        return Measured(np.inf, 0.0, np.inf, _pair(one, other, int(np.argmax(one != other))))
+    wide = np.result_type(one, np.float64)
+    one, other = one.astype(wide), other.astype(wide)
     with np.errstate(invalid="ignore"):
-        apart = np.where(same, 0.0, np.abs(one - other))
-    apart = np.where(np.isfinite(apart), apart, np.inf)
-    finite = np.abs(np.concatenate([one, other]))
-    scale = float(np.max(finite, where=np.isfinite(finite), initial=0.0))
+        apart = np.abs(one - other)
+    apart[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
+    apart[~np.isfinite(apart)] = np.inf
+    sizes = np.abs(np.concatenate([one, other]))
+    scale = float(np.max(sizes, where=np.isfinite(sizes), initial=scale))
     at = int(np.argmax(apart))
     distance = float(apart[at])
     if not distance:
-        return Measured(0.0, scale, 0.0, "")
+        return Measured(scale=scale)
     return Measured(distance, scale, distance / ulp(scale, eps), _pair(one, other, at))
 
 
 def ulp(scale: float, eps: float) -> float:
     """Returns the distance from a number to the next one of its type."""
-    distance = eps * 2.0 ** float(np.floor(np.log2(scale))) if scale > 0 else 0.0
-    return max(distance, float(np.finfo(np.float64).tiny))
+    return max(eps * 2.0 ** float(np.floor(np.log2(scale or 1.0))), float(np.finfo(float).tiny))
+
+
+def _pair(one: np.ndarray, other: np.ndarray, at: int) -> str:
+    texts = [
+        f"{each[at]:.9g}" if each.dtype.kind == "f" else str(each[at])[:60] for each in (one, other)
+    ]
+    return " against ".join(texts) + (f" at element {at}" if one.size > 1 else "")
 
 
 def compare(original: Record, ours: Record) -> list[Subject]:
-    """Compares two records.
-
-    Returns:
-        The subjects in the order in which a difference would show first.
-    """
-    calls = _compare_calls(original, ours)
-    trained = _compare_trainings(original, ours)
-    exact = all(each.verdict == EQUAL for each in trained)
-    return [
-        calls,
-        *trained,
-        _compare_checkpoints(original, ours),
-        _compare_values("metrics", "metric", "evaluate", original, ours, exact=exact),
-        _compare_values("predictions", "prediction", "predict", original, ours, exact=exact),
-        _compare_tags(original, ours),
-    ]
-
-
-def _compare_calls(original: Record, ours: Record) -> Subject:
-    subject = Subject("calls")
-    for kind in ("train", "evaluate", "predict", "export"):
-        counts = len(original.of_kind(kind)), len(ours.of_kind(kind))
-        subject.compared += max(counts)
-        if counts[0] != counts[1]:
-            subject.differences.append(
-                Difference("calls", kind, f"{counts[0]} against {counts[1]}")
-            )
-    return subject
+    """Compares two records by subject, in the order of `SUBJECTS`."""
+    subjects: list[Subject] = []
+    exact = False
+    for name in SUBJECTS:
+        if name == "checkpoints":
+            exact = verdict_of(subjects) == EQUAL
+        subject = Subject(name)
+        subjects.append(subject)
+        past: dict[str, _Past] = {}
+        reached = 0
+        for entry in original.entries:
+            # After the first step with a difference, all steps differ.
+            is_later = bool(entry.step and subject.differences)
+            if entry.subject != name or entry not in ours.entries or is_later:
+                continue
+            step = entry.step or 0
+            # A second training goes on with the first one's differences, unless it is of another model.
+            if step < reached:
+                past = {}
+            reached = step
+            _compare_entry(subject, entry, original, ours, past, exact=exact)
+    return subjects
 
 
-def _compare_trainings(original: Record, ours: Record) -> list[Subject]:
-    initial, losses, variables = Subject("initializers"), Subject("losses"), Subject("variables")
-    for one, other in zip(original.of_kind("train"), ours.of_kind("train")):
-        if "own" in one and "own" in other:
-            _compare_initial(
-                initial, original.arrays(one["own"]), ours.arrays(other["own"]), one["number"]
-            )
-        _compare_losses(losses, one, other)
-        _compare_variables(variables, original, ours, one, other)
-    return [initial, losses, variables]
+@dataclasses.dataclass(frozen=True)
+class _Past:
+    """A value of the original at the first and at the last step, and how far ours was from it."""
+
+    first: np.ndarray
+    last: np.ndarray
+    distance: float
 
 
-def _compare_initial(subject: Subject, one: Arrays, other: Arrays, call: int) -> None:
-    """Compares the initial values of both sides, or the distributions they are drawn from."""
-    for name in one.values.keys() & other.values.keys():
-        a, b = np.ravel(one.values[name]), np.ravel(other.values[name])
-        subject.compared += 1
-        if np.array_equal(a, b):
-            continue
-        # Kolmogorov-Smirnov: two samples of one distribution differ this much once in 10**9 times.
-        both = np.sort(np.concatenate([a, b]))
-        parts = [
-            np.searchsorted(np.sort(each), both, side="right") / max(each.size, 1)
-            for each in (a, b)
-        ]
-        limit = 3.28 * np.sqrt(1 / max(a.size, 1) + 1 / max(b.size, 1))
-        if np.abs(parts[0] - parts[1]).max() > limit:
-            says = " against ".join(
-                f"mean {np.mean(each):.4g}, deviation {np.std(each):.4g}" for each in (a, b)
-            )
-            subject.differences.append(Difference("initializer", name, says, 0, call))
-
-
-def _compare_losses(subject: Subject, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    if one["steps"] != other["steps"]:
-        first = next((a for a, b in zip(one["steps"], other["steps"]) if a != b), None)
-        says = f"{len(one['steps'])} against {len(other['steps'])}"
-        subject.differences.append(
-            Difference("steps", "number of steps", says, first, one["number"])
-        )
-    before, eps = 0.0, float(np.finfo(np.float32).eps)
-    for step, a, b in zip(one["steps"], one["losses"], other["losses"]):
-        found = measure(np.array([a], np.float32), np.array([b], np.float32), eps)
-        subject.note(found, f"step {step}")
-        if (
-            found.distance > _GROWTH * before + _ROUNDING * eps * found.scale
-            or found.distance > _FOLLOWING * found.scale
-        ):
-            subject.differences.append(Difference("loss", "loss", found.says, step, one["number"]))
-            return
-        before = found.distance
-
-
-def _compare_variables(
+def _compare_entry(
     subject: Subject,
+    entry: Entry,
     original: Record,
     ours: Record,
-    one: Mapping[str, Any],
-    other: Mapping[str, Any],
+    past: dict[str, _Past],
+    *,
+    exact: bool,
 ) -> None:
-    """Compares the variables after each step, up to the first step with a difference."""
-    before: dict[str, float] = {}
-    last: Arrays | None = None
-    start: Arrays | None = None
-    for step in sorted(one["values"].keys() & other["values"].keys(), key=int):
-        arrays = original.arrays(one["values"][step]), ours.arrays(other["values"][step])
-        start = start or arrays[0]
-        found: list[tuple[float, Difference]] = []
-        for name in _in_both(
-            subject, arrays[0].values, arrays[1].values, "variable", int(step), one["number"]
-        ):
-            eps = arrays[0].eps[name]
-            measured = measure(arrays[0].values[name], arrays[1].values[name], eps)
-            subject.note(measured, f"step {step}, {name}")
+    (one, eps), (other, _) = original.read(entry), ours.read(entry)
+    layers = _layer_scales(one) if subject.name in ("variables", "checkpoints") else {}
+    for name in {**one, **other}:
+        if name not in one:
+            # This package adds some tags of its own.
+            parts = 0.0 if subject.name == "events' tags" else np.inf
+            says = "the original does not have it"
+        elif name not in other:
+            parts, says = np.inf, "only the original has it"
+        elif subject.name == "initializers":
+            parts, says = _compare_draws(one[name], other[name])
+        else:
+            measured = measure(one[name], other[name], eps[name], layers.get(name, 0.0))
+            if measured.ulps > subject.ulps:
+                step = "" if entry.step is None else f"step {entry.step}, "
+                subject.ulps, subject.where = measured.ulps, f"{step}{name}"
+            before = past.get(name, _Past(one[name], one[name], 0.0))
+            past[name] = _Past(before.first, one[name], measured.distance)
+            parts, says = 0.0, measured.says
             if measured.distance:
-                change = _change(last.values.get(name) if last else None, arrays[0].values[name])
-                total = _change(start.values.get(name), arrays[0].values[name])
-                rounding = 2 * ulp(measured.scale, eps)
-                allowed = _GROWTH * before.get(name, 0.0) + rounding + _ROUNDING * eps * change
-                allowed = min(allowed, int(step) * rounding + _MOST * total)
-                if measured.distance > allowed:
-                    says = Difference("variable", name, measured.says, int(step), one["number"])
-                    found.append((measured.distance / allowed, says))
-            before[name] = measured.distance
-        if found or subject.differences:
-            # The largest difference comes first.
-            subject.differences += [each for _, each in sorted(found, key=lambda pair: -pair[0])]
-            return
-        last = arrays[0]
+                allowed = _allowed(entry, measured, eps[name], before, one[name], exact=exact)
+                parts = measured.distance / max(allowed, float(np.finfo(float).tiny))
+        subject.compared += name in one and name in other
+        if parts > 1:
+            subject.differences.append(Difference(SUBJECTS[subject.name], name, says, entry))
 
 
-def _change(before: np.ndarray | None, after: np.ndarray) -> float:
-    if before is None or before.shape != after.shape or after.dtype.kind != "f" or not after.size:
+def _allowed(
+    entry: Entry, measured: Measured, eps: float, before: _Past, now: np.ndarray, *, exact: bool
+) -> float:
+    """Returns the largest distance that is rounding."""
+    if entry.step is None:
+        return measured.scale * (_ROUNDING * eps if exact else _FOLLOWING)
+    rounding = 2 * ulp(measured.scale, eps)
+    if entry.subject == "losses":
+        change, most = measured.scale, _FOLLOWING * measured.scale
+    else:
+        change = _change(before.last, now)
+        most = entry.step * rounding + _MOST * _change(before.first, now)
+    return min(_GROWTH * before.distance + rounding + _ROUNDING * eps * change, most)
+
+
+def _layer_scales(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Returns the largest number of each vector's kernel: a bias's gradient may be all rounding of its terms."""
+    kernels: dict[tuple[str, str], float] = {}
+    layers: dict[str, tuple[str, str]] = {}
+    for name, value in values.items():
+        layer, _, last = name.rpartition("/")
+        # An optimizer's slot is named below its variable.
+        layers[name] = (layer.rpartition("/")[0], last) if layer in values else (layer, "")
+        if value.ndim > 1 and value.dtype.kind == "f" and np.isfinite(value).all():
+            largest = float(np.abs(value).max(initial=0.0))
+            kernels[layers[name]] = max(largest, kernels.get(layers[name], 0.0))
+    return {
+        name: kernels.get(layers[name], 0.0) for name, value in values.items() if value.ndim == 1
+    }
+
+
+def _change(before: np.ndarray, after: np.ndarray) -> float:
+    if before.shape != after.shape or after.dtype.kind != "f" or not after.size:
         return 0.0
     return float(np.abs(after.astype(np.float64) - before).max())
 
 
-def _in_both(
-    subject: Subject,
-    one: Mapping[str, Any],
-    other: Mapping[str, Any],
-    what: str,
-    step: int | None,
-    call: int | None,
-) -> Iterator[str]:
-    """Yields the names that both sides have, and records the others."""
-    for name in one:
-        if name in other:
-            yield name
-        else:
-            subject.differences.append(
-                Difference(what, name, "only the original has it", step, call)
-            )
-    for name in other:
-        if name not in one:
-            subject.differences.append(
-                Difference(what, name, "the original does not have it", step, call)
-            )
+def _compare_draws(one: np.ndarray, other: np.ndarray) -> tuple[float, str]:
+    """Compares initial values, or the distributions from which they are drawn; above 1 they differ."""
+    one, other = np.ravel(one), np.ravel(other)
+    if np.array_equal(one, other):
+        return 0.0, ""
+    # Kolmogorov-Smirnov: two samples of one distribution differ by 1 once in 10**9 times.
+    both = np.sort(np.concatenate([one, other]))
+    shares = [np.searchsorted(np.sort(each), both, "right") / each.size for each in (one, other)]
+    apart = np.abs(shares[0] - shares[1]).max()
+    says = [f"mean {np.mean(each):.4g}, deviation {np.std(each):.4g}" for each in (one, other)]
+    return float(apart / (3.28 * np.sqrt(1 / one.size + 1 / other.size))), " against ".join(says)
 
 
-def _compare_checkpoints(original: Record, ours: Record) -> Subject:
-    subject = Subject("checkpoints")
-    for one, other in zip(original.models, ours.models):
-        arrays = original.arrays(one["checkpoint"]), ours.arrays(other["checkpoint"])
-        _compare_arrays(subject, "variable", arrays, part=_FOLLOWING)
-    return subject
-
-
-def _compare_values(
-    name: str, what: str, kind: str, original: Record, ours: Record, *, exact: bool
-) -> Subject:
-    """Compares metrics or predictions."""
-    subject = Subject(name)
-    for one, other in zip(original.of_kind(kind), ours.of_kind(kind)):
-        if "values" in one and "values" in other:
-            arrays = original.arrays(one["values"]), ours.arrays(other["values"])
-            _compare_arrays(
-                subject, what, arrays, part=None if exact else _FOLLOWING, call=one["number"]
-            )
-    return subject
-
-
-def _compare_arrays(
-    subject: Subject,
-    what: str,
-    arrays: tuple[Arrays, Arrays],
-    *,
-    part: float | None,
-    call: int | None = None,
-) -> None:
-    for name in _in_both(subject, arrays[0].values, arrays[1].values, what, None, call):
-        eps = arrays[0].eps[name]
-        found = measure(arrays[0].values[name], arrays[1].values[name], eps)
-        subject.note(found, name)
-        if found.distance > (part or _ROUNDING * eps) * found.scale:
-            subject.differences.append(Difference(what, name, found.says, None, call))
-
-
-def _compare_tags(original: Record, ours: Record) -> Subject:
-    subject = Subject("events' tags")
-    for one, other in zip(original.models, ours.models):
-        # This package adds its own tags.
-        theirs = {tag: None for tag in other["tags"] if tag in one["tags"]}
-        pair = dict.fromkeys(one["tags"]), theirs
-        subject.compared += sum(1 for _ in _in_both(subject, *pair, "tag", None, None))
-    return subject
-
-
-def compare_answers(
-    one: Mapping[str, Any],
-    other: Mapping[str, Any],
-    *,
-    exact: bool,
-    subjects: tuple[Subject, Subject],
-    call: int,
-) -> None:
-    """Compares two exports by their signatures and their answers to the same sample."""
-    signatures, answers = subjects
-    for name in _in_both(
-        signatures, one["signatures"], other["signatures"], "signature", None, call
-    ):
-        pair = one["signatures"][name], other["signatures"][name]
-        signatures.compared += 1
-        if pair[0] != pair[1]:
-            signatures.differences.append(
-                Difference("signature", name, f"{pair[0]} against {pair[1]}", None, call)
-            )
-    eps = {
-        name: float(np.finfo(value.dtype).eps) if value.dtype.kind == "f" else 0.0
-        for name, value in one["answers"].items()
-    }
-    arrays = Arrays(one["answers"], eps), Arrays(other["answers"], eps)
-    _compare_arrays(answers, "answer", arrays, part=None if exact else _FOLLOWING, call=call)
-
-
-@dataclasses.dataclass(frozen=True)
-class FirstOp:
-    """The first op of a step with a different output.
-
-    Attributes:
-        name: Its name; `None` if all ops on both sides are equal.
-        says: Both sides' outputs.
-        missing: Ops before it that only the original's program made.
-        added: Ops before it that only ours made.
-    """
-
-    name: str | None
-    says: str
-    missing: tuple[str, ...]
-    added: tuple[str, ...]
-
-
-def find_first_op(original: Record, ours: Record, call: int) -> FirstOp | None:
-    """Finds the first op with different outputs in the probed step of a training."""
-    one, other = original.calls[call], ours.calls[call]
-    if "ops" not in one or "ops" not in other:
-        return None
-    arrays = original.arrays(one["ops"]), ours.arrays(other["ops"])
-    names = [list(each.values) for each in arrays]
-    keys = [
-        [(_stem(name), kind) for name, kind in zip(each, call["op_types"])]
-        for each, call in zip(names, (one, other))
-    ]
-    missing: list[str] = []
-    added: list[str] = []
-    matcher = difflib.SequenceMatcher(None, keys[0], keys[1], autojunk=False)
-    for tag, first, end, new_first, new_end in matcher.get_opcodes():
-        if tag != "equal":
-            missing += names[0][first:end]
-            added += names[1][new_first:new_end]
-            continue
-        for a, b in zip(names[0][first:end], names[1][new_first:new_end]):
-            eps = arrays[0].eps[a]
-            found = measure(arrays[0].values[a], arrays[1].values[b], eps)
-            if found.distance > _ROUNDING * eps * found.scale:
-                return FirstOp(b, found.says, tuple(missing), tuple(added))
-    return FirstOp(None, "", tuple(missing), tuple(added)) if missing or added else None
-
-
-def _stem(name: str) -> str:
-    """Removes the numbers that make names unique, which an additional op on one side would shift."""
-    return re.sub(r"_\d+(?=/|$)", "", name)
-
-
-def first_difference(subjects: Iterable[Subject]) -> Difference | None:
+def first_difference(subjects: Sequence[Subject]) -> Difference | None:
     """Returns the first difference: by step, then by subject."""
-    found = [each for subject in subjects for each in subject.differences[:1]]
-    in_training = [each for each in found if each.step is not None]
-    return min(
-        in_training,
-        key=lambda each: (each.call or 0, each.step or 0),
-        default=next(iter(found), None),
-    )
+    found = [subject.differences[0] for subject in subjects if subject.differences]
+    in_training = [each for each in found if each.entry.step is not None]
+    # The first training's come first.
+    in_training.sort(key=lambda each: (int(each.entry.call.split()[1]), each.entry.step))
+    return (*in_training, *found, None)[0]
 
 
 def verdict_of(subjects: Sequence[Subject]) -> str:
@@ -464,13 +258,31 @@ def verdict_of(subjects: Sequence[Subject]) -> str:
     return max((each.verdict for each in subjects), key=[EQUAL, ROUNDING, DIFFERENT].index)
 
 
-def _type(value: np.ndarray) -> str:
-    return f"{value.dtype}{list(value.shape)}"
+def find_first_op(
+    original: Record, ours: Record, entry: Entry
+) -> tuple[Difference | None, list[str], list[str]]:
+    """Finds the first op of a step with other outputs, or, if it has none, with other attributes.
 
-
-def _pair(one: np.ndarray, other: np.ndarray, at: int) -> str:
-    texts = [
-        f"{np.ravel(each)[at]:.9g}" if each.dtype.kind == "f" else str(np.ravel(each)[at])[:60]
-        for each in (one, other)
-    ]
-    return f"{texts[0]} against {texts[1]}" + (f" at element {at}" if one.size > 1 else "")
+    Returns:
+        The op, and the ops before it that only one side made.
+    """
+    if entry not in original.entries or entry not in ours.entries:
+        return None, [], []
+    (one, eps), (other, _) = original.read(entry), ours.read(entry)
+    names = list(one), list(other)
+    # Numbers make names unique; one more op would shift them.
+    stems = [[re.sub(r"_\d+(?=/|$)", "", name) for name in each] for each in names]
+    missing: list[str] = []
+    added: list[str] = []
+    matcher = difflib.SequenceMatcher(None, stems[0], stems[1], autojunk=False)
+    for tag, start, end, new_start, new_end in matcher.get_opcodes():
+        pairs = zip(names[0][start:end], names[1][new_start:new_end])
+        if tag != "equal":
+            missing += names[0][start:end]
+            added += names[1][new_start:new_end]
+            continue
+        for name, new_name in pairs:
+            found = measure(one[name], other[new_name], eps[name])
+            if found.distance > _ROUNDING * eps[name] * found.scale:
+                return Difference("op", new_name, found.says, entry), missing, added
+    return None, missing, added

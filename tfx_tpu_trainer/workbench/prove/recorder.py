@@ -1,47 +1,46 @@
-"""Runs a program and records its estimators' calls, under either TensorFlow.
+"""Records what a program's estimators do, under either TensorFlow.
 
-Both interpreters run this file by its path, so it imports only packages that the original's environment has, too. A
-record is a folder: `record.json` lists the calls in order, and arrays are next to it.
+It imports only what the environment of the original has too.
 """
 
 import contextlib
 import functools
-import importlib
-import importlib.util
-import json
+import glob
 import os
 import random
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_tpu_trainer.workbench.prove import tf_private_seeds
+from tfx_tpu_trainer.workbench.prove.exports import ask
+from tfx_tpu_trainer.workbench.prove.records import Entry, Record
+
 v1 = tf.compat.v1
 
-# Variables' values are kept after each step until a record reaches this size; those of the last checkpoint always are.
+# The variables are kept after each step until a record reaches this size.
 _MOST_BYTES = 1 << 30
-# The most elements kept of an op's output, and of an initializer's draws.
+# The most elements kept of an op's output.
 _MOST_ELEMENTS = 1 << 18
-_DRAWN = 20_000
+# An initializer is drawn from this many times more, or until there are so many elements.
+_DRAWS, _DRAWN = 100, 20_000
 _RANDOM = re.compile(
     r"Random(?!Dataset)\w*|(Parameterized)?TruncatedNormal|Multinomial|\w*CandidateSampler"
 )
 _SEEDLESS = re.compile(r"Stateless\w*|RandomShuffleQueue\w*|\w*Crop")
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
-_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Recorder:
-    """Records the calls of all estimators while its block runs.
+    """Records the calls of all estimators.
 
-    Attributes:
-        folder: The folder of the record; it must not exist.
-        start: The record of the other side, whose initial values this side uses; `None` on the first side.
-        probe: The number of a train call, and a step whose ops' outputs are kept.
-        emulated: Whether the cores are emulated, with their own draws.
+    It begins with the initial values of the record `start`, and keeps the outputs of all ops in the step `probe`, which
+    is a train call and a global step.
     """
 
     def __init__(
@@ -49,222 +48,193 @@ class Recorder:
         folder: str,
         *,
         start: str | None = None,
-        probe: Sequence[int] | None = None,
+        probe: Sequence[Any] | None = None,
         emulated: bool = False,
     ) -> None:
-        """Makes the folder."""
         os.makedirs(folder)
-        self.folder, self.start, self.probe, self.emulated = folder, start, probe, emulated
+        self.record = Record(folder, tensorflow=tf.__version__)
+        self.start = Record.load(start) if start else None
+        self.probe = tuple(probe or ())
+        self.emulated = emulated
         self.bytes_left = _MOST_BYTES
-        self._calls: list[dict[str, Any]] = []
+        self._calls: Counter[str] = Counter()
         self._folders: list[str] = []
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
         """Records the block's calls, with one seed for all draws."""
-        wrapped = {
+        wrappers: dict[str, Callable[..., Any]] = {
             "train": self._train,
             "evaluate": self._evaluate,
             "predict": self._predict,
             "export_saved_model": self._export,
             "export_savedmodel": self._export,
         }
-        owners = {name: _owner(name) for name in wrapped}
-        originals = {name: getattr(owners[name], name) for name in wrapped}
-        for name, wrap in wrapped.items():
-            setattr(owners[name], name, functools.wraps(originals[name])(wrap(originals[name])))
         random.seed(1)
         np.random.seed(1)
-        seeds = _load("tf_private_seeds")
-        try:
-            with seeds.held():
-                yield
-        finally:
-            for name, original in originals.items():
-                setattr(owners[name], name, original)
-            self._finish()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._finish)
+            for name, wrapper in wrappers.items():
+                # Version 2's class has some as attributes that raise.
+                estimators = v1.estimator.Estimator.__mro__
+                owner = next(each for each in estimators if name in vars(each))
+                original = vars(owner)[name]
+                stack.callback(setattr, owner, name, original)
+                setattr(owner, name, self._method(original, wrapper))
+            stack.enter_context(tf_private_seeds.held())
+            yield
 
-    def begin(self, kind: str, estimator: Any, **values: Any) -> dict[str, Any]:
-        """Adds a call to the record."""
-        folder = os.path.abspath(os.fspath(estimator.model_dir))
-        if "://" in str(estimator.model_dir):
-            raise ValueError(
-                f"model_dir {estimator.model_dir} is remote: give the program a folder of this machine."
-            )
-        if self.folder.startswith(f"{folder}{os.sep}"):
-            raise ValueError(f"the records would be in model_dir {folder}: name another folder.")
-        if folder not in self._folders:
+    def _method(
+        self, original: Callable[..., Any], wrapper: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def method(estimator: Any, *arguments: Any, **named: Any) -> Any:
+            self._check(os.fspath(estimator.model_dir))
+            kind = original.__name__.partition("_")[0]
+            self._calls[kind] += 1
+            bound = functools.partial(original, estimator)
+            return wrapper(f"{kind} {self._calls[kind]}", bound, *arguments, **named)
+
+        return method
+
+    def _check(self, folder: str) -> None:
+        """Refuses a model_dir that can't be moved to the record, or that another run began."""
+        if "://" in folder:
+            raise ValueError(f"model_dir {folder} is remote: give the program a local folder.")
+        if os.path.abspath(folder) not in self._folders:
             if tf.train.latest_checkpoint(folder) is not None:
                 raise ValueError(
-                    f"model_dir {folder} has a checkpoint: give the program an empty one, to prove it from step 0."
+                    f"model_dir {folder} has a checkpoint: give the program an empty one."
                 )
-            self._folders.append(folder)
-        call = {
-            "kind": kind,
-            "number": len(self._calls),
-            "model": self._folders.index(folder),
-            **values,
-        }
-        self._calls.append(call)
-        return call
+            self._folders.append(os.path.abspath(folder))
 
-    def write(self, name: str, arrays: Mapping[str, Any]) -> str:
-        """Writes arrays; types that NumPy lacks, such as bfloat16, are widened."""
-        values = {key: np.asarray(value) for key, value in arrays.items()}
-        eps = [_eps(value.dtype) for value in values.values()]
-        plain = {f"a{number}": _plain(value) for number, value in enumerate(values.values())}
-        np.savez(
-            os.path.join(self.folder, name), names=np.array(list(values), str), eps=eps, **plain
-        )
-        return name
+    def _train(
+        self,
+        call: str,
+        train: Callable[..., Any],
+        input_fn: Any,
+        hooks: Any = None,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
+        hook = _StepHook(self, call)
+        trained = train(input_fn, [*(hooks or ()), hook], *rest, **named)
+        self.record.add(Entry("steps", call), {"number of steps": hook.steps})
+        if hook.kept < hook.steps:
+            self.record.partly.append(
+                f"{call}: variables after {hook.kept} of {hook.steps} steps and in the last checkpoint (they are large)"
+            )
+        return trained
 
-    def _train(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def train(
-            estimator: Any, input_fn: Any, hooks: Any = None, *rest: Any, **named: Any
-        ) -> Any:
-            call = self.begin("train", estimator, steps=[], losses=[], values={}, unheld=[])
-            hook = _make_hook(self, call)
-            return original(estimator, input_fn, [*(hooks or ()), hook], *rest, **named)
+    def _evaluate(self, call: str, evaluate: Callable[..., Any], *rest: Any, **named: Any) -> Any:
+        metrics = evaluate(*rest, **named)
+        self.record.add(Entry("metrics", call), metrics or {})
+        return metrics
 
-        return train
+    def _predict(
+        self, call: str, predict: Callable[..., Any], *rest: Any, **named: Any
+    ) -> Iterator[Any]:
+        rows: list[Mapping[str, Any]] = []
+        try:
+            for row in predict(*rest, **named):
+                rows.append(row if isinstance(row, dict) else {"predictions": row})
+                yield row
+        finally:
+            values = {name: _stacked([row[name] for row in rows]) for name in (rows or [{}])[0]}
+            self.record.add(Entry("predictions", call), values)
 
-    def _evaluate(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def evaluate(estimator: Any, *rest: Any, **named: Any) -> Any:
-            call = self.begin("evaluate", estimator)
-            metrics = original(estimator, *rest, **named)
-            call["values"] = self.write(f"call-{call['number']}.npz", metrics or {})
-            return metrics
-
-        return evaluate
-
-    def _predict(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def predict(estimator: Any, *rest: Any, **named: Any) -> Iterator[Any]:
-            call, rows = self.begin("predict", estimator), []
-            try:
-                for row in original(estimator, *rest, **named):
-                    if self.bytes_left > 0:
-                        rows.append(row if isinstance(row, dict) else {"predictions": row})
-                        self.bytes_left -= sum(
-                            np.asarray(each).nbytes for each in rows[-1].values()
-                        )
-                    yield row
-            finally:
-                names = rows[0] if rows else ()
-                values = {name: _stacked([row[name] for row in rows]) for name in names}
-                call["values"] = self.write(f"call-{call['number']}.npz", values)
-
-        return predict
-
-    def _export(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def export(estimator: Any, *rest: Any, **named: Any) -> Any:
-            path = original(estimator, *rest, **named)
-            call = self.begin("export", estimator)
-            call["path"] = f"export-{call['number']}"
-            shutil.copytree(tf.compat.as_str(path), os.path.join(self.folder, call["path"]))
-            return path
-
-        return export
+    def _export(self, call: str, export: Callable[..., Any], *rest: Any, **named: Any) -> Any:
+        path = export(*rest, **named)
+        types, answers, failed = ask(tf.compat.as_str(path))
+        self.record.add(Entry("exports' signatures", call), types)
+        self.record.add(Entry("exports' answers", call), answers)
+        self.record.partly += failed
+        return path
 
     def _finish(self) -> None:
-        """Writes the record, and moves the models away from the next side."""
-        models = []
-        for number, folder in enumerate(self._folders):
+        """Completes the record, and moves the models away from the next side."""
+        self.record.add(Entry("calls"), self._calls)
+        for number, folder in enumerate(self._folders, 1):
             latest = tf.train.latest_checkpoint(folder)
             reader = latest and tf.train.load_checkpoint(latest)
             names = sorted(reader.get_variable_to_shape_map()) if reader else ()
-            values = {name: reader.get_tensor(name) for name in names}
-            models.append(
-                {
-                    "checkpoint": self.write(f"checkpoint-{number}.npz", values),
-                    "tags": _tags(folder),
-                }
+            model = f"model {number}"
+            self.record.add(
+                Entry("checkpoints", model), {name: reader.get_tensor(name) for name in names}
             )
+            self.record.add(Entry("events' tags", model), dict.fromkeys(_tags(folder), True))
             if os.path.isdir(folder):
-                shutil.move(folder, os.path.join(self.folder, f"model-{number}"))
-        record = {"tensorflow": tf.__version__, "calls": self._calls, "models": models}
-        with open(os.path.join(self.folder, "record.json"), "w", encoding="utf-8") as file:
-            json.dump(record, file)
+                shutil.move(folder, os.path.join(self.record.folder, model))
+        self.record.save()
 
 
-def _owner(name: str) -> Any:
-    """Returns the class that defines a method of all estimators."""
-    # Version 2's class has some as attributes that raise.
-    return next(each for each in v1.estimator.Estimator.__mro__ if name in vars(each))
+class _StepHook(v1.train.SessionRunHook):
+    """Keeps each step's loss and the variables after it."""
 
+    def __init__(self, recorder: Recorder, call: str) -> None:
+        self._recorder, self._record, self._call = recorder, recorder.record, call
+        self.steps = 0
+        # The initial values don't count.
+        self.kept = -1
 
-# A function instead of a class: the two sides' hooks have base classes from different modules.
-def _make_hook(recorder: Recorder, call: dict[str, Any]) -> Any:
-    class StepHook(v1.train.SessionRunHook):
-        """Keeps each step's loss and the variables after it."""
-
-        def begin(self) -> None:
-            graph = v1.get_default_graph()
-            call["unheld"] = sorted(_unheld(graph, emulated=recorder.emulated))
-            self.step = v1.train.get_global_step()
-            self.loss = graph.get_collection(v1.GraphKeys.LOSSES)[-1]
-            self.variables = {each.op.name: each for each in v1.global_variables()}
-            self.initial = {
-                name: each.initializer.inputs[1] for name, each in self.variables.items()
+    def begin(self) -> None:
+        """Adds ops that read the variables."""
+        graph = v1.get_default_graph()
+        unheld = _unheld(graph, emulated=self._recorder.emulated)
+        self._record.unheld = sorted({*self._record.unheld, *unheld})
+        self._step = v1.train.get_global_step()
+        self._loss = graph.get_collection(v1.GraphKeys.LOSSES)[-1]
+        self._variables = {each.op.name: each for each in v1.global_variables()}
+        # Of a strategy's variable, one for each replica.
+        self._initializers = {
+            name: [one.initializer for one in getattr(each, "values", [each])]
+            for name, each in self._variables.items()
+        }
+        self._ops = _ops_of_training(graph, self._loss) if self._recorder.probe else {}
+        with tf.name_scope("recorder"):
+            self._values = {
+                name: tf.identity(each.read_value()) for name, each in self._variables.items()
             }
-            self.outputs = _outputs_of_training(graph, self.loss) if recorder.probe else []
-            with tf.name_scope("recorder"):
-                self.values = {
-                    name: tf.identity(each.read_value()) for name, each in self.variables.items()
-                }
 
-        def after_create_session(self, session: Any, coord: Any) -> None:
-            self.reached = int(session.run(self.step))
-            if self.reached == 0:
-                call["own"] = recorder.write(
-                    f"own-{call['number']}.npz", _draw(session, self.initial)
-                )
-                self._take_over(session)
-            self._keep(session, self.reached)
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Takes over the other side's initial values."""
+        self._reached = int(session.run(self._step))
+        if self._reached == 0:
+            fed = {name: each[0].inputs[1] for name, each in self._initializers.items()}
+            self._record.add(Entry("initializers", self._call, 0), _draw(session, fed))
+            entry, start = Entry("variables", self._call, 0), self._recorder.start
+            theirs = start.read(entry)[0] if start is not None and entry in start.entries else {}
+            for name in theirs.keys() & self._variables.keys():
+                variable, value = self._variables[name], theirs[name]
+                if tf.TensorShape(value.shape) == variable.shape:
+                    value = value.astype(fed[name].dtype.base_dtype.as_numpy_dtype)
+                    ops = self._initializers[name]
+                    session.run(ops, {op.inputs[1]: value for op in ops})
+        self._keep_variables(session)
 
-        def _take_over(self, session: Any) -> None:
-            """Sets the variables to the other side's initial values."""
-            path = recorder.start and os.path.join(recorder.start, f"step-{call['number']}-0.npz")
-            if not path or not os.path.exists(path):
-                return
-            theirs = read_arrays(path)
-            for name, variable in self.variables.items():
-                value = theirs.get(name)
-                if value is not None and tf.TensorShape(value.shape) == variable.shape:
-                    fed = variable.initializer.inputs[1]
-                    session.run(
-                        variable.initializer,
-                        {fed: value.astype(fed.dtype.base_dtype.as_numpy_dtype)},
-                    )
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the loss, and for the ops of the probed step."""
+        probed = self._recorder.probe == (self._call, self._reached + 1)
+        outputs = {name: each for name, each in self._ops.items() if not isinstance(each, str)}
+        return v1.train.SessionRunArgs((self._loss, outputs if probed else {}))
 
-        def before_run(self, run_context: Any) -> Any:
-            fetches = {"loss": self.loss}
-            if recorder.probe == [call["number"], self.reached + 1]:
-                fetches["ops"] = self.outputs
-            return v1.train.SessionRunArgs(fetches)
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Keeps what the step computed."""
+        loss, outputs = run_values.results
+        self._reached = int(run_context.session.run(self._step))
+        self.steps += 1
+        self._record.add(Entry("losses", self._call, self._reached), {"loss": np.mean(loss)})
+        if outputs:
+            values = {**self._ops, **outputs}
+            kept = {name: np.ravel(value)[:_MOST_ELEMENTS] for name, value in values.items()}
+            self._record.add(Entry("ops", self._call, self._reached), kept)
+        if self._recorder.bytes_left > 0:
+            self._keep_variables(run_context.session)
 
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            session = run_context.session
-            self.reached = int(session.run(self.step))
-            call["steps"].append(self.reached)
-            call["losses"].append(float(np.mean(run_values.results["loss"])))
-            if "ops" in run_values.results:
-                self._keep_ops(run_values.results["ops"])
-            if recorder.bytes_left > 0:
-                self._keep(session, self.reached)
-
-        def _keep(self, session: Any, step: int) -> None:
-            values = session.run(self.values)
-            recorder.bytes_left -= sum(np.asarray(value).nbytes for value in values.values())
-            name = recorder.write(f"step-{call['number']}-{step}.npz", values)
-            call["values"][str(step)] = name
-
-        def _keep_ops(self, values: Sequence[Any]) -> None:
-            names = [each.name.removesuffix(":0") for each in self.outputs]
-            kept = {name: np.ravel(value)[:_MOST_ELEMENTS] for name, value in zip(names, values)}
-            call["ops"] = recorder.write(f"ops-{call['number']}.npz", kept)
-            call["op_types"] = [each.op.type for each in self.outputs]
-
-    return StepHook()
+    def _keep_variables(self, session: Any) -> None:
+        entry = Entry("variables", self._call, self._reached)
+        self._recorder.bytes_left -= self._record.add(entry, session.run(self._values))
+        self.kept += 1
 
 
 def _ancestors(tensors_and_ops: Sequence[Any]) -> set[Any]:
@@ -279,23 +249,40 @@ def _ancestors(tensors_and_ops: Sequence[Any]) -> set[Any]:
     return found
 
 
-def _outputs_of_training(graph: Any, loss: Any) -> list[Any]:
-    """Returns the outputs of a step's ops, in the order of the program."""
+def _ops_of_training(graph: Any, loss: Any) -> dict[str, Any]:
+    """Returns a step's ops in the order of the program: their outputs, and the attributes of those that only write."""
     keys = v1.GraphKeys
     updates = graph.get_collection(keys.TRAIN_OP) + graph.get_collection(keys.UPDATE_OPS)
     needed = _ancestors([loss, *updates])
-    return [
-        output
-        for op in graph.get_operations()
-        if op in needed and graph.is_fetchable(op)
-        for output in op.outputs
-        # References and resources have no values.
-        if output.dtype == output.dtype.base_dtype and output.dtype not in (tf.resource, tf.variant)
-    ]
+    found: dict[str, Any] = {}
+    for op in graph.get_operations():
+        if op not in needed:
+            continue
+        if all(output.dtype != output.dtype.base_dtype for output in op.outputs):
+            found[op.name] = _plain_attributes(op)
+        elif graph.is_fetchable(op):
+            found |= {
+                output.name.removesuffix(":0"): output
+                for output in op.outputs
+                # References and resources have no values.
+                if output.dtype == output.dtype.base_dtype
+                and output.dtype not in (tf.resource, tf.variant)
+            }
+    return found
+
+
+def _plain_attributes(op: Any) -> str:
+    """Returns an op's switches, numbers and types as text."""
+    plain = {
+        name: getattr(value, value.WhichOneof("value"))
+        for name, value in sorted(op.node_def.attr.items())
+        if value.WhichOneof("value") in ("b", "i", "f", "type") and not name.startswith("_")
+    }
+    return ", ".join(f"{name}={value}" for name, value in plain.items())
 
 
 def _unheld(graph: Any, *, emulated: bool) -> Iterator[str]:
-    """Finds the parts that differ from run to run on any side."""
+    """Finds what differs from run to run on any side."""
     initializing = _ancestors(
         [each.initializer for each in v1.global_variables() + v1.local_variables()]
     )
@@ -314,52 +301,29 @@ def _unheld(graph: Any, *, emulated: bool) -> Iterator[str]:
 
 
 def _draw(session: Any, initial: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a side's initial values; for random ones, enough draws to compare distributions."""
-    first: dict[str, Any] = {}
+    """Returns a side's initial values: for small variables some draws, to compare their distributions."""
+    drawn: dict[str, list[Any]] = {}
     for name, tensor in initial.items():
+        # Some need what is gone once the session is made.
         with contextlib.suppress(tf.errors.OpError):
-            first[name] = np.asarray(session.run(tensor))
-    drawn = {name: [value] for name, value in first.items()}
-    again = {
-        name: initial[name]
-        for name, value in first.items()
-        if value.dtype.kind == "f" and value.size > 0
-    }
-    for _ in range(100):
-        again = {
-            name: each for name, each in again.items() if sum(map(np.size, drawn[name])) < _DRAWN
-        }
-        for name, value in session.run(again).items():
-            if np.array_equal(value, drawn[name][-1]):
-                del again[name]
-            else:
-                drawn[name].append(np.asarray(value))
-        if not again:
-            break
-    return {
-        name: values[0] if len(values) == 1 else np.stack(values) for name, values in drawn.items()
-    }
+            drawn[name] = [session.run(tensor)]
+    for _ in range(_DRAWS):
+        few = [name for name, values in drawn.items() if sum(map(np.size, values)) < _DRAWN]
+        for name, value in session.run({name: initial[name] for name in few}).items():
+            # A constant, or a draw that the graph's seed alone decides.
+            if not np.array_equal(value, drawn[name][-1]):
+                drawn[name].append(value)
+    return {name: np.stack(values) for name, values in drawn.items()}
 
 
 def _tags(folder: str) -> list[str]:
     """Lists the tags of a model's summaries with their folders, except rates, which depend on the clock."""
     tags = set()
-    for where, _, files in os.walk(folder):
-        for file in files:
-            if "tfevents" in file:
-                for event in v1.train.summary_iterator(os.path.join(where, file)):
-                    tags |= {
-                        f"{os.path.relpath(where, folder)}: {each.tag}"
-                        for each in event.summary.value
-                        if not each.tag.endswith("/sec")
-                    }
-    return sorted(tags)
-
-
-def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """Reads the arrays that `Recorder.write` wrote."""
-    with np.load(path) as file:
-        return {str(name): file[f"a{number}"] for number, name in enumerate(file["names"])}
+    for path in glob.glob(f"{glob.escape(folder)}/**/*tfevents*", recursive=True):
+        where = os.path.relpath(os.path.dirname(path), folder)
+        for event in v1.train.summary_iterator(path):
+            tags |= {f"{where}: {each.tag}" for each in event.summary.value}
+    return sorted(tag for tag in tags if not tag.endswith("/sec"))
 
 
 def _stacked(rows: Sequence[Any]) -> np.ndarray:
@@ -367,24 +331,3 @@ def _stacked(rows: Sequence[Any]) -> np.ndarray:
     arrays = [np.asarray(row) for row in rows]
     same = len({array.shape for array in arrays}) == 1
     return np.stack(arrays) if same else np.concatenate([np.ravel(array) for array in arrays])
-
-
-def _plain(value: np.ndarray) -> np.ndarray:
-    if value.dtype.kind == "V" or value.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        return value.astype(np.float32)
-    return value.astype(bytes) if value.dtype.kind == "O" else value
-
-
-def _eps(dtype: Any) -> float:
-    if dtype.name == "bfloat16":
-        return 2.0**-7
-    return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 0.0
-
-
-def _load(name: str) -> Any:
-    """Loads a module next to this one."""
-    spec = importlib.util.spec_from_file_location(name, os.path.join(_HERE, f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -1,27 +1,13 @@
 """Runs one side of a proof in its own process: `python side.py JSON`.
 
-It is run by its path, since this package is not installed in the original's environment.
+Run by its path, by the interpreter of the original too, in whose environment this package is not installed.
 """
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
-from types import ModuleType
 from typing import Any
-
-
-def _package(folder: str) -> ModuleType:
-    """Imports `tfx_tpu_trainer` from its folder, without its neighbours."""
-    spec = importlib.util.spec_from_file_location(
-        "tfx_tpu_trainer", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tfx_tpu_trainer"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
@@ -33,6 +19,9 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
     for name, module in (("estimator", v1.estimator), ("estimator.tpu", v1.estimator.tpu)):
         sys.modules[f"tfx_tpu_trainer.{name}"] = module
     vars(package)["estimator"] = v1.estimator
+    # TensorFlow 2.15 looks for its own layers in a module that no release of tf_keras has.
+    layers = sys.modules[v1.layers.BatchNormalization.__module__]
+    sys.modules["tf_keras.legacy_tf_layers.normalization"] = layers
     if not on_host:
         return
     of_tpu = v1.estimator.tpu.TPUEstimator
@@ -42,14 +31,22 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
         initialize(self, *arguments, **{**named, "use_tpu": False})
 
     of_tpu.__init__ = without_tpu
-    # On one core a sum is its only term, and the op has no host kernel.
-    v1.tpu.CrossShardOptimizer = lambda opt, *_, **__: opt
-    for api in (tensorflow, v1, tensorflow.compat.v2):
-        api.distribute.cluster_resolver.TPUClusterResolver = lambda *_, **__: None
+    v1.tpu.CrossShardOptimizer = _OwnOptimizer
+    apis = [api.distribute.cluster_resolver for api in (tensorflow, v1, tensorflow.compat.v2)]
+    # Repaired programs find it here.
+    for module in (*apis, v1.estimator.tpu):
+        module.TPUClusterResolver = lambda *_, **__: None
+
+
+class _OwnOptimizer:
+    """A CrossShardOptimizer on the host: on one core a sum is its only term, and the op has no host kernel."""
+
+    def __new__(cls, opt: Any, *_: Any, **__: Any) -> Any:
+        return opt
 
 
 def _single_steps(tensorflow: Any) -> None:
-    """Makes sessions on cores run one step per call, so hooks see each."""
+    """Makes sessions on cores run one step per call, so that hooks see each."""
     config = tensorflow.compat.v1.estimator.tpu.TPUConfig
     make = config.__new__
 
@@ -62,10 +59,12 @@ def _single_steps(tensorflow: Any) -> None:
 def main() -> int:
     """Runs the side that the first argument describes, and returns the program's exit code."""
     given = json.loads(sys.argv[1])
-    # Like `python -m`: the folder of the command instead of this file's.
+    # Imports the package alone: its neighbours may belong to another TensorFlow.
+    sys.path[0] = given["package"]
+    importlib.import_module("tfx_tpu_trainer")
+    # As with `python -m`: the folder of the command, not of this file.
     sys.path[0] = os.getcwd()
-    package = _package(given["package"])
-    compat: Any = importlib.import_module(f"{package.__name__}.compat")
+    compat: Any = importlib.import_module("tfx_tpu_trainer.compat")
     if given["original"]:
         # The program's other packages are in the command's environment.
         sys.path += [each for each in given["libraries"] if each not in sys.path]
@@ -79,19 +78,9 @@ def main() -> int:
     run = compat.program_to_run(
         given["words"], module=given["module"], repair=given["repair"], packages=given["packages"]
     )
-    spec = importlib.util.spec_from_file_location(
-        "recorder", os.path.join(given["here"], "recorder.py")
-    )
-    assert spec is not None and spec.loader is not None
-    recorder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recorder)
-    made = recorder.Recorder(
-        given["folder"],
-        start=given["start"],
-        probe=given["probe"],
-        emulated=bool(given["emulate"]) and not given["original"],
-    )
-    with made.recording():
+    recorder: Any = importlib.import_module("tfx_tpu_trainer.workbench.prove.recorder")
+    emulated = bool(given["emulate"]) and not given["original"]
+    with recorder.Recorder(**given["recorder"], emulated=emulated).recording():
         return run()
 
 
