@@ -283,11 +283,7 @@ class DNNClassifier(Estimator):
 
 
 class DNNRegressor(Estimator):
-    """Predicts numbers for each row by a deep model; mirrors `tf.estimator.DNNRegressor`.
-
-    Arguments are those of `DNNClassifier`, with `label_dimension`, the numbers in the label of a
-    row, 1 by default, instead of `n_classes` and `label_vocabulary`.
-    """
+    """Predicts numbers for each row by a deep model; mirrors `tf.estimator.DNNRegressor`."""
 
     def __init__(
         self,
@@ -304,6 +300,27 @@ class DNNRegressor(Estimator):
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         batch_norm: bool = False,
     ) -> None:
+        """Checks the arguments of a regressor.
+
+        Args:
+            hidden_units: Width of each hidden layer.
+            feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in `indicator_column` or
+                `embedding_column`.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Adagrad'.
+            activation_fn: Activation of the hidden layers. Defaults to ReLU.
+            dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
+            config: Configuration of the runs. Defaults to `RunConfig()`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
+            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
+
+        Raises:
+            ValueError: If an argument is invalid, such as `label_dimension` below 1.
+        """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
         model_fn = _dnn_model_fn(head, deep)
@@ -311,11 +328,7 @@ class DNNRegressor(Estimator):
 
 
 class DNNEstimator(Estimator):
-    """A deep model with your own head; mirrors `tf.estimator.DNNEstimator`.
-
-    Arguments are those of `DNNClassifier`, with `head`, a `Head`, which defines loss, metrics,
-    predictions and signatures, instead of those about labels and their loss.
-    """
+    """A deep model with your own head; mirrors `tf.estimator.DNNEstimator`."""
 
     def __init__(
         self,
@@ -330,6 +343,26 @@ class DNNEstimator(Estimator):
         warm_start_from: Any = None,
         batch_norm: bool = False,
     ) -> None:
+        """Checks the arguments of an estimator with a head.
+
+        Args:
+            head: A `Head`, which defines loss, metrics, predictions and signatures.
+            hidden_units: Width of each hidden layer.
+            feature_columns: Dense columns of `tf.feature_column`; categorical ones wrapped in `indicator_column` or
+                `embedding_column`.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Adagrad'.
+            activation_fn: Activation of the hidden layers. Defaults to ReLU.
+            dropout: Share of the values that training drops, in [0, 1). Defaults to `None`.
+            config: Configuration of the runs. Defaults to `RunConfig()`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
+            batch_norm: Whether each hidden layer's output is normalized over the batch. Defaults to `False`.
+
+        Raises:
+            ValueError: If an argument is invalid.
+            AttributeError: If `head` is not a head.
+        """
         deep = Deep(feature_columns, optimizer, hidden_units, activation_fn, dropout, batch_norm)
         model_fn = _dnn_model_fn(head, deep)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

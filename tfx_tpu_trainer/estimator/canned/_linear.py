@@ -189,11 +189,7 @@ class LinearClassifier(Estimator):
 
 
 class LinearRegressor(Estimator):
-    """Predicts numbers for each row by a linear model; mirrors `tf.estimator.LinearRegressor`.
-
-    Arguments are those of `LinearClassifier`, with `label_dimension`, the numbers in the label of a
-    row, 1 by default, instead of `n_classes` and `label_vocabulary`.
-    """
+    """Predicts numbers for each row by a linear model; mirrors `tf.estimator.LinearRegressor`."""
 
     def __init__(
         self,
@@ -207,6 +203,23 @@ class LinearRegressor(Estimator):
         loss_reduction: str = SUM_OVER_BATCH_SIZE,
         sparse_combiner: str = "sum",
     ) -> None:
+        """Checks the arguments of a regressor.
+
+        Args:
+            feature_columns: Columns of `tf.feature_column`, dense or categorical.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
+            label_dimension: Numbers in the label of a row. Defaults to 1.
+            weight_column: Name or numeric column of the feature that weights each row's loss. Defaults to `None`.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
+            config: Configuration of the runs. Defaults to `RunConfig()`.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
+            loss_reduction: A constant of `tf.losses.Reduction`. Defaults to the mean over the rows.
+            sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
+
+        Raises:
+            ValueError: If an argument is invalid, such as `label_dimension` below 1.
+        """
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         linear = Linear(feature_columns, optimizer, sparse_combiner)
         model_fn = _linear_model_fn(head, linear)
@@ -215,9 +228,6 @@ class LinearRegressor(Estimator):
 
 class LinearEstimator(Estimator):
     """A linear model with your own head; mirrors `tf.estimator.LinearEstimator`.
-
-    Arguments are those of `LinearClassifier`, with `head`, a `Head`, which defines loss, metrics,
-    predictions and signatures, instead of those about labels and their loss.
 
     Examples:
         Counts, whose logarithm is linear:
@@ -246,6 +256,22 @@ class LinearEstimator(Estimator):
         sparse_combiner: str = "sum",
         warm_start_from: Any = None,
     ) -> None:
+        """Checks the arguments of an estimator with a head.
+
+        Args:
+            head: A `Head`, which defines loss, metrics, predictions and signatures.
+            feature_columns: Columns of `tf.feature_column`, dense or categorical.
+            model_dir: Folder of checkpoints and events. Defaults to that of `config`, or else to a temporary folder.
+            optimizer: A legacy Keras optimizer, 'Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD', or a function that returns
+                one. Defaults to 'Ftrl'; with `None`, its rate follows the number of columns.
+            config: Configuration of the runs. Defaults to `RunConfig()`.
+            sparse_combiner: How the values of a row are combined: "mean", "sqrtn" or "sum", the default.
+            warm_start_from: A checkpoint, a SavedModel or `WarmStartSettings` for initial values. Defaults to `None`.
+
+        Raises:
+            ValueError: If an argument is invalid.
+            AttributeError: If `head` is not a head.
+        """
         linear = Linear(feature_columns, optimizer, sparse_combiner)
         model_fn = _linear_model_fn(head, linear)
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
