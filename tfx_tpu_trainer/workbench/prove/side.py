@@ -31,9 +31,9 @@ def _prepare_original(tensorflow: Any, *, on_host: bool) -> None:
         initialize(self, *arguments, **{**named, "use_tpu": False})
 
     of_tpu.__init__ = without_tpu
-    v1.tpu.CrossShardOptimizer = _OwnOptimizer
+    # Repaired programs find both in `estimator.tpu`.
+    v1.tpu.CrossShardOptimizer = v1.estimator.tpu.CrossShardOptimizer = _OwnOptimizer
     apis = [api.distribute.cluster_resolver for api in (tensorflow, v1, tensorflow.compat.v2)]
-    # Repaired programs find it here.
     for module in (*apis, v1.estimator.tpu):
         module.TPUClusterResolver = lambda *_, **__: None
 
