@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import glob
 import os
 import shutil
+import signal
 
 import pytest
 import tensorflow as tf
@@ -16,6 +18,7 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import Goal, read_lea
 from tfx_tpu_trainer.components.trainer.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
+from tfx_tpu_trainer.estimator.extending import StoppedBySignal
 
 v1 = tf.compat.v1
 
@@ -58,10 +61,16 @@ def training(folder, *, quality=QUALITY, goal=MAX, input_fn=rows, **options):
         config = tpu.RunConfig(model_dir=str(folder), keep_checkpoint_max=2)
         return tpu.TPUEstimator(make_model_fn(quality), config=config, use_tpu=False)
 
-    settings = {"max_steps": 8, "eval_steps": None, "every_steps": 2, "every_secs": None}
+    settings = {
+        "estimator_at": estimator_at,
+        "max_steps": 8,
+        "eval_steps": None,
+        "every_steps": 2,
+        "every_secs": None,
+    }
+    settings["keeps_session"] = True
     settings["eval_input_fn"] = functools.partial(rows, repeat=1)
     return EvaluatedTraining(
-        estimator_at=estimator_at,
         train_input_fn=input_fn,
         goal=goal,
         **{**settings, **options},
@@ -126,6 +135,96 @@ def test_early_stop(tmp_path):
     assert curve.stops
     # Started again, it does not go on.
     assert list(values(training(tmp_path, goal=goal).run())) == [2, 4, 6]
+
+
+class TrainedModel:
+    """A training of a model whose next step depends on all before: shuffled rows, dropout, Adam's moments."""
+
+    def __init__(self, folder, *, keeps_session, signalled_in=None, **options):
+        self.calls = collections.Counter()
+        self._options = options
+        self._signalled_in = signalled_in
+        self._evaluations = 0
+        self._run = training(
+            folder,
+            goal=Goal(metric="error", mode="min"),
+            estimator_at=lambda step: self._estimator(str(folder)),
+            input_fn=self._rows,
+            eval_input_fn=self._eval_rows,
+            every_steps=10,
+            max_steps=35,
+            keeps_session=keeps_session,
+        )
+
+    def run(self):
+        """Returns the metrics by step, and the last checkpoint's variables."""
+        curve = self._run.run()
+        reader = tf.train.load_checkpoint(
+            self._run.last_saved.path(self._run.estimator_at(0).model_dir)
+        )
+        names = sorted(reader.get_variable_to_shape_map())
+        metrics = {point.step: dict(point.metrics.overall) for point in curve.points}
+        return metrics, {name: reader.get_tensor(name).tolist() for name in names}
+
+    def _estimator(self, folder):
+        config = tpu.RunConfig(
+            model_dir=folder,
+            tf_random_seed=3,
+            save_checkpoints_steps=7,
+            master="emulated" if self._options else None,
+            tpu_config=tpu.TPUConfig(num_shards=2, iterations_per_loop=4),
+        )
+        return tpu.TPUEstimator(
+            self._model_fn,
+            config=config.replace(save_input_position=True),
+            train_batch_size=8,
+            eval_batch_size=8,
+            use_tpu=bool(self._options),
+        )
+
+    def _model_fn(self, features, labels, mode, params):
+        self.calls[mode] += 1
+        inputs = features["x"]
+        if mode == "train":
+            inputs = v1.nn.dropout(inputs, rate=0.2)
+        kernel = v1.get_variable("kernel", [3, 1])
+        error = tf.square(inputs @ kernel - 1.0)
+        optimizer = v1.train.AdamOptimizer(0.1)
+        if params["use_tpu"]:
+            optimizer = tpu.CrossShardOptimizer(optimizer)
+        loss = tf.reduce_mean(error)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step()) if mode == "train" else None
+        metrics = (lambda error: {"error": v1.metrics.mean(error)}, [error])
+        return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, eval_metrics=metrics)
+
+    def _rows(self, params):
+        x = tf.random.stateless_normal([40, 3], seed=[1, 2])
+        rows = tf.data.Dataset.from_tensor_slices({"x": x}).shuffle(40).repeat()
+        return rows.batch(params["batch_size"], drop_remainder=True)
+
+    def _eval_rows(self, params):
+        self._evaluations += 1
+        if self._evaluations == self._signalled_in:
+            signal.raise_signal(signal.SIGTERM)
+        x = tf.random.stateless_normal([16, 3], seed=[3, 4])
+        return tf.data.Dataset.from_tensors({"x": x}).unbatch().batch(params["batch_size"])
+
+
+@pytest.mark.parametrize("options", [{}, {"use_tpu": True}])
+def test_one_session_makes_the_model_of_many(tmp_path, options):
+    one = TrainedModel(tmp_path / "one", keeps_session=True, **options)
+    many = TrainedModel(tmp_path / "many", keeps_session=False, **options)
+    metrics, variables = one.run()
+    assert (metrics, variables) == many.run()
+    assert list(metrics) == [10, 20, 30, 35]
+    assert one.calls["train"] == 1 and many.calls["train"] == 4
+    # A signal in an evaluation ends it at once, and the next attempt makes it first.
+    with pytest.raises(StoppedBySignal):
+        TrainedModel(tmp_path / "cut", keeps_session=True, signalled_in=2, **options).run()
+    assert list(read_learning_curve(str(tmp_path / "cut")).points)[-1].step == 10
+    assert checkpoints.global_step_of(str(tmp_path / "cut")) == 20
+    resumed = TrainedModel(tmp_path / "cut", keeps_session=True, **options)
+    assert resumed.run() == (metrics, variables)
 
 
 def test_killed_anywhere_it_stops_at_the_same_step(tmp_path):

@@ -338,6 +338,7 @@ class ModelTraining(Training[TrainedModel]):
             on_best=keep_rows,
             row_cache=self.row_cache,
             batch_size=settings.train_batch_size,
+            keeps_session=self._evaluates_here,
         )
         curve = training.run()
         self._forget_input()
@@ -387,10 +388,15 @@ class ModelTraining(Training[TrainedModel]):
 
     @property
     def _evaluates_here(self) -> bool:
-        """Whether this host alone can evaluate, without a TPU or a strategy."""
+        """Whether sessions of this process can evaluate, without a TPU or a strategy."""
         config = self.estimator.config
-        return config.eval_distribute is None and (
-            not self.job.settings.use_tpu or emulates(config.evaluation_master or config.master)
+        master = session_master(config.evaluation_master)
+        return (
+            not master
+            and config.eval_distribute is None
+            and (
+                not self.job.settings.use_tpu or emulates(config.evaluation_master or config.master)
+            )
         )
 
     @property
