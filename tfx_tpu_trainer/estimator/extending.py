@@ -60,6 +60,7 @@ from tfx_tpu_trainer.estimator._engine.sessions.stall_watch import StalledError
 from tfx_tpu_trainer.estimator._engine.source_lines import source_line
 from tfx_tpu_trainer.estimator._engine.template import HostFunction, ModelTemplate
 from tfx_tpu_trainer.estimator._engine.training.awaited import AwaitedListener
+from tfx_tpu_trainer.estimator._runs import OpenEvaluation
 from tfx_tpu_trainer.estimator._task_environment import TaskType, read_task_environment
 from tfx_tpu_trainer.estimator._user_calls import call_input_fn
 from tfx_tpu_trainer.estimator.export._meta_graph import HOST_TAGS, TPU_TAGS, MetaGraph
@@ -124,6 +125,7 @@ __all__ = [
     "MetricKeys",
     "ModelTemplate",
     "NanLossError",
+    "OpenEvaluation",
     "PatientListener",
     "PredictionKeys",
     "RefuseMoreRows",

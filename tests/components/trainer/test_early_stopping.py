@@ -18,7 +18,7 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import Goal, read_lea
 from tfx_tpu_trainer.components.trainer.early_stopping import EvaluatedTraining
 from tfx_tpu_trainer.estimator import tpu
 from tfx_tpu_trainer.estimator._engine.checkpointing import checkpoints
-from tfx_tpu_trainer.estimator.extending import StoppedBySignal
+from tfx_tpu_trainer.estimator.extending import OpenEvaluation, StoppedBySignal
 
 v1 = tf.compat.v1
 
@@ -56,7 +56,31 @@ def rows(params, repeat=None):
     return tf.data.Dataset.from_tensors({"x": tf.ones([4])}).repeat(repeat)
 
 
-def training(folder, *, quality=QUALITY, goal=MAX, input_fn=rows, **options):
+class Interrupted(OpenEvaluation):
+    """An evaluation that is interrupted, once, as it begins for the n-th time."""
+
+    def __init__(self, *args, nth, interrupt, **options):
+        super().__init__(*args, **options)
+        self._left = nth
+        self._interrupt = interrupt
+
+    def evaluate(self, *args, **options):
+        self._left -= 1
+        if not self._left:
+            self._interrupt()
+        return super().evaluate(*args, **options)
+
+
+def training(
+    folder,
+    *,
+    quality=QUALITY,
+    goal=MAX,
+    input_fn=rows,
+    evaluation=OpenEvaluation,
+    eval_input_fn=None,
+    **options,
+):
     def estimator_at(step):
         config = tpu.RunConfig(model_dir=str(folder), keep_checkpoint_max=2)
         return tpu.TPUEstimator(make_model_fn(quality), config=config, use_tpu=False)
@@ -64,16 +88,17 @@ def training(folder, *, quality=QUALITY, goal=MAX, input_fn=rows, **options):
     settings = {
         "estimator_at": estimator_at,
         "max_steps": 8,
-        "eval_steps": None,
         "every_steps": 2,
         "every_secs": None,
+        "keeps_session": True,
+        **options,
     }
-    settings["keeps_session"] = True
-    settings["eval_input_fn"] = functools.partial(rows, repeat=1)
+    eval_input_fn = eval_input_fn or functools.partial(rows, repeat=1)
     return EvaluatedTraining(
         train_input_fn=input_fn,
+        evaluation=evaluation(settings["estimator_at"](0), eval_input_fn, keeps_session=True),
         goal=goal,
-        **{**settings, **options},
+        **settings,
     )
 
 
@@ -140,16 +165,15 @@ def test_early_stop(tmp_path):
 class TrainedModel:
     """A training of a model whose next step depends on all before: shuffled rows, dropout, Adam's moments."""
 
-    def __init__(self, folder, *, keeps_session, signalled_in=None, **options):
+    def __init__(self, folder, *, keeps_session, evaluation=OpenEvaluation, **options):
         self.calls = collections.Counter()
         self._options = options
-        self._signalled_in = signalled_in
-        self._evaluations = 0
         self._run = training(
             folder,
             goal=Goal(metric="error", mode="min"),
             estimator_at=lambda step: self._estimator(str(folder)),
             input_fn=self._rows,
+            evaluation=evaluation,
             eval_input_fn=self._eval_rows,
             every_steps=10,
             max_steps=35,
@@ -203,9 +227,6 @@ class TrainedModel:
         return rows.batch(params["batch_size"], drop_remainder=True)
 
     def _eval_rows(self, params):
-        self._evaluations += 1
-        if self._evaluations == self._signalled_in:
-            signal.raise_signal(signal.SIGTERM)
         x = tf.random.stateless_normal([16, 3], seed=[3, 4])
         return tf.data.Dataset.from_tensors({"x": x}).unbatch().batch(params["batch_size"])
 
@@ -213,14 +234,18 @@ class TrainedModel:
 @pytest.mark.parametrize("options", [{}, {"use_tpu": True}])
 def test_one_session_makes_the_model_of_many(tmp_path, options):
     one = TrainedModel(tmp_path / "one", keeps_session=True, **options)
-    many = TrainedModel(tmp_path / "many", keeps_session=False, **options)
+    # A hook of a user's may change its graph, so each evaluation has its own.
+    traced = functools.partial(OpenEvaluation, hooks=[v1.train.SessionRunHook()])
+    many = TrainedModel(tmp_path / "many", keeps_session=False, evaluation=traced, **options)
     metrics, variables = one.run()
     assert (metrics, variables) == many.run()
     assert list(metrics) == [10, 20, 30, 35]
-    assert one.calls["train"] == 1 and many.calls["train"] == 4
+    assert one.calls == {"train": 1, "eval": 1} and many.calls == {"train": 4, "eval": 4}
     # A signal in an evaluation ends it at once, and the next attempt makes it first.
+    stop = functools.partial(signal.raise_signal, signal.SIGTERM)
+    signalled = functools.partial(Interrupted, nth=2, interrupt=stop)
     with pytest.raises(StoppedBySignal):
-        TrainedModel(tmp_path / "cut", keeps_session=True, signalled_in=2, **options).run()
+        TrainedModel(tmp_path / "cut", keeps_session=True, evaluation=signalled, **options).run()
     assert list(read_learning_curve(str(tmp_path / "cut")).points)[-1].step == 10
     assert checkpoints.global_step_of(str(tmp_path / "cut")) == 20
     resumed = TrainedModel(tmp_path / "cut", keeps_session=True, **options)
@@ -278,17 +303,15 @@ def test_input_that_ends(tmp_path):
 @pytest.fixture(scope="module")
 def interrupted_folder(tmp_path_factory):
     """A training that ended with an error in its third evaluation."""
-    calls = []
 
-    def eval_input_fn(params):
-        calls.append(params)
-        if len(calls) > 2:
-            raise InterruptedError("power is off")
-        return rows(params, 1)
+    def interrupt():
+        raise InterruptedError("power is off")
 
     folder = tmp_path_factory.mktemp("interrupted")
     with pytest.raises(InterruptedError):
-        training(folder, eval_input_fn=eval_input_fn).run()
+        training(
+            folder, evaluation=functools.partial(Interrupted, nth=3, interrupt=interrupt)
+        ).run()
     return folder
 
 

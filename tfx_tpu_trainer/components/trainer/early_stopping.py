@@ -28,7 +28,12 @@ from tfx_tpu_trainer.components.evaluation._learning_curve import (
 from tfx_tpu_trainer.components.inputs import RowCache, train_on_current_rows
 from tfx_tpu_trainer.components.trainer.resume import LastSaved
 from tfx_tpu_trainer.estimator import tpu
-from tfx_tpu_trainer.estimator.extending import AwaitedListener, LoopEndHook, checkpoints
+from tfx_tpu_trainer.estimator.extending import (
+    AwaitedListener,
+    LoopEndHook,
+    OpenEvaluation,
+    checkpoints,
+)
 
 v1 = tf.compat.v1
 _logger = logging.getLogger(__name__)
@@ -112,15 +117,13 @@ class EvaluatedTraining:
     # the random seed should depend on the step.
     estimator_at: Callable[[int], tpu.TPUEstimator]
     train_input_fn: Callable[..., Any]
-    eval_input_fn: Callable[..., Any]
+    evaluation: OpenEvaluation
     max_steps: int  # The global step at which the training ends.
-    eval_steps: int | None  # Batches of an evaluation; `None` for the whole split.
     every_steps: int | None  # Steps between evaluations, at multiples of it; `None` goes by time.
     every_secs: int | None  # Seconds of training between evaluations.
     goal: Goal | None  # Selects the best checkpoint; `None` keeps none.
     # Notified of every checkpoint.
     saving_listeners: Sequence[v1.train.CheckpointSaverListener] = ()
-    eval_hooks: Sequence[v1.train.SessionRunHook] = ()
     # Called before the curve and the best checkpoint are written; raises if another attempt owns them now.
     before_writing: Callable[[], None] = lambda: None
     # Called after the evaluation of a new best checkpoint.
@@ -214,14 +217,8 @@ class EvaluatedTraining:
 
     def evaluated(self, curve: LearningCurve) -> LearningCurve:
         """Evaluates the last checkpoint; returns the curve with it, as written."""
-        estimator = self.estimator_at(0)
-        folder = estimator.model_dir
-        result = estimator.evaluate_result(
-            self.eval_input_fn,
-            steps=self.eval_steps,
-            hooks=self.eval_hooks,
-            checkpoint_path=self.last_saved.path(folder),
-        )
+        folder = self.estimator_at(0).model_dir
+        result = self.evaluation.evaluate(self.last_saved.path(folder))
         metrics = EvalMetrics.from_result(result)
         point = Point(metrics=metrics, time=time.time())
         self.before_writing()
